@@ -102,7 +102,7 @@ type request struct {
 	// connection is the activity stream that the request subscribes, and reader the stream of a timeline; both may be nil.
 	connection *connection
 	reader     *timelineReader
-	// access and role are what the owner has authorized: the access that it has checked, and the role of the sender.
+	// access is the access that the owner has checked, and role the role of the sender.
 	access  entity.Access
 	role    workspacev1.Role
 	arrived time.Time

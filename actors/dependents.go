@@ -6,10 +6,10 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// A dependent is a stream or a held query. It lasts longer than the decision of the owner that authorized it, and ends when the
-// owner would decide otherwise.
+// A dependent is a stream or a held query. It outlives the request that the owner has authorized, and ends when the owner would no
+// longer authorize it.
 type dependent interface {
-	// authorization returns what the owner has authorized.
+	// authorization returns the authorization on which the dependent depends.
 	authorization() authorization
 	// hasEnded reports whether the dependent has ended. It is safe for concurrent use.
 	hasEnded() bool
@@ -17,7 +17,7 @@ type dependent interface {
 	revoke(err error)
 }
 
-// An authorization is what an owner has authorized, and with which role of the principal if that matters.
+// An authorization is an access that an owner has granted to a principal, and the role of the principal at that time.
 type authorization struct {
 	principal *wirev1.Principal
 	access    entity.Access
@@ -26,7 +26,7 @@ type authorization struct {
 	byRole bool
 }
 
-// watch makes the owner of a held query end it when the authorization of its sender changes.
+// watch makes the actor of the owner end a held query when the access or the role of its sender changes.
 type watch struct{ dependent dependent }
 
 // minPruned is the least number of dependents at which ended ones are removed.
@@ -90,7 +90,7 @@ func (e *entityActor) reauthorize(d dependent) {
 	}
 }
 
-// check returns a function that returns nil if a principal has a need, according to the state with all decisions so far.
+// check returns a function that returns nil if a principal satisfies a need, according to the state with all decisions so far.
 func (e *entityActor) check(p *wirev1.Principal) func(entity.Need) error {
 	return func(need entity.Need) error { return e.own.machine.check(e.callOf(p), need) }
 }

@@ -178,8 +178,8 @@ func (e *entityActor) handle(r *request) {
 }
 
 // forward authorizes a command for an owned entity by the owner's rules, and forwards it with the role of its sender. If
-// proposals of the owner are in flight, it waits for their outcome, because the authorization may depend on them. The commands of reactions have the platform
-// as principal, which no owner refuses, so no mark is needed for a refusal here.
+// proposals of the owner are in flight, it waits for their outcome, because the authorization may depend on them. The commands
+// of reactions have the platform as principal, which no owner refuses, so no mark is needed for a refusal here.
 func (e *entityActor) forward(r *request) {
 	owned := e.term.system.kinds[r.command.Kind]
 	access, err := requiredAccess(owned, r)
@@ -245,7 +245,7 @@ func requiredAccess(k *kind, r *request) (entity.Access, error) {
 	}
 }
 
-// afterOutcomes does what waits for outcomes of proposals: it authorizes dependents, sends rows to the readers of the timeline,
+// afterOutcomes runs after outcomes of proposals: it authorizes dependents again, sends rows to the readers of the timeline,
 // decides held queries, and arms the timer. After a failed proposal, readers and held queries begin again.
 func (e *entityActor) afterOutcomes() {
 	if !e.own.loaded { // a proposal has failed

@@ -21,7 +21,7 @@ const (
 // errGivenUp answers a held query whose sender does not wait any more. Nobody receives it.
 var errGivenUp = errors.New("the sender has given up")
 
-// drop makes an entity answer a held query with an error: nobody waits for it any more, or its sender is no longer authorized.
+// drop makes an entity answer a held query with an error, because nobody waits for it any more or its sender lost its access.
 type drop struct {
 	request *request
 	err     error
@@ -122,7 +122,7 @@ func (e *entityActor) drop(ctx actor.Context, m drop) {
 	}
 }
 
-// endHeld makes the senders of all held queries send them again.
+// endHeld answers all held queries with ErrRetry, so that the router sends them again.
 func (p *pipeline) endHeld() {
 	for r := range p.held {
 		r.answer(nil, ErrRetry)

@@ -170,7 +170,7 @@ func TestWaitOnBlankEntityLeavesNothing(t *testing.T) {
 	b.eventually(func() bool { return b.metric("atelier_actor_active", scroll) == 0 })
 }
 
-func TestWaitsKeepNoCommandOut(t *testing.T) {
+func TestWaitingQueriesBlockNoCommand(t *testing.T) {
 	const most = 4096
 	b := newBench(t, withScrolls)
 	b.createWorkspace("ws_1", "usr_1")

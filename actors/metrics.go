@@ -91,7 +91,7 @@ func newMetrics(r prometheus.Registerer, kinds []string) *metrics {
 		wakes:          counter("stream_wakes_total", "Wake-ups of streams that had caught up.").WithLabelValues(),
 		readers:        gauge("timeline_readers", "Open streams of timelines.").WithLabelValues(),
 		passed:         counter("timeline_passed_total", "Messages passed on to the streams of timelines.").WithLabelValues(),
-		dropped:        counter("timeline_dropped_total", "Messages that streams of timelines were too slow for.").WithLabelValues(),
+		dropped:        counter("timeline_dropped_total", "Messages that were dropped, because the stream of a timeline was too slow.").WithLabelValues(),
 		kinds:          map[string]*kindMetrics{},
 		timers:         counter("timers_delivered_total", "Due commands of timers that were sent, by outcome.", "outcome"),
 		timerLateness: prometheus.NewHistogram(prometheus.HistogramOpts{

@@ -59,7 +59,7 @@ func withScrolls(b *bench) {
 	b.extra = append(b.extra, owned.Kind(), free.Kind())
 }
 
-// seesScroll refuses those that are not in the audience, if there is one.
+// seesScroll refuses principals outside the audience, if there is one.
 func seesScroll(call entity.Call, s *sessionv1.Session) error {
 	if entity.IsPlatform(call.Principal) || !s.GetAudience().GetSpecific() {
 		return nil

@@ -31,14 +31,14 @@
 //     dropped. The next request loads it again, once no proposal is in flight.
 //
 // Queries of activity, lists and pages of timelines leave this way at step 4: entityActor.answerFromView reads a view of the
-// journal in another goroutine. Commands for which Timeline.Passes reports true leave it there too: entityActor.pass hands them
+// journal in another goroutine. Commands for which Timeline.Passes reports true leave it there too: entityActor.pass passes them
 // to the streams of the timeline.
 //
 // # The way of a waiting query
 //
 //  1. If Kind.Waits reports true before step 5 of "The way of a command", pipeline.hold holds the request. From then on it
-//     counts against the limits of held queries, and not against those of requests in flight, so that waiting queries keep no
-//     command out. The entity stays active.
+//     counts against the limits of held queries, and not against those of requests in flight, so that no command is refused
+//     because queries wait. The entity stays active.
 //  2. pipeline.hold sends the owner's actor watch. If the sender's access or role changes, entityActor.reauthorizeDependents
 //     makes the entity drop the query with ErrRetry; the router then sends it again, and the owner decides anew.
 //  3. After outcomes, entityActor.decideHeld asks Waits again for each held query, if the version has changed. A query that
@@ -62,7 +62,7 @@
 //
 // # The way of a timeline's stream
 //
-//  1. System.FollowTimeline makes a timelineReader, and sends a request for it the way of a command. The owner authorizes it in
+//  1. System.FollowTimeline creates a timelineReader. Its request takes the way of a command: the owner authorizes it in
 //     entityActor.forward and remembers the reader as a dependent.
 //  2. entityActor.addReader asks Timeline.Visible, and adds the reader to those of the entity. The reader may send the rows up
 //     to the last durable version; it reads them from the journal in the goroutine of the caller (timelineReader.run).

@@ -38,7 +38,7 @@ type timelineReader struct {
 	role workspacev1.Role
 	// next is the version of the first event that was not sent. It belongs to the goroutine that runs run.
 	next uint64
-	// signal has an element if there may be something new.
+	// signal has an element if there may be rows or messages to send.
 	signal chan struct{}
 
 	mu sync.Mutex
@@ -53,7 +53,7 @@ type timelineReader struct {
 	err         error
 }
 
-// A passedMessage comes after the rows up to a version, and before later ones.
+// A passedMessage is sent after the rows up to a version, and before later ones.
 type passedMessage struct {
 	message proto.Message
 	after   uint64
@@ -120,7 +120,7 @@ func (t *timelineReader) run(ctx context.Context) error {
 	return nil
 }
 
-// collect returns what comes next, and the version of the first event after it. Without anything new, that is t.next.
+// collect returns the next batch, and the version of the first event after it. If there is nothing to send, that is t.next.
 func (t *timelineReader) collect() (batch entity.TimelineBatch, next uint64, err error) {
 	t.mu.Lock()
 	n := 0
@@ -188,7 +188,7 @@ func (t *timelineReader) advance(readable uint64) {
 	t.wake()
 }
 
-// pass adds a message to those that wait, unless there are too many, and reports whether it has.
+// pass adds a message to the waiting ones, unless there are too many, and reports whether it was added.
 func (t *timelineReader) pass(m passedMessage) bool {
 	t.mu.Lock()
 	if t.passedBytes+m.size > maxPassed {

@@ -17,7 +17,7 @@ import (
 	"github.com/atelier-run/atelier/persistence"
 )
 
-// A reader collects what the stream of a scroll sends.
+// A reader collects the rows and messages of the stream of a scroll.
 type reader struct {
 	t  *testing.T
 	mu sync.Mutex
@@ -78,7 +78,7 @@ func (f *reader) send(batch entity.TimelineBatch) error {
 	return nil
 }
 
-// wait waits until what has arrived satisfies a condition.
+// wait waits until the rows and messages that have arrived satisfy a condition.
 func (f *reader) wait(holds func() bool) {
 	f.t.Helper()
 	timeout := time.After(patience)

@@ -19,7 +19,7 @@ func delta(text string) string {
 	return fmt.Sprintf("event: delta\ndata: {\"inputSeq\":1,\"text\":%q}\n\n", text)
 }
 
-// followSession returns what a stream of a session yields, as one text, and its error.
+// followSession returns the frames of a stream of a session as one text, and its error.
 func followSession(t *testing.T, connections ...connection) (s *script, got string, failed error) {
 	s = &script{t: t, connections: connections, begin: time.Now()}
 	c, err := New("http://localhost", "atl_key", WithHTTPClient(&http.Client{Transport: s}))

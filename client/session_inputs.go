@@ -81,7 +81,8 @@ type interruptedAnswer struct {
 	Interrupted bool `json:"interrupted"`
 }
 
-// InterruptSession ends what a session does and the inputs that wait. It reports whether there was anything. Codes: not_found.
+// InterruptSession ends the running turn or the sleep of a session, and drops the waiting inputs. It reports whether there was
+// anything to end. Codes: not_found.
 func (c *Client) InterruptSession(ctx context.Context, slug, sessionID string) (interrupted bool, err error) {
 	done, err := call[interruptedAnswer](ctx, c, request{method: http.MethodPost, path: sessionPath(slug, sessionID, "/interrupt")})
 	return done.Interrupted, err

@@ -95,7 +95,7 @@ type SessionProgress struct {
 	Total     uint64 `json:"total"`
 }
 
-// SessionDetail is a session with what lists leave out.
+// SessionDetail is a session with the fields that lists leave out.
 type SessionDetail struct {
 	Session
 	// Tier is the tier of messages without one; nil: the default of the workspace.
@@ -129,7 +129,7 @@ type SessionPendingInput struct {
 	CreatedAt int64  `json:"createdAt"`
 }
 
-// SessionUsage is what a session has used of models.
+// SessionUsage counts the tokens of models that a session has used.
 type SessionUsage struct {
 	InputTokens  uint64 `json:"inputTokens"`
 	OutputTokens uint64 `json:"outputTokens"`
@@ -193,7 +193,7 @@ type SessionTerminal struct {
 	Error      *SessionFailure `json:"error,omitempty"`
 }
 
-// SessionFailure is why a turn was interrupted.
+// SessionFailure is the reason for which a turn was interrupted.
 type SessionFailure struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`

@@ -25,10 +25,10 @@ type Host interface {
 	// Dial connects to a TCP port on the computer's loopback interface. It does not start the computer.
 	Dial(ctx context.Context, workspaceID string, port int) (net.Conn, error)
 	// Listen listens on a TCP port of 127.0.0.1 in the computer, so that its processes reach the caller there even if the computer
-	// has no network; without isolation, on the loopback interface of the machine. Port 0 is any free port, which Addr tells. It
+	// has no network; without isolation, on the loopback interface of the machine. Port 0 is any free port, which Addr returns. It
 	// starts the computer if it is not running. A listener does not keep the computer running, and ends with it: Accept then
-	// returns an error. With a listener, however it ends, the connections end that it has accepted. At most MaxAccepted connections are open at the same time; further ones wait. Close may be called twice.
-	// If the port is in use, the error is Unavailable.
+	// returns an error. Connections that a listener has accepted end with it. At most MaxAccepted connections are open at the same
+	// time; further ones wait. Close may be called twice. If the port is in use, the error is Unavailable.
 	Listen(ctx context.Context, workspaceID string, port int) (net.Listener, error)
 	// Freeze suspends all processes of a computer, and starts none, until it is called with false.
 	Freeze(ctx context.Context, workspaceID string, frozen bool) error

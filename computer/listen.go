@@ -10,7 +10,7 @@ import (
 // Listen listens on a port of the computer of a workspace; see Host.Listen. The computer is not started while a task needs it
 // without processes. Errors: unavailable, and those of Host.Listen.
 func (f *Fleet) Listen(ctx context.Context, workspaceID string, port int) (net.Listener, error) {
-	// A task waits for the listener that is being opened as for a process that is being started: the computer would otherwise start
+	// A task waits until the listener is open, as it waits until a process has started: the computer would otherwise start
 	// after the task has stopped it.
 	r, err := f.processes.admit(workspaceID, computerv1.ProcessKind_PROCESS_KIND_UNSPECIFIED)
 	if err != nil {

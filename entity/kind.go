@@ -104,7 +104,7 @@ type Kind struct {
 	Access func(command proto.Message) (Access, error)
 	// Check returns an error unless the principal of the call satisfies a need.
 	Check func(call Call, state proto.Message, need Need) error
-	// Role, Waits and Timeline are those of Rules. nil: the kind has none.
+	// Role, Waits and Timeline are as in Rules. nil: the kind has none.
 	Role     func(call Call, state proto.Message) workspacev1.Role
 	Waits    func(call Call, state, command proto.Message) bool
 	Timeline *Timeline[proto.Message, proto.Message, proto.Message]
@@ -134,9 +134,8 @@ type List struct {
 	Need Need
 	// Match reports whether a row matches a search text. nil: the list cannot be searched.
 	Match func(row []byte, search string) bool
-	// Of names the list that has the rows of this list, whose own rows only have their keys: the row of the key in Of is in the
-	// page in place of a row here, and a row whose key is missing in Of is left out. Key returns that key. Empty: the rows of the
-	// list are its own.
+	// Of names another list to whose rows the rows of this list refer: a page has the row of Of that has the key which Key returns,
+	// in the place of the reference. A reference to a row that does not exist is left out. Empty: the rows are no references.
 	Of  string
 	Key func(row []byte) (string, error)
 	// Visible reports whether a reader sees a row. The filter is that of the request, and Role in the call the reader's role. It

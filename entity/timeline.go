@@ -18,7 +18,7 @@ type TimelineSubscription struct {
 	Send func(TimelineBatch) error
 }
 
-// A TimelineBatch has what comes next in a stream, in order: first the messages that were passed on, then the rows. It has at
+// A TimelineBatch is the next part of a stream, in order: first the messages that were passed on, then the rows. It has at
 // least one of them.
 type TimelineBatch struct {
 	// Passed are commands for which Timeline.Passes reports true. They come after the rows that were decided before them. A

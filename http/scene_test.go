@@ -42,7 +42,7 @@ type scene struct {
 	id, slug   string
 	anchor     string
 	invitation string
-	// things has what is created when the first request needs it. Scenes of one workspace share it.
+	// things has the values that are created when the first request needs them. Scenes of one workspace share them.
 	things *sceneThings
 	// as is the name of the account behind the visitor.
 	as string
@@ -180,8 +180,8 @@ func (sc *scene) admit(id string, who account, role workspacev1.Role) {
 	})
 }
 
-// createThings creates files, a pending invitation, an anchor, and an agent in the folder notes. Things that belong to an account are created by the own
-// functions.
+// createThings creates files, a pending invitation, an anchor, and an agent in the folder notes. Things that belong to an
+// account are created by the functions whose names begin with own.
 func (sc *scene) createThings() {
 	sc.invitation, sc.anchor = sc.stage.newID("inv_"), sc.stage.newID("anc_")
 	sc.invite(sc.invitation, fmt.Sprintf("guest%d@example.com", sc.made), workspacev1.Role_ROLE_EDITOR)

@@ -351,7 +351,7 @@ func (l *agent) servers() []acp.McpServer {
 	}}}
 }
 
-// about returns what an agent with the extension learns of the session.
+// about returns the values of the extension for the request that opens the session.
 func (l *agent) about(ctx context.Context, s *sessionv1.Session, before *sessionv1.AgentState) (map[string]any, error) {
 	instructions, err := l.r.instructions(ctx, s)
 	if err != nil {

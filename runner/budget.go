@@ -38,7 +38,7 @@ func budgetOption(scope, choice, state string) string {
 	return budgetPrefix + scope + "." + choice + "." + state
 }
 
-// A budget is what a session and its workspace had used when a turn began, and their limits.
+// A budget has the limits of a session and its workspace, and their use when a turn began.
 type budget struct {
 	limits  Budgets
 	started time.Time

@@ -15,8 +15,8 @@ import (
 	"github.com/atelier-run/atelier/runner/meta"
 )
 
-// This file is the conversation of a runner with an agent whose session is open: updates, requests for permission, prompts and their
-// cancellation.
+// This file is the conversation of a runner with an agent whose session is open: updates, requests for permission, prompts and
+// their cancellation.
 
 func (l *agent) setLoading(loading bool) {
 	l.mu.Lock()
@@ -232,7 +232,7 @@ func (l *agent) cancel(ctx context.Context) bool {
 	}
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), l.r.o.CancelTimeout)
 	defer stop()
-	_ = l.peer.tell(ctx, acp.AgentMethodSessionCancel, acp.CancelNotification{SessionId: l.session})
+	_ = l.peer.sendNotification(ctx, acp.AgentMethodSessionCancel, acp.CancelNotification{SessionId: l.session})
 	select {
 	case <-p.done:
 		return p.err == nil || isRequestError(p.err)
@@ -246,7 +246,7 @@ func isRequestError(err error) bool {
 	return is
 }
 
-// reasonOf returns what an agent says of an error: the message in its data, if there is one, because some agents have the same
+// reasonOf returns the text of an agent's error: the message in its data, if there is one, because some agents have the same
 // message for all errors.
 func reasonOf(e *acp.RequestError) string {
 	if fields, is := e.Data.(map[string]any); is {

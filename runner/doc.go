@@ -19,14 +19,13 @@
 // text. Questions and sleeps of the platform's tools (Session) take effect when the agent ends its turn.
 //
 // An agent that knows the extension of package meta gets inputs that steer as a request, and its state in a new process. Any other
-// agent is cancelled and prompted again, and loads its session in a new process if it can; otherwise it is given the instructions and
-// the end of the conversation as text.
+// agent is cancelled and prompted again, and loads its session in a new process if it can; otherwise it is given the
+// instructions and the end of the conversation as text.
 //
 // # The gateway
 //
 // Each computer with agents has a listener on its loopback interface (addresses), with package gateway: the models, and the tools
-// of the platform. The token of an agent is valid while it opens the session, and while a
-// turn runs.
+// of the platform. The token of an agent is valid while it opens the session, and while a turn runs.
 //
 // # Configuration
 //
@@ -54,9 +53,9 @@
 //
 // The programs of agents must be in the image of computers. In commands and variables, {{url}} is the address of the model in the
 // gateway, below which are the paths of its wire format with and without /v1, {{token}} the token, {{model}} the name of the model
-// on its server, and {{wire}} its wire format. Every agent but the built-in one also has the variables ATELIER_GATEWAY, ATELIER_TOKEN,
-// and, with a model, ATELIER_MODEL_URL, ATELIER_MODEL and ATELIER_MODEL_WIRE; all have ATELIER_DRIVE, the path of the drive. A tier that the file does not name ends its turns with
-// model_unavailable; nothing falls back to another model.
+// on its server, and {{wire}} its wire format. Every agent but the built-in one also has the variables ATELIER_GATEWAY,
+// ATELIER_TOKEN, and, with a model, ATELIER_MODEL_URL, ATELIER_MODEL and ATELIER_MODEL_WIRE; all have ATELIER_DRIVE, the path of
+// the drive. A tier that the file does not name ends its turns with model_unavailable; nothing falls back to another model.
 //
 // # Budgets
 //

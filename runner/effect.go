@@ -10,7 +10,7 @@ import (
 	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
 )
 
-// effect is what the tools have requested for the end of the turn.
+// effect is the end of the turn that the tools have requested.
 type effect struct {
 	ask    *sessionv1.Ask
 	wakeAt int64
@@ -19,7 +19,7 @@ type effect struct {
 var (
 	errNoTurn   = entity.Errorf(entity.InvalidRequest, "no turn of the session runs")
 	errQuestion = entity.Errorf(entity.InvalidRequest, "a question has a text and at most %d options", session.MaxOptions)
-	errSleep    = entity.Errorf(entity.InvalidRequest, "the end of the sleep is no time of the API")
+	errSleep    = entity.Errorf(entity.InvalidRequest, "the end of the sleep is not a time from 1970 to the greatest time of the API")
 )
 
 // WorkspaceID implements Session.

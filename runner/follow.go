@@ -268,7 +268,7 @@ func (t *turn) completed() *sessionv1.EndTurn {
 	}
 }
 
-// takeResult takes what the response of the prompt that has ended carries, and returns its error.
+// takeResult takes the values of the extension from the response of the prompt that has ended, and returns its error.
 func (t *turn) takeResult() meta.TurnError {
 	l := t.l
 	l.mu.Lock()
@@ -319,7 +319,7 @@ func (t *turn) stopped(ctx context.Context) *sessionv1.EndTurn {
 		}
 		t.r.metrics.agentFailures.WithLabelValues("exit").Inc()
 		l.log().Error("an agent has closed its output in a turn", slog.Any("error", context.Cause(l.peer.ctx)), slog.String("stderr", l.lastWords()))
-		return t.interrupted(&failure{codeAgentFailed, "The agent has stopped to answer. The log of the server has its messages."})
+		return t.interrupted(&failure{codeAgentFailed, "The agent does not answer any more. The log of the server has its messages."})
 	}
 	if l.isComputerLost() {
 		end := t.interrupted(&failure{codeComputerLost, "The computer of the workspace was stopped or lost while the turn ran."})
@@ -337,7 +337,7 @@ func (t *turn) stopped(ctx context.Context) *sessionv1.EndTurn {
 	return t.interrupted(&failure{codeAgentFailed, text})
 }
 
-// checkAgent looks at what the agent has reported: a request for permission, or tokens.
+// checkAgent handles reports of the agent: a request for permission, or tokens.
 func (t *turn) checkAgent(ctx context.Context) *sessionv1.EndTurn {
 	l := t.l
 	l.mu.Lock()

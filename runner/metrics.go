@@ -22,8 +22,8 @@ type metrics struct {
 	tokens        *prometheus.CounterVec
 }
 
-// restarted is the outcome of a turn that an earlier run has left, because its process has ended.
-const restarted = codeRunnerLost
+// outcomeLost is the outcome of a turn whose run has ended with its process.
+const outcomeLost = codeRunnerLost
 
 func newMetrics() *metrics {
 	m := &metrics{
@@ -40,7 +40,7 @@ func newMetrics() *metrics {
 			Name: "atelier_session_agents", Help: "Processes of agents that this node has started and that have not ended, with and without a running turn.",
 		}),
 		agentStarts: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "atelier_session_agent_starts_total", Help: "Agents that turns were given, by kind: new (a started process), reused (the process of an earlier turn).",
+			Name: "atelier_session_agent_starts_total", Help: "Turns that have got an agent, by kind: new (a started process), reused (the process of an earlier turn).",
 		}, []string{"kind"}),
 		agentFailures: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "atelier_session_agent_failures_total", Help: "Failures of agents by kind: start, exit (in a turn), silence, cancel (not in time).",
@@ -60,7 +60,7 @@ func newMetrics() *metrics {
 	}
 	// A series that begins at 0 shows its first increase.
 	for vec, values := range map[*prometheus.CounterVec][]string{
-		m.turns:         {"complete", "ask", "sleep", "interrupted", "failed", restarted},
+		m.turns:         {"complete", "ask", "sleep", "interrupted", "failed", outcomeLost},
 		m.agentStarts:   {"new", "reused"},
 		m.agentFailures: {"start", "exit", "silence", "cancel"},
 		m.permissions:   {"granted", "asked"},
@@ -85,7 +85,7 @@ func (m *metrics) countTurn(end *sessionv1.EndTurn) {
 	default:
 		switch {
 		case code == codeRunnerLost:
-			outcome = restarted
+			outcome = outcomeLost
 		case code != "" && code != codeBudget && !isRequestedCode(code):
 			outcome = "failed"
 		}

@@ -32,9 +32,9 @@ const (
 	reportPause = time.Second
 )
 
-// An output carries what an agent writes to its session: text that is being written at once, as deltas, and rows in batches. Its
-// producer is the goroutine that reads from the agent, which waits while the output is full. A run is attached to it while a
-// turn runs; what the agent writes between turns waits for the next run.
+// An output transfers the output of an agent to its session: text that is being written at once, as deltas, and rows in
+// batches. Its producer is the goroutine that reads from the agent, which waits while the output is full. A run is attached to
+// it while a turn runs; what the agent writes between turns waits for the next run.
 type output struct {
 	asker    Asker
 	identity string
@@ -56,7 +56,8 @@ type output struct {
 	deltaBytes   int
 	// ended counts the deltas of blocks that have ended, which are published before their rows.
 	ended int
-	// report has what the next batch reports beside its rows; nil: nothing. isUrgent is set if it must not wait for rows.
+	// report has the fields that the next batch reports in addition to its rows; nil: none. isUrgent is set if it must not wait
+	// for rows.
 	report   *sessionv1.RecordRows
 	isUrgent bool
 	sending  bool
@@ -212,7 +213,7 @@ func (o *output) addLast(row *sessionv1.Row) {
 	o.signal()
 }
 
-// set changes what the next batch reports beside its rows. It never waits.
+// set changes the report of the next batch. It never waits.
 func (o *output) set(isUrgent bool, change func(*sessionv1.RecordRows)) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -258,8 +259,8 @@ func (f *feed) flush(ctx context.Context) bool {
 	return false
 }
 
-// take returns what is to be sent now: deltas, and a batch or nil. pause is the time after which something else is due; 0: nothing
-// is.
+// take returns the deltas and the batch that are due now; a nil batch: none. pause is the time until something else is due; 0:
+// nothing waits.
 func (f *feed) take(now time.Time) (deltas []*sessionv1.PublishDelta, batch *sessionv1.RecordRows, pause time.Duration) {
 	o := f.o
 	o.mu.Lock()

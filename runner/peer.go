@@ -155,8 +155,8 @@ func decodeResult(m rpcMessage, result any) error {
 	return nil
 }
 
-// tell sends a notification.
-func (p *peer) tell(ctx context.Context, method string, params any) error {
+// sendNotification sends a notification.
+func (p *peer) sendNotification(ctx context.Context, method string, params any) error {
 	encoded, err := json.Marshal(params)
 	if err != nil {
 		return err

@@ -21,13 +21,13 @@ import (
 )
 
 const (
-	// maxHistory bounds the conversation that an agent with the extension is given, maxPreamble the text that other agents are.
+	// maxHistory bounds the conversation that an agent with the extension is given, maxPreamble the text for other agents.
 	maxHistory  = 256 << 10
 	maxPreamble = 64 << 10
 	// maxToolHistory bounds the output of a tool in both.
 	maxToolHistory = 2 << 10
-	// maxPrompt bounds the inputs of one prompt: agents with the SDK of the protocol read messages of at most 10 MiB. Inputs that do
-	// not fit wait; images that do not fit are named.
+	// maxPrompt bounds the inputs of one prompt: agents with the SDK of the protocol read messages of at most 10 MiB. Inputs
+	// that do not fit wait; images that do not fit are named.
 	maxPrompt = 6 << 20
 	// pageBytes and pageRows bound one page of a timeline.
 	pageBytes = 1 << 20
@@ -210,8 +210,8 @@ func (r *Runner) instructions(ctx context.Context, s *sessionv1.Session) (string
 	return r.o.Instructions.Read(ctx, s.GetWorkspaceId(), s.GetAgentId(), s.GetCwd())
 }
 
-// preamble returns what an agent without the extension is told before its first prompt, as text: the instructions, and the end
-// of the conversation so far.
+// preamble returns the text that precedes the first prompt of an agent without the extension: the instructions, and the end of the
+// conversation so far.
 func (r *Runner) preamble(ctx context.Context, s *sessionv1.Session, before uint64) (string, error) {
 	text, err := r.instructions(ctx, s)
 	if err != nil {
@@ -273,7 +273,7 @@ func (l *agent) blocks(ctx context.Context, inputs []row) ([]acp.ContentBlock, [
 	return blocks, from, nil
 }
 
-// introduction returns what an agent without the extension has to know of an input besides its text.
+// introduction returns the words that precede the text of an input for an agent without the extension: its kind and its author.
 func (l *agent) introduction(in *sessionv1.Input) string {
 	switch {
 	case l.isExtended:

@@ -26,11 +26,11 @@ type Asker interface {
 
 // Computers are the computers of workspaces.
 type Computers interface {
-	// Launch starts a process in the process group of a session. ctx bounds the start only. Errors: *entity.Error; unavailable if the
-	// computer cannot run processes now.
+	// Launch starts a process in the process group of a session. ctx bounds the start only. Errors: *entity.Error; unavailable
+	// if the computer cannot run processes now.
 	Launch(ctx context.Context, l Launch) (Process, error)
-	// Listen listens on the loopback interface of a computer, on a free port if port is 0. The address of the listener is that inside
-	// the computer. The listener fails when the computer stops. Errors: *entity.Error.
+	// Listen listens on the loopback interface of a computer, on a free port if port is 0. The address of the listener is that
+	// inside the computer. The listener fails when the computer stops. Errors: *entity.Error.
 	Listen(ctx context.Context, workspaceID string, port int) (net.Listener, error)
 }
 
@@ -39,7 +39,8 @@ type Launch struct {
 	WorkspaceID, SessionID string
 	// UserID is the person who created the session; empty if there is none.
 	UserID string
-	// Argv is the program and its arguments, which starts in the root of the drive. Env is added to the environment of the computer.
+	// Argv is the program and its arguments, which starts in the root of the drive. Env is added to the environment of the
+	// computer.
 	Argv, Env []string
 }
 
@@ -51,12 +52,12 @@ type Process interface {
 	Stderr() io.Reader
 	// End ends the process and its descendants.
 	End(ctx context.Context) error
-	// Wait returns how the process has ended: its exit status, and the reason for which the computer has ended it ("stopped", "lost",
-	// "out_of_memory", "disk_full"), or "".
+	// Wait returns how the process has ended: its exit status, and the reason for which the computer has ended it ("stopped",
+	// "lost", "out_of_memory", "disk_full"), or "".
 	Wait(ctx context.Context) (status int, reason string, err error)
 }
 
-// Instructions are the texts on the drive that tell an agent what it is and what it can do.
+// Instructions makes the instructions of agents from the texts on the drive.
 type Instructions interface {
 	// Read returns the AGENT.md of an agent, if agentID is not empty, and the list of the skills that apply in a folder of the
 	// drive, as one text for a model. A missing agent or skill is no error.
@@ -69,8 +70,7 @@ type Tools interface {
 	Handler(s Session) http.Handler
 }
 
-// A Session is what the tools know of the session that calls them, and change of its turn. The methods that change something fail
-// with *entity.Error if no turn runs.
+// A Session is the session whose agent calls the tools. The methods that change its turn fail with *entity.Error if no turn runs.
 type Session interface {
 	WorkspaceID() string
 	SessionID() string

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// tail has the end of what was written to it.
+// tail has the last maxTail bytes that were written to it.
 type tail struct {
 	mu   sync.Mutex
 	text []byte

@@ -198,7 +198,7 @@ const (
 	addTimeout = 10 * time.Second
 )
 
-// close records what the agent has written, and completes the end of the turn. If ctx has ended, nobody sends the end to the
+// close records the rest of the agent's output, and completes the end of the turn. If ctx has ended, nobody sends the end to the
 // session any more, so that close does.
 func (t *turn) close(ctx context.Context, end *sessionv1.EndTurn) {
 	end.TurnId, end.RunId, end.Usage, end.Agent = t.turnID, t.runID, t.l.usage(), t.l.agentState()

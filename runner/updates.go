@@ -18,7 +18,7 @@ const (
 	maxToolOutput = 64 << 10
 	// maxTools is the number of tool calls that may run at the same time; of more, the oldest is forgotten.
 	maxTools = 256
-	// maxTitle, maxPaths and maxSteps bound what rows have of tools and plans.
+	// maxTitle, maxPaths and maxSteps bound the fields of the rows of tools and plans.
 	maxTitle = 500
 	maxPaths = 64
 	maxSteps = 100

@@ -103,7 +103,7 @@ func makeOwner(ctx context.Context, o operator) (owner person, err error) {
 // demoRequest is the id of the request for the demo session: each start repeats the request, and gets the same session.
 const demoRequest = "0de30000-5e55-4000-8000-000000000001"
 
-// demoRunbook is what the demo session does. It needs no model.
+// demoRunbook is the prompt of the demo session. It needs no model.
 const demoRunbook = `# What a session does
 say Hello. I am the built-in agent. Without a model, I carry out runbooks.
 step 1/3 Look around
@@ -148,7 +148,7 @@ func checkComputer(ctx context.Context, api *client.Client) (refusal string, err
 	return "", err
 }
 
-// A trial is what quickstart prints.
+// A trial has the values in the text that quickstart prints.
 type trial struct {
 	dir, address, key string
 	// link is empty if the owner has a password.

@@ -20,7 +20,7 @@ type sessionCommands struct {
 	Tail      sessionTailCommand      `cmd:"" help:"Print what has happened in a session, and what happens until its turn ends."`
 	List      sessionListCommand      `cmd:"" help:"List sessions, newest first."`
 	Show      sessionShowCommand      `cmd:"" help:"Print the state of a session."`
-	Interrupt sessionInterruptCommand `cmd:"" help:"Interrupt what a session does, and drop the inputs that wait."`
+	Interrupt sessionInterruptCommand `cmd:"" help:"Interrupt the turn or the sleep of a session, and drop the inputs that wait."`
 	Delete    sessionDeleteCommand    `cmd:"" help:"Delete a session and its descendants permanently."`
 }
 
@@ -65,7 +65,7 @@ type sessionFlags struct {
 	Session   string `arg:"" help:"Id of the session."`
 }
 
-// turnFlags say what a command does after it has sent an input.
+// turnFlags select the action of a command after it has sent an input.
 type turnFlags struct {
 	Wait bool `env:"-" xor:"after" help:"Wait until the turn ends."`
 	Tail bool `env:"-" xor:"after" help:"Print what happens until the turn ends."`

@@ -26,8 +26,8 @@ import (
 //	# a setting that has changed
 //	= how the turn has ended
 //
-// On a terminal, text is printed as it is written unless a tool runs, and a tool appears when it starts. Characters that control a terminal are
-// removed from everything that it prints.
+// On a terminal, text is printed as it is written unless a tool runs, and a tool appears when it starts. Characters that
+// control a terminal are removed from everything that it prints.
 type rowPrinter struct {
 	to io.Writer
 	// maxOutput is the number of lines of a tool's output that are printed; 0: all.
@@ -145,8 +145,8 @@ func (p *rowPrinter) beginText(inputSeq uint64) {
 	}
 }
 
-// printDelta prints text that is being written. While a tool runs, it leaves the text to its row: the text may follow the end of the
-// tool, whose row comes later.
+// printDelta prints text that is being written. While a tool runs, it leaves the text to its row: the text may follow the end
+// of the tool, whose row comes later.
 func (p *rowPrinter) printDelta(d client.SessionDelta) {
 	if p.isHeld = p.isHeld || len(p.running) > 0; p.isHeld {
 		return
@@ -175,7 +175,7 @@ func (p *rowPrinter) printText(r client.SessionRow) {
 	p.streamed, p.isInterrupted = "", false
 }
 
-// printInput prints an input and who has sent it, unless that is a person.
+// printInput prints an input and its author, unless the author is a person.
 func (p *rowPrinter) printInput(r client.SessionRow) {
 	label := ""
 	if r.Input == "note" || r.Input == "answer" {

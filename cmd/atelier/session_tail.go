@@ -42,8 +42,8 @@ func (c *sessionTailCommand) Run(ctx context.Context, out console) error {
 // A tail prints the timeline of a session until its turn ends. The stream begins with the first row, because only its own cursors
 // resume it.
 //
-// With a request id, it begins after the input of that request, or as JSON with it, and ends with the terminal of that input. Otherwise it prints the
-// rows after since, and ends when it has reached the present and each input has its terminal.
+// With a request id, it begins after the input of that request, or as JSON with it, and ends with the terminal of that input.
+// Otherwise it prints the rows after since, and ends when it has reached the present and each input has its terminal.
 type tail struct {
 	api                *client.Client
 	workspace, session string

@@ -68,7 +68,7 @@ func (f folders) MakeFolders(ctx context.Context, workspaceID, path string, acce
 			Author: author, Principal: access.Principal, Authenticate: access.Authenticate, Authorize: access.Authorize,
 		})
 		if refused, is := errors.AsType[*entity.Error](err); is && refused.Code == drive.Exists {
-			err = nil // another request was faster; if it is a file, the upload fails
+			err = nil // another request has created it; if it is a file, the upload fails
 		}
 		if err != nil {
 			return err

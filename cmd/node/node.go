@@ -66,7 +66,7 @@ type Options struct {
 	Agents string
 	// Sessions has the limits of the runner of sessions. Start sets its other fields.
 	Sessions runner.Options
-	// HoldTurns runs no turns of sessions: they wait, and the caller sends what a runner would.
+	// HoldTurns makes the turns of sessions wait: no runner takes them, and the caller sends the commands of a runner.
 	HoldTurns bool
 	// BackupEvery is the time between two backups of a drive, for workspaces without a policy of their own, and BackupKeep the
 	// number of them that is stored; 0: none are scheduled.
@@ -266,8 +266,8 @@ func (n *Node) asker(o Options) pending.Router {
 	return pending.Router{Router: n.Router, Clock: o.Clock, Limit: cmp.Or(o.PendingLimit, 2*time.Second)}
 }
 
-// Stop stops the node in the order that lets commands in flight finish: requests, tasks, agents, processes, drives, actors, journal. It returns
-// the errors of all of them. When ctx ends, it waits for nothing more.
+// Stop stops the node in the order that lets commands in flight finish: requests, tasks, agents, processes, drives, actors,
+// journal. It returns the errors of all of them. When ctx ends, it waits for nothing more.
 func (n *Node) Stop(ctx context.Context) error {
 	var errs []error
 	n.end()

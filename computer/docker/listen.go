@@ -14,8 +14,8 @@ import (
 	"github.com/atelier-run/atelier/entity"
 )
 
-// Listen implements computer.Host. The agent listens and relays the connections over its own, so that it works without a network,
-// as Dial does.
+// Listen implements computer.Host. The agent listens in the container and relays the connections over its standard streams, so
+// that Listen works without a network, as Dial does.
 func (d *Driver) Listen(ctx context.Context, workspaceID string, port int) (net.Listener, error) {
 	if port < 0 || port > 65535 {
 		return nil, entity.Errorf(entity.InvalidRequest, "%d is not a port", port)

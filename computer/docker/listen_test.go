@@ -98,7 +98,7 @@ func testKilledListener(t *testing.T, engine *dockertest.Engine) {
 	}
 }
 
-// testIdleListener checks that a listener does not keep the container.
+// testIdleListener checks that a listener does not keep the container running.
 func testIdleListener(t *testing.T, engine *dockertest.Engine) {
 	f := start(t, engine, func(o *docker.Options) { o.IdleAfter = 100 * time.Millisecond })
 	l, err := f.Listen(t.Context(), workspace, 0)

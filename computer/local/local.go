@@ -28,7 +28,7 @@
 // New examines what the kernel permits, and Driver.Report tells it. If the kernel cannot isolate, Host's methods return
 // Forbidden, unless Options.AllowUnisolated is set: then processes are plain descendants of the server in the folder of the
 // drive, with the rights of the server's user. That is unsafe for every workspace whose members are not trusted with the machine.
-// A listener of Host.Listen is then one of the machine.
+// A listener of Host.Listen is then on the machine's loopback interface.
 package local
 
 import (

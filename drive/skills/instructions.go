@@ -18,8 +18,8 @@ type Asker interface {
 	Ask(ctx context.Context, c entity.Command) (proto.Message, error)
 }
 
-// Instructions are the texts on the drive that tell a session's agent what it is and what it can do. It is safe for concurrent
-// use.
+// Instructions makes the instructions of a session's agent from the texts on the drive: its AGENT.md and the skills. It is safe
+// for concurrent use.
 type Instructions struct {
 	reader *Reader
 	asker  Asker
@@ -33,8 +33,8 @@ const maxListed = 32 << 10
 
 // Read returns one text for a model: the AGENT.md of an agent, if agentID is not empty, the list of the project skills of a
 // working directory, and the built-in skills whole, because no program in a computer can read those. It also records in the
-// workspace what the AGENT.md says now. An agent or a folder that does not exist any more, and a malformed file, are no error:
-// the text then has what there is. Errors: those of the drive and of Asker that are no refusals, ctx's error.
+// workspace the present content of the AGENT.md. An agent or a folder that does not exist any more, and a malformed file, are
+// no error: the text then has the other parts. Errors: those of the drive and of Asker that are no refusals, ctx's error.
 func (i *Instructions) Read(ctx context.Context, workspaceID, agentID, cwd string) (string, error) {
 	var text strings.Builder
 	if agentID != "" {
@@ -53,7 +53,7 @@ func (i *Instructions) Read(ctx context.Context, workspaceID, agentID, cwd strin
 	return text.String(), nil
 }
 
-// writeAgent writes what an agent is.
+// writeAgent writes the name, the description and the instructions of an agent.
 func (i *Instructions) writeAgent(ctx context.Context, text *strings.Builder, workspaceID, agentID string) error {
 	reply, err := i.ask(ctx, workspaceID, &workspacev1.DescribeAgent{AgentId: agentID})
 	if entity.IsRefusal(err) {
@@ -97,8 +97,8 @@ func writeSkills(text *strings.Builder, all []skill.Skill) {
 			break
 		}
 		if n == 0 {
-			text.WriteString("Skills of this workspace. Before you begin with what a skill is for, read its file; paths are relative to the " +
-				"workspace's drive. Of two skills with one name, the first is meant.\n\n")
+			text.WriteString("Skills of this workspace. Before you start work that a skill describes, read its file; paths are relative to the " +
+				"workspace's drive. If two skills have the same name, use the first.\n\n")
 		}
 		fmt.Fprintf(text, "- %s (%s): %s\n", s.Name, s.Path, s.Description)
 	}

@@ -171,7 +171,7 @@ func Evolve(s *computerv1.Computer, e computerv1.Event) *computerv1.Computer {
 	case *computerv1.ComputerFound:
 		next.Status = computerv1.Status_STATUS_ACTIVE
 		next.Missed, next.MissedAt = 0, 0
-	case *computerv1.WorkReported: // of earlier rules
+	case *computerv1.WorkReported: // an event of earlier rules, without effect
 	case *computerv1.ProcessStarted:
 		next.Processes = entity.With(s.GetProcesses(), e.GetProcess().GetId(), e.GetProcess())
 	case *computerv1.ProcessEnded:

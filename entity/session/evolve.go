@@ -51,7 +51,7 @@ func Evolve(s *sessionv1.Session, e sessionv1.Event) *sessionv1.Session {
 	case *sessionv1.SessionSealed:
 		next.Sealed = true
 	case *sessionv1.SessionErased:
-		// Nothing of a deleted session remains but that it was deleted.
+		// Only the fact that the session was deleted remains.
 		return &sessionv1.Session{Id: s.GetId(), WorkspaceId: s.GetWorkspaceId(), Sealed: true, Erased: true}
 	}
 	return next
@@ -243,7 +243,7 @@ func BucketOf(s *sessionv1.Session) string {
 	}
 }
 
-// ActivityOf returns what a session does.
+// ActivityOf returns the activity of a session.
 func ActivityOf(s *sessionv1.Session) sessionv1.Activity {
 	switch {
 	case s.GetTurnStatus() == sessionv1.TurnStatus_TURN_STATUS_RUNNING:

@@ -274,9 +274,9 @@ func checkImage(s *sessionv1.Session, c *sessionv1.StoreImage) error {
 	return nil
 }
 
-// interrupt ends what the session does. A turn that no run has taken ends at once; a claimed one is ended by its run. If a person
-// interrupts, the inputs that wait are dropped, each with a terminal, and a sleep ends. The platform's interruption leaves the
-// inputs, for the time after it.
+// interrupt ends the turn or the sleep of the session. A turn that no run has taken ends at once; a claimed one is ended by its
+// run. If a person interrupts, the inputs that wait are dropped, each with a terminal, and a sleep ends. If the platform
+// interrupts, the inputs go on waiting.
 func interrupt(call entity.Call, s *sessionv1.Session, c *sessionv1.Interrupt) []sessionv1.Event {
 	d := draft{call: call, state: s}
 	byPlatform := c.GetReason() != nil && entity.IsPlatform(call.Principal)
@@ -302,7 +302,7 @@ func interrupt(call entity.Call, s *sessionv1.Session, c *sessionv1.Interrupt) [
 	return d.events
 }
 
-// dropPending drops the inputs that wait, besides notes, each with a terminal.
+// dropPending drops the inputs that wait, except notes, each with a terminal.
 func (d *draft) dropPending() {
 	var seqs []uint64
 	for _, p := range d.current().GetPending() {
@@ -343,7 +343,7 @@ func pendingInput(s *sessionv1.Session, seq uint64) *sessionv1.Pending {
 
 func hasInput(t *sessionv1.Turn, seq uint64) bool { return slices.Contains(t.GetInputs(), seq) }
 
-// steersAfter reports whether an input with a seq after another one waits that the running turn has to take.
+// steersAfter reports whether an input with a seq greater than another waits for the running turn.
 func steersAfter(s *sessionv1.Session, after uint64) bool {
 	return slices.ContainsFunc(s.GetPending(), func(p *sessionv1.Pending) bool { return p.GetSeq() > after && Steers(p) })
 }

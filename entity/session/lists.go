@@ -146,6 +146,7 @@ func Rows(call entity.Call, before, after *sessionv1.Session, c sessionv1.Comman
 		return []entity.Row{{List: ImageList, Key: Key(after.GetId(), string(c.GetSha256())), Message: c.GetImage()}}
 	case *sessionv1.EraseRows:
 		return erasedRows(after, c)
+	default: // the rows follow from the events
 	}
 	if len(events) == 0 {
 		return nil
@@ -214,6 +215,7 @@ func eventRows(s *sessionv1.Session, e sessionv1.Event) []entity.Row {
 		}
 	case *sessionv1.ChildAdmitted:
 		return []entity.Row{{List: ChildList, Key: Key(s.GetId(), e.GetChildId()), Message: &sessionv1.ChildRow{ChildId: e.GetChildId()}}}
+	default: // other events change the rows of referenceRows and SummaryList alone
 	}
 	return nil
 }
@@ -239,6 +241,7 @@ func auditEvent(call entity.Call, s *sessionv1.Session, e sessionv1.Event) *audi
 		}
 	case *sessionv1.AudienceChanged:
 		return audit.NewEvent(call, "session.audience_changed", provenance)
+	default:
+		return nil
 	}
-	return nil
 }

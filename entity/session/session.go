@@ -64,6 +64,14 @@ func Zero(identity string) *sessionv1.Session {
 // Decide turns a command into events. It returns no events and no error if the state is already as the command requires, or
 // if the command is a query. Errors: not_found if the sender does not see the session, and those of the rules.
 func Decide(call entity.Call, s *sessionv1.Session, c sessionv1.Command) ([]sessionv1.Event, error) {
+	switch c.(type) {
+	case *sessionv1.StartSession, *sessionv1.SendInput, *sessionv1.StoreImage, *sessionv1.DeleteSession,
+		*sessionv1.EraseRows, *sessionv1.ReportErased: // possible for a session that does not exist or is hidden; each checks it
+	default:
+		if err := Visible(call, s); err != nil {
+			return nil, err
+		}
+	}
 	switch c := c.(type) {
 	case *sessionv1.StartSession:
 		return start(call, s, c)
@@ -77,11 +85,6 @@ func Decide(call entity.Call, s *sessionv1.Session, c sessionv1.Command) ([]sess
 		return nil, checkErasing(s)
 	case *sessionv1.ReportErased:
 		return reportErased(call, s), nil
-	}
-	if err := Visible(call, s); err != nil {
-		return nil, err
-	}
-	switch c := c.(type) {
 	case *sessionv1.Interrupt:
 		return interrupt(call, s, c), nil
 	case *sessionv1.MoveCwd:

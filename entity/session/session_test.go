@@ -197,7 +197,7 @@ func TestInterrupt(t *testing.T) {
 	second := w.input(message("b", followUp))
 	w.must(&sessionv1.Interrupt{})
 	if !w.s.GetTurn().GetInterrupting() {
-		t.Fatal("the run is not told to end the turn")
+		t.Fatal("the run is not notified of the interruption")
 	}
 	w.wantTerminal(second, interrupted)
 	third := w.input(message("c", steer))

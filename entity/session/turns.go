@@ -28,9 +28,10 @@ const (
 )
 
 var (
-	errNoTurn     = entity.Errorf(entity.NotFound, "the session runs no such turn")
-	errTurnTaken  = entity.Errorf(entity.TurnTaken, "another run has taken the turn")
-	errBatch      = entity.Errorf(entity.InvalidRequest, "a batch has rows of an agent alone, at most %d with %d bytes, and follows the last one", MaxBatchRows, MaxBatchBytes)
+	errNoTurn    = entity.Errorf(entity.NotFound, "the session runs no such turn")
+	errTurnTaken = entity.Errorf(entity.TurnTaken, "another run has taken the turn")
+	errBatch     = entity.Errorf(entity.InvalidRequest,
+		"a batch must follow the last one, and have at most %d rows of an agent with %d bytes of text", MaxBatchRows, MaxBatchBytes)
 	errAgentState = entity.Errorf(entity.InvalidRequest, "the state of an agent has at most %d bytes", MaxStateBytes)
 	errTurnStatus = entity.Errorf(entity.InvalidRequest, "a turn ends as complete, ask, interrupted or sleep; ask has a question, sleep a later time")
 )

@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// The front matter is a mapping at the top level of YAML 1.2. Of the values of the keys that are asked for, parse understands
+// The front matter is a mapping at the top level of YAML 1.2. Of the values of the requested keys, parse understands
 // plain and quoted scalars of one or several lines, and block scalars (| and >). It skips the values of all other keys, of any
 // form, because their lines are indented or belong to a list. It resolves no anchors, aliases and tags.
 

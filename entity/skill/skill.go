@@ -11,7 +11,7 @@
 //	---
 //	Read the commits since the last tag. …
 //
-// The files are written by people and by programs that nobody vouches for, so their size is bounded, and of YAML only the
+// The files are written by people and by programs that are not trusted, so their size is bounded, and of YAML only the
 // forms that such files use are understood (frontmatter.go). Unknown keys are ignored: other programs that read the same
 // files have keys of their own.
 package skill
@@ -47,7 +47,7 @@ const (
 // BuiltinPrefix is the start of the path of a built-in skill; the rest is its name.
 const BuiltinPrefix = "builtin:"
 
-// A Skill is what a list of skills shows.
+// A Skill is an item of a list of skills.
 type Skill struct {
 	Name string
 	// Description is empty if the file has none.
@@ -114,7 +114,7 @@ func ParseAgent(content []byte) (Agent, error) {
 
 // document is a file whose front matter was parsed.
 type document struct {
-	// values has the values of the keys that were asked for, each in one line.
+	// values has the values of the requested keys, each in one line.
 	values map[string]string
 	body   string
 }

@@ -62,7 +62,7 @@ func checkNewAgent(c *workspacev1.RegisterAgent) error {
 	return checkAgentText(c.GetAgent())
 }
 
-// checkAgentText returns an error unless the agent has what AGENT.md may say. Errors: invalid_request.
+// checkAgentText validates the name, the description and the tier of an agent. Errors: invalid_request.
 func checkAgentText(a *workspacev1.Agent) error {
 	if err := entity.CheckText("name", a.GetName(), 1, skill.MaxName); err != nil {
 		return err
@@ -95,7 +95,7 @@ func applyAnchorRemoved(next *workspacev1.Workspace, e *workspacev1.AnchorRemove
 	}
 }
 
-// updateAgent records what AGENT.md says now. Errors: invalid_request.
+// updateAgent records the present content of AGENT.md. Errors: invalid_request.
 func updateAgent(call entity.Call, s *workspacev1.Workspace, c *workspacev1.UpdateAgent) ([]workspacev1.Event, error) {
 	was := anchorAt(s, c.GetAnchorId(), c.GetPath()).GetAgent()
 	if was == nil {
@@ -117,7 +117,7 @@ func applyAgentUpdated(a *workspacev1.Anchor, e *workspacev1.AgentUpdated) {
 	a.Agent, a.UpdatedAt = withText(a.GetAgent(), e.GetName(), e.GetDescription(), e.GetTier()), e.GetAt()
 }
 
-// withText returns a copy of an agent with what AGENT.md says.
+// withText returns a copy of an agent with the content of its AGENT.md.
 func withText(a *workspacev1.Agent, name, description string, tier workspacev1.Tier) *workspacev1.Agent {
 	next := entity.ShallowCopy(a)
 	next.Name, next.Description, next.Tier = name, description, tier

@@ -12,10 +12,10 @@
 //
 // The creator is the billing user and therefore always an owner (members.go). Other people join by invitation
 // (invitations.go). An anchor binds an app, an agent or a share to a path of the drive (anchors.go). An agent is an anchor
-// whose folder has an AGENT.md, of which the workspace stores what lists of agents show (agents.go).
+// whose folder has an AGENT.md; the workspace stores its name, description and tier for lists (agents.go).
 //
-// For its sessions, a workspace stores the pointers to the default sessions of its owners (sessions.go), and what they have
-// used on the present day (usage.go). A suspended or closed workspace interrupts them by a task.
+// For its sessions, a workspace stores the pointers to the default sessions of its owners (sessions.go), and their usage
+// on the present day (usage.go). A suspended or closed workspace interrupts them by a task.
 //
 // Check authorizes commands and other operations for the principal of the call; one table says what each command needs
 // (access.go). A workspace has six lists: members, invitations, anchors, broken anchors, agents, and the audit log, which gets
@@ -143,7 +143,7 @@ func Decide(call entity.Call, s *workspacev1.Workspace, c workspacev1.Command) (
 	return nil, entity.UnknownCommand(entity.KindWorkspace, c)
 }
 
-// decideAboutAgents is the part of Decide for agents and for what the workspace stores for its sessions.
+// decideAboutAgents is the part of Decide for agents, default sessions and usage.
 func decideAboutAgents(call entity.Call, s *workspacev1.Workspace, command workspacev1.Command) ([]workspacev1.Event, error) {
 	switch c := command.(type) {
 	case *workspacev1.RegisterAgent:
@@ -332,8 +332,8 @@ func replyAccepted(s *workspacev1.Workspace, c *workspacev1.AcceptInvitation) *w
 	return &workspacev1.Description{Workspace: &workspacev1.Workspace{Id: s.GetId(), Slug: slug}}
 }
 
-// describe returns the workspace without what has queries of its own or needs other capabilities, together with the role and
-// the capabilities of the principal.
+// describe returns the workspace, the role and the capabilities of the principal. It leaves out the fields that have queries of
+// their own or need other capabilities.
 func describe(call entity.Call, s *workspacev1.Workspace) *workspacev1.Description {
 	shown := entity.ShallowCopy(s)
 	shown.Members, shown.Invitations, shown.Anchors = nil, nil, nil

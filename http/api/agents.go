@@ -18,8 +18,8 @@ import (
 )
 
 // agents serves the agents of a workspace: folders of its drive with an AGENT.md, each bound by an anchor. The workspace stores
-// what AGENT.md said when it was last read, which is when the agent is registered, when it is requested alone, and when a
-// session of it starts.
+// the content of AGENT.md as it was last read: when the agent was registered, when it was requested alone, or when a session of
+// it started.
 type agents struct{ files Skills }
 
 func (a agents) routes() []server.Route {
@@ -137,7 +137,7 @@ func slugOf(name string) string {
 	return strings.TrimRight(text[:min(len(text), slug.MaxLength)], "-")
 }
 
-// read returns an agent with what its AGENT.md says now; if that cannot be read, with what it said before.
+// read returns an agent with the present content of its AGENT.md; if that cannot be read, with the stored content.
 func (a agents) read(c *server.Call, _ server.None) (agentAnswer, error) {
 	if err := settleAnchors(c); err != nil {
 		return agentAnswer{}, err
@@ -150,8 +150,8 @@ func (a agents) read(c *server.Call, _ server.None) (agentAnswer, error) {
 	return agentAnswer{viewAgent(anchor)}, err
 }
 
-// refreshAgent returns an agent with what its AGENT.md says now, which the workspace then stores; if that cannot be read, with what
-// it said before.
+// refreshAgent returns an agent with the present content of its AGENT.md, which the workspace then stores; if that cannot be
+// read, with the stored content.
 func refreshAgent(c *server.Call, files Skills, anchor *workspacev1.Anchor) (*workspacev1.Anchor, error) {
 	text, err := files.Agent(c.Context, c.Workspace.ID, anchor.GetPath())
 	if err != nil || isAgentText(anchor.GetAgent(), text) {
@@ -166,7 +166,7 @@ func refreshAgent(c *server.Call, files Skills, anchor *workspacev1.Anchor) (*wo
 	return findAgent(c, anchor.GetAgent().GetId())
 }
 
-// isAgentText reports whether an agent has what its AGENT.md says.
+// isAgentText reports whether the stored agent equals its AGENT.md.
 func isAgentText(a *workspacev1.Agent, text skill.Agent) bool {
 	return a.GetName() == text.Name && a.GetDescription() == text.Description && a.GetTier() == text.Tier
 }

@@ -16,7 +16,7 @@ type interruptedView struct {
 	Interrupted bool `json:"interrupted"`
 }
 
-// interrupt ends what the session in the path does, and the inputs that wait.
+// interrupt ends the running turn or the sleep of the session in the path, and drops the waiting inputs.
 func (s sessions) interrupt(c *server.Call, _ server.None) (interruptedView, error) {
 	done, err := changeSession[*sessionv1.Interrupted](c, &sessionv1.Interrupt{})
 	return interruptedView{true, done.GetInterrupted()}, err
@@ -128,8 +128,8 @@ func checkAudience(in *audienceRequest) error {
 	return nil
 }
 
-// changeAudience changes the audience of the session in the path. Members who are added must be members of the workspace; anybody
-// can be removed.
+// changeAudience changes the audience of the session in the path. Members who are added must be members of the workspace; former
+// members can be removed, too.
 func (s sessions) changeAudience(c *server.Call, in audienceRequest) (sessionChanged, error) {
 	if len(in.Add) > 0 {
 		if err := c.Authorize(); err != nil {

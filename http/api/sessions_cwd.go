@@ -29,7 +29,7 @@ func invalidCwd(reason, message string) *entity.Error {
 }
 
 // cleanCwd removes ".", ".." and repeated slashes from a working directory in a request; the root of the drive is empty. It
-// returns the refusal of a path that is none or leads out of the drive.
+// refuses a text that is not a path, and a path that leads out of the drive.
 func cleanCwd(cwd string) (string, *entity.Error) {
 	if strings.HasPrefix(cwd, "/") {
 		return "", errCwdPath

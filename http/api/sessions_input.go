@@ -100,8 +100,8 @@ type sessionInput struct {
 	isSpecific bool
 }
 
-// requestDigest is what the digest of a request is computed from. A request that is repeated with another value of one of them is
-// another request.
+// requestDigest has the values from which the digest of a request is computed. A request with the same id in which one of them
+// differs is another request, and is refused.
 type requestDigest struct {
 	Target      string
 	Kind        string
@@ -224,7 +224,7 @@ func (s sessions) decodeNote(c *server.Call) (*sessionInput, error) {
 	return in, in.setRequest(body.ClientRequestID, body.SourceSessionID)
 }
 
-// setContent sets what prompts and messages have; field names the text in errors.
+// setContent sets the fields that prompts and messages have in common; field names the text in errors.
 func (in *sessionInput) setContent(field, text string, tier, behavior *string, images []imageRequest, attachments []attachmentRequest) error {
 	if err := in.setText(field, text); err != nil {
 		return err
@@ -363,7 +363,7 @@ var (
 	errNoSource = server.Invalid("sourceSessionId must be the id of a session of the workspace")
 )
 
-// checkReferences checks what an input refers to: the files of its attachments and the session that it comes from. Errors:
+// checkReferences checks the references of an input: the files of its attachments and the session that it comes from. Errors:
 // invalid_request.
 func (s sessions) checkReferences(c *server.Call, in *sessionv1.Input) error {
 	if source := in.GetSourceSessionId(); source != "" {

@@ -147,7 +147,7 @@ func (s sessions) prepareStart(c *server.Call, parentID string, in *sessionInput
 	return start, s.checkReferences(c, in.input)
 }
 
-// startAgent sets what a session of an agent has from its agent: the folder and the tier.
+// startAgent sets the values that a session takes from its agent: the folder and the tier.
 func startAgent(start *sessionv1.StartSession, agent *workspacev1.Anchor) {
 	start.Cwd = agent.GetPath()
 	if tier := agent.GetAgent().GetTier(); tier != workspacev1.Tier_TIER_UNSPECIFIED {
@@ -155,7 +155,8 @@ func startAgent(start *sessionv1.StartSession, agent *workspacev1.Anchor) {
 	}
 }
 
-// inherit sets what the request for a child omits: the working directory, the sticky tier and the mode of its parent.
+// inherit sets the values that a child takes from its parent if the request omits them: the working directory, the sticky tier and
+// the mode.
 func inherit(start *sessionv1.StartSession, parent *sessionv1.Session) {
 	start.Cwd = parent.GetCwd()
 	if start.GetTier() == workspacev1.Tier_TIER_UNSPECIFIED {

@@ -82,7 +82,7 @@ type progressView struct {
 	Total     uint64 `json:"total"`
 }
 
-// sessionDetail is a session as JSON, with what its lists leave out.
+// sessionDetail is a session as JSON, with the fields that its lists leave out.
 type sessionDetail struct {
 	sessionSummary
 	Tier          *string       `json:"tier"`

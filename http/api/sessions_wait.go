@@ -21,8 +21,8 @@ type waitedView struct {
 var errNoRequestID = server.Invalid("clientRequestId is required: the request is repeated with it")
 
 // waitFor returns the handler of a request that waits for the terminal of an input. submit makes the input durable, or finds it
-// if an earlier request has done so; it has the time of an ordinary request. The request counts as a stream, because it takes no
-// more than one: the query that waits is held by the actor of the session. A client that disconnects ends only the query.
+// if an earlier request has done so; it has the time of an ordinary request. The request counts as a stream, because it needs no
+// more resources than one: the query that waits is held by the actor of the session. A client that disconnects ends only the query.
 func (s sessions) waitFor(submit func(c *server.Call) (accepted, error)) server.Handler {
 	return func(c *server.Call) error {
 		return c.RunLong(func(ctx context.Context) error {

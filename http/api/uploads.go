@@ -161,7 +161,7 @@ func authorizeUpload(c *server.Call) error {
 	return err
 }
 
-// uploadToDrive returns the request to the drive that creates the file of an upload. Nothing but the body is the client's.
+// uploadToDrive returns the request to the drive that creates the file of an upload. Only the body comes from the client.
 func uploadToDrive(r *http.Request, token uploadToken) *http.Request {
 	at := url.URL{Path: "/drive/" + token.Path}
 	if segments := strings.Split(token.Path, "/"); len(segments) > 0 {

@@ -10,7 +10,7 @@
 //     or the server shuts down.
 //  4. Tools, which cmd/node implements with runner/tools, answers. The entities authorize what the tools do.
 //
-// Nothing is kept between requests: any member can answer each one.
+// Nothing is stored between requests: any member can answer each one.
 package mcp
 
 import (

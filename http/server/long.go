@@ -29,7 +29,7 @@ func (c *Call) EndBody() {
 	http.NewResponseController(c.Response.ResponseWriter).SetReadDeadline(time.Time{})
 }
 
-// AwaitAnswer makes the deadlines of the connection those of an operation that answers after a long time, at once: it calls EndBody,
+// AwaitAnswer prepares the deadlines of the connection for an answer that is written at once after a long time: it calls EndBody,
 // and extends the write deadline when the answer begins.
 func (c *Call) AwaitAnswer() {
 	c.EndBody()

@@ -96,7 +96,7 @@ const (
 	// Transfer operations last as long as bytes move.
 	Transfer
 	// Streaming operations last until their client, their access or their purpose ends, and count against Limits.Streams;
-	// those of StreamTo last Options.StreamSegment. Requests that wait are of them, so that many cost no room for other requests.
+	// those of StreamTo last Options.StreamSegment. Requests that wait belong to them, so that they do not use up Limits.Requests.
 	Streaming
 )
 

@@ -35,7 +35,7 @@ type agent struct {
 	isClosed bool
 }
 
-// client is what the agent uses of its connection.
+// client has the methods of the connection that the agent uses.
 type client interface {
 	SessionUpdate(context.Context, acp.SessionNotification) error
 	RequestPermission(context.Context, acp.RequestPermissionRequest) (acp.RequestPermissionResponse, error)

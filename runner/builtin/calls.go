@@ -34,7 +34,7 @@ type remoteTool struct {
 
 func (s toolset) tools() []model.Tool { return s.order }
 
-// callResult is what the model gets back.
+// callResult is the result of a call, for the model.
 type callResult struct {
 	text     string
 	isError  bool

@@ -21,8 +21,8 @@ const (
 
 const leftOut = "[this old result is left out]"
 
-// conversationOf returns the conversation of earlier processes. What tools have returned is told as text: their calls, which
-// a result would need, are not known.
+// conversationOf returns the conversation of earlier processes. The results of tools become texts, because a result needs its
+// call, which is not known.
 func conversationOf(history []meta.Entry) []model.Message {
 	var all []model.Message
 	for _, entry := range history {

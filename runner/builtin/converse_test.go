@@ -272,7 +272,7 @@ func TestModelStopsAtItsLimits(t *testing.T) {
 	p.prompt("Go").expect(t, end, "too_many_steps: the model has called tools in 200 replies of this turn", "")
 }
 
-func TestModelIsNotAskedNothing(t *testing.T) {
+func TestModelIsNotAskedWithoutInput(t *testing.T) {
 	server := modeltest.New(t)
 	p := withModel(t, server, t.TempDir(), model.Anthropic).open(nil)
 	p.prompt("").expect(t, end, "", "")

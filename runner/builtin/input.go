@@ -14,12 +14,12 @@ import (
 	"github.com/atelier-run/atelier/runner/meta"
 )
 
-// An input is a content block, and who has sent it.
+// An input is a content block with its author.
 type input struct {
 	meta.Input
 	// text is empty for attachments.
 	text       string
-	attachment string // what a model reads of an attachment
+	attachment string // the description of an attachment for the model
 	images     []model.Image
 }
 
@@ -117,7 +117,7 @@ func (in input) continues() bool {
 	return in.Sender.Kind == meta.SenderSystem && in.text == meta.Continue
 }
 
-// forModel returns the input as a part of a message for a model, which says who has written it.
+// forModel returns the input as a part of a message for a model, which names its author.
 func (in input) forModel() string {
 	text := in.text
 	if text == "" {

@@ -18,11 +18,11 @@ const (
 
 var errNotPermitted = errors.New("this was not permitted")
 
-// permit asks for the permission of a call, in the mode confirm. what is the kind of calls that "allow for the session"
-// permits from then on. It returns errNotPermitted, or the error of ctx.
-func (t *turn) permit(ctx context.Context, what string, call acp.SessionUpdate) error {
+// permit asks for the permission of a call, in the mode confirm. "Allow for this session" permits all calls of the kind from then
+// on. It returns errNotPermitted, or the error of ctx.
+func (t *turn) permit(ctx context.Context, kind string, call acp.SessionUpdate) error {
 	s := t.session
-	if s.mode != meta.ModeConfirm || s.state.Allowed[what] {
+	if s.mode != meta.ModeConfirm || s.state.Allowed[kind] {
 		return nil
 	}
 	started := call.ToolCall
@@ -50,7 +50,7 @@ func (t *turn) permit(ctx context.Context, what string, call acp.SessionUpdate) 
 		if s.state.Allowed == nil {
 			s.state.Allowed = map[string]bool{}
 		}
-		s.state.Allowed[what] = true
+		s.state.Allowed[kind] = true
 		return nil
 	case allowOnce:
 		return nil

@@ -36,7 +36,7 @@ type session struct {
 	current *turn
 }
 
-// state is what the client stores for the next process, under meta.State.
+// state is the value that the client stores for the next process, under meta.State.
 type state struct {
 	Version int           `json:"version"`
 	Runbook runbook.State `json:"runbook,omitzero"`

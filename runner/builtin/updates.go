@@ -75,7 +75,7 @@ func (u *updates) send(update acp.SessionUpdate) {
 	u.write(update, nil)
 }
 
-// end sends what has not been sent.
+// end sends the text that was not sent yet.
 func (u *updates) end() {
 	u.lock.Lock()
 	defer u.lock.Unlock()

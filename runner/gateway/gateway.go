@@ -126,7 +126,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	rest, ok := strings.CutPrefix(path, "/model/")
 	if !ok {
-		refuse(w, http.StatusNotFound, "nothing has this path: the gateway has /model/NAME/... and /mcp")
+		refuse(w, http.StatusNotFound, "there is no such path: the gateway has /model/NAME/... and /mcp")
 		return
 	}
 	name, below, _ := strings.Cut(rest, "/")
@@ -171,7 +171,7 @@ func (h *Handler) serveModel(w http.ResponseWriter, r *http.Request, run Run, mo
 		_ = json.NewEncoder(w).Encode(map[string]any{"object": "list", "data": []any{map[string]any{"id": model.ID, "object": "model"}}})
 		return
 	case !slices.Contains(paths[model.Wire], path):
-		refuse(w, http.StatusNotFound, "the model has the wire format "+string(model.Wire)+", which has not this path")
+		refuse(w, http.StatusNotFound, "the model has the wire format "+string(model.Wire)+", which does not have this path")
 		return
 	case r.Method != http.MethodPost:
 		w.Header().Set("Allow", http.MethodPost)

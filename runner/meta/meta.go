@@ -20,10 +20,10 @@
 // The runner must not repeat the inputs of that turn: State, or History, has them. If it has received no State during the turn
 // from an agent that sends it, the turn has had no effect, and its inputs are sent again instead.
 //
-// The _meta of session/update may carry [State] and [Usage], each of which replaces the value before it. State in an update names a line that is in
-// flight; what is in flight when a process is lost is not repeated. The prompt response carries State, Usage, [Title] if the
-// agent suggests one, and [Error] if the turn has failed. A failed turn has the stop reason end_turn, because ACP has none for
-// it.
+// The _meta of session/update may carry [State] and [Usage], each of which replaces the value before it. State in an update names
+// the line that is being carried out; if the process is lost, that line is not repeated. The prompt response carries State, Usage,
+// [Title] if the agent suggests one, and [Error] if the turn has failed. A failed turn has the stop reason end_turn, because ACP
+// has none for it.
 //
 // The library of both sides reads messages of at most 10 MiB. Larger images are sent as resource links to files of the drive,
 // with their media type, which the agent reads itself. A second prompt for a session cancels the one that runs.
@@ -108,7 +108,7 @@ const (
 	Continue = "The agent was restarted. Continue."
 )
 
-// An Input says what a content block is and who sent it.
+// An Input describes the kind and the author of a content block.
 type Input struct {
 	Kind string `json:"kind"`
 	// Behavior is empty for BehaviorSteer. A follow-up that arrives while the agent waits for an answer or sleeps is for later.

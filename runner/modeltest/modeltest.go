@@ -25,7 +25,7 @@ import (
 	"github.com/atelier-run/atelier/runner/builtin/model"
 )
 
-// A Reply is what the server answers. The zero value is an empty text.
+// A Reply is an answer of the server. The zero value is an empty text.
 type Reply struct {
 	// Thoughts and Text are streamed, each part as an event of its own, then the Calls, in several parts.
 	Thoughts, Text []string
@@ -47,7 +47,7 @@ type Reply struct {
 	Raw string
 }
 
-// A Request is what a client has sent, in the terms of package model.
+// A Request is a request of a client, in the terms of package model.
 type Request struct {
 	Wire     model.Wire
 	Model    string

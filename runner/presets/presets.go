@@ -2,9 +2,9 @@
 // which they use the gateway of a computer, and nothing else.
 //
 // An agent is configured for a Target: the address of its model in the gateway, the token that the gateway accepts, and the name
-// and the wire format of the model. The agent has no key, no login and no other model. It needs no file: what cannot be said in
-// arguments and variables is prepared by a short shell script, with which its command begins. The versions that tests/agents
-// runs are
+// and the wire format of the model. The agent has no key, no login and no other model. It needs no file: a short
+// shell script, with which its command begins, prepares settings that arguments and variables cannot have. The versions that
+// tests/agents runs are
 //
 //	preset    npm package                       program      wire formats
 //	codex     @zed-industries/codex-acp 0.16    codex-acp    responses
@@ -15,13 +15,13 @@
 // Agents run inside the computer, which isolates them: their own sandboxes, which computers do not permit, are off. They request
 // a permission for each command and each change of a file, and for nothing that only reads: the runner grants it, or asks.
 // They look for no updates, send no telemetry, and load neither lists of models nor packages. They record their sessions below
-// /var/tmp, or the folder in the variable ATELIER_AGENT_STATE, and not on the drive, of which the records would be activity. A
+// /var/tmp, or the folder in the variable ATELIER_AGENT_STATE, and not on the drive, where the records would be activity. A
 // later process in the same computer loads them from there. The records have a few megabytes, which the sessions of a computer
-// share, with all that was permitted for good: a client must not choose an option of the kind allow_always.
+// share, together with permissions of the kind allow_always, which a client must therefore not choose.
 //
-// Both take images and links to files, load sessions, take platform tools over HTTP and over standard streams, end a prompt that
-// is cancelled with the reason cancelled and the commands that it has started, and report tool calls with kinds, diffs and
-// places. Neither must get a prompt while another runs: codex joins the two and answers only one.
+// Both accept images and links to files, load sessions, use the platform's tools over HTTP and over standard streams, and report
+// tool calls with kinds, diffs and locations. If a prompt is cancelled, both end it with the reason cancelled, and end the commands
+// that it has started. Neither must get a prompt while another runs: codex joins the two and answers only one.
 //
 // # codex
 //

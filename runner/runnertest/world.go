@@ -1,5 +1,5 @@
-// Package runnertest has what tests of a runner need: sessions in memory with the real rules (World), computers that are pipes
-// (Computers), and agents that a test scripts (Agent). Nothing uses the network, so that tests can run in a bubble of
+// Package runnertest has the fixtures of tests of a runner: sessions in memory with the real rules (World), computers that are
+// pipes (Computers), and agents that a test scripts (Agent). Nothing uses the network, so that tests can run in a bubble of
 // testing/synctest.
 package runnertest
 
@@ -291,7 +291,7 @@ func (w *World) Session(id string) *sessionv1.Session {
 	return &sessionv1.Session{}
 }
 
-// Timeline returns the rows of a session as lines, each with the kind of the row and what is special of it.
+// Timeline returns the rows of a session as lines, each with the kind of the row and the values of that kind.
 func (w *World) Timeline(id string) []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -54,7 +54,7 @@ func startSession(ctx context.Context, c *call, in startIn) (startOut, error) {
 	if err := checkRequestID(in.RequestID); err != nil {
 		return startOut{}, err
 	}
-	if err := c.authorize(ctx, entity.Sessions, true); err != nil { // before anything is said about what the workspace has
+	if err := c.authorize(ctx, entity.Sessions, true); err != nil { // before an error can reveal anything about the workspace
 		return startOut{}, err
 	}
 	id, prompt := c.NewID(session.IDPrefix), &sessionv1.Input{Text: in.Prompt, ClientRequestId: in.RequestID, Digest: digest(in)}

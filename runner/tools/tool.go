@@ -20,7 +20,7 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// callers says who has a tool.
+// callers is the kind of callers that have a tool.
 type callers int
 
 const (

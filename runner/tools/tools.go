@@ -22,7 +22,7 @@
 //
 // A call passes these steps:
 //
-//  1. Tools.ServeTools answers one request of the protocol. Nothing is kept between requests, so that any member can answer each.
+//  1. Tools.ServeTools answers one request of the protocol. Nothing is stored between requests, so that any member can answer each.
 //  2. tool.serve validates the arguments against the schema of the tool, which has a bound for each of them.
 //  3. For a caller elsewhere, Tools.findWorkspace resolves the workspace's slug.
 //  4. The function of the tool sends commands and queries as the caller; the entities authorize them. Only the tools for files
@@ -70,8 +70,8 @@ type Asker interface {
 // Files reads and changes the drives of workspaces. Its methods return *entity.Error for everything that the caller may know. The
 // caller has been authorized; the author of the rows in the activity is the principal of the access.
 type Files interface {
-	// Read returns at most limit bytes of a file from an offset, and the size of the file. Errors: not_found, invalid_request if the
-	// path is a folder.
+	// Read returns at most limit bytes of a file from an offset, and the size of the file. Errors: not_found, invalid_request
+	// if the path is a folder.
 	Read(ctx context.Context, access entity.DriveAccess, path string, offset, limit int64) (content []byte, size int64, err error)
 	// Write replaces a file, or creates it and the folders above it. It reports whether the file is new.
 	Write(ctx context.Context, access entity.DriveAccess, path string, content []byte) (created bool, err error)
@@ -194,8 +194,7 @@ func table(files bool) []*tool {
 	return all
 }
 
-// request is what the tools know of the request that calls them. It travels in the context, so that all callers of a kind share a
-// server.
+// request is the request in which a tool is called. It travels in the context, so that all callers of a kind share a server.
 type request struct {
 	// ctx is the context of the request, with which the calls end.
 	ctx    context.Context
@@ -244,7 +243,8 @@ func (t *Tools) newServer(all []*tool, instructions string) *mcp.Server {
 // ServeTools answers a request of a caller that was authenticated: one message of the protocol in a POST, in the form that
 // "Streamable HTTP" of the specification of MCP describes, without sessions of its own. The calls end with the request's context.
 //
-// A batch of messages, which old versions of the protocol have, is refused: it would run any number of calls at once as one request.
+// A batch of messages, which old versions of the protocol have, is refused: it would run any number of calls at once as one
+// request.
 func (t *Tools) ServeTools(w http.ResponseWriter, r *http.Request, caller Caller) {
 	body := bufio.NewReader(r.Body)
 	if isBatch(body) {

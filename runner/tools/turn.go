@@ -25,8 +25,8 @@ func turnTools() []*tool {
 	}
 }
 
-// toldOut tells the agent how to go on.
-type toldOut struct {
+// nextStep is the result of a tool: an instruction for the agent.
+type nextStep struct {
 	Message string `json:"message"`
 }
 
@@ -35,11 +35,11 @@ type askIn struct {
 	Options []string `json:"options,omitzero" jsonschema:"answers to choose from; any other answer remains possible" bounds:"1:16" each:"1:200"`
 }
 
-func askQuestion(ctx context.Context, c *call, in askIn) (toldOut, error) {
+func askQuestion(ctx context.Context, c *call, in askIn) (nextStep, error) {
 	if err := c.Session.Turn.Ask(ctx, in.Text, in.Options); err != nil {
-		return toldOut{}, err
+		return nextStep{}, err
 	}
-	return toldOut{"The question is recorded. End your turn now, without another tool call. The answer is your next message."}, nil
+	return nextStep{"The question is recorded. End your turn now, without another tool call. The answer is your next message."}, nil
 }
 
 type sleepIn struct {
@@ -47,15 +47,15 @@ type sleepIn struct {
 	Seconds int `json:"seconds,omitzero" jsonschema:"the duration, in place of at" bounds:"1:31622400"`
 }
 
-func sleepUntil(ctx context.Context, c *call, in sleepIn) (toldOut, error) {
+func sleepUntil(ctx context.Context, c *call, in sleepIn) (nextStep, error) {
 	at, err := in.time(c.Clock())
 	if err != nil {
-		return toldOut{}, err
+		return nextStep{}, err
 	}
 	if err := c.Session.Turn.SleepUntil(ctx, at); err != nil {
-		return toldOut{}, err
+		return nextStep{}, err
 	}
-	return toldOut{"You will sleep until " + at.UTC().Format(time.RFC3339) + ". End your turn now, without another tool call."}, nil
+	return nextStep{"You will sleep until " + at.UTC().Format(time.RFC3339) + ". End your turn now, without another tool call."}, nil
 }
 
 // time returns the end of the sleep. Errors: invalid_request.
@@ -90,15 +90,15 @@ type progressIn struct {
 	Total     uint64 `json:"total,omitzero" jsonschema:"the number of parts; omitted if it is not known" bounds:"0:1000000000"`
 }
 
-func reportProgress(ctx context.Context, c *call, in progressIn) (toldOut, error) {
+func reportProgress(ctx context.Context, c *call, in progressIn) (nextStep, error) {
 	switch {
 	case in == progressIn{}:
-		return toldOut{}, entity.Errorf(entity.InvalidRequest, "step, or completed and total, is required")
+		return nextStep{}, entity.Errorf(entity.InvalidRequest, "step, or completed and total, is required")
 	case in.Total > 0 && in.Completed > in.Total:
-		return toldOut{}, entity.Errorf(entity.InvalidRequest, "completed must not be greater than total")
+		return nextStep{}, entity.Errorf(entity.InvalidRequest, "completed must not be greater than total")
 	}
 	if err := c.Session.Turn.Progress(ctx, in.Step, in.Completed, in.Total); err != nil {
-		return toldOut{}, err
+		return nextStep{}, err
 	}
-	return toldOut{"Recorded. Continue."}, nil
+	return nextStep{"Recorded. Continue."}, nil
 }

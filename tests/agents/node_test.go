@@ -217,7 +217,7 @@ func (o *office) turn() []string {
 	return lines
 }
 
-// line returns what is special of a row.
+// line returns the values of a row that depend on its kind.
 func line(r *sessionv1.Row) string {
 	switch {
 	case r.GetText() != nil:

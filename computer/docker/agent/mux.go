@@ -224,7 +224,7 @@ type Stream struct {
 	read   int
 	// credit is the number of bytes that may be sent.
 	credit int
-	// isEnding is set when this side sends no more data; hasEnded, when the other side was told so; hasAborted, if with abort.
+	// isEnding is set when this side sends no more data; hasEnded, when the other side was notified; hasAborted, if with abort.
 	isEnding, hasEnded, hasAborted bool
 	// isClosed is set when what is received is discarded.
 	isClosed     bool
@@ -331,7 +331,7 @@ func (s *Stream) Write(b []byte) (sent int, err error) {
 	return sent, nil
 }
 
-// CloseWrite tells the other side that no more bytes follow.
+// CloseWrite notifies the other side that no more bytes follow.
 func (s *Stream) CloseWrite() error { return s.finish(frameEnd) }
 
 // Close discards what was not read, and lets neither side send more.

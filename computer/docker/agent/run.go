@@ -25,7 +25,7 @@ const (
 	Started = "started"
 	// Refused: the arguments cannot be used. The text says why.
 	Refused = "refused"
-	// Unreachable: nothing listens on the port, or "listen" cannot. The text says more.
+	// Unreachable: nothing listens on the port, or "listen" has failed. The text has the reason.
 	Unreachable = "unreachable"
 )
 

@@ -27,8 +27,8 @@ func LandlockVersion() int {
 }
 
 // restrictFiles restricts the calling thread and its descendants to the file system of the computer, even if a mount could be
-// circumvented; an unisolated process to the drive, temporary files, the server's program and the machine's programs and settings. It does nothing
-// if the kernel has no Landlock. The caller executes the program from the same thread.
+// circumvented; an unisolated process to the drive, temporary files, the server's program and the machine's programs and
+// settings. It does nothing if the kernel has no Landlock. The caller executes the program from the same thread.
 func restrictFiles(s *spec) error {
 	version := LandlockVersion()
 	if version == 0 {
@@ -71,7 +71,7 @@ func restrictFiles(s *spec) error {
 }
 
 // permit adds rights for some files, or for the entries below some folders, to a ruleset. Paths that do not exist are left out.
-// flags are further ones for opening them.
+// flags are added to those with which the paths are opened.
 func permit(ruleset int, rights uint64, flags int, paths ...string) error {
 	for _, path := range paths {
 		fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC|flags, 0)

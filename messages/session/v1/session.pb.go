@@ -2967,11 +2967,11 @@ func (*DescribeSession) Descriptor() ([]byte, []int) {
 	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{33}
 }
 
-// AwaitInput is a query that is answered with Description when no turn has the input any more, and it does not wait for one.
+// AwaitInput is a query that is answered with Description when the input neither waits for a turn nor belongs to a running one.
 type AwaitInput struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Seq   uint64                 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
-	// Answer already when a turn that a run has taken has the input.
+	// If set, the query is also answered when a run has taken the turn to which the input belongs.
 	Taken         bool `protobuf:"varint,2,opt,name=taken,proto3" json:"taken,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

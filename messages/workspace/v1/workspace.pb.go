@@ -336,7 +336,7 @@ type Workspace struct {
 	AnchorCheck uint64 `protobuf:"varint,14,opt,name=anchor_check,json=anchorCheck,proto3" json:"anchor_check,omitempty"`
 	// The id of the default session of each owner that has one, by owner: an agent's id, or "root".
 	DefaultSessions map[string]string `protobuf:"bytes,15,rep,name=default_sessions,json=defaultSessions,proto3" json:"default_sessions,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// What sessions have used on the last day on which one did; unset if none ever did.
+	// The usage of the sessions on the last day with any; unset if there was none.
 	AgentUsage *AgentUsage `protobuf:"bytes,16,opt,name=agent_usage,json=agentUsage,proto3" json:"agent_usage,omitempty"`
 	// The requested interruption of all running sessions; unset if there is none.
 	SessionStop   *SessionStop `protobuf:"bytes,17,opt,name=session_stop,json=sessionStop,proto3" json:"session_stop,omitempty"`
@@ -1209,7 +1209,7 @@ func (x *SessionStop) GetCode() string {
 	return ""
 }
 
-// Agent is what the AGENT.md in the folder of an agent's anchor said when it was last read.
+// Agent is the content of the AGENT.md in the folder of an agent's anchor, as it was last read.
 type Agent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// agt_ and a ULID.
@@ -3147,7 +3147,7 @@ func (x *DescribeAgent) GetAgentId() string {
 	return ""
 }
 
-// UpdateAgent records what AGENT.md says now. It has no effect if the anchor is not at the path any more. Sender: the
+// UpdateAgent records the present content of AGENT.md. It has no effect if the anchor is not at the path any more. Sender: the
 // platform.
 type UpdateAgent struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -5479,7 +5479,7 @@ func (x *AnchorsChecked) GetAt() int64 {
 	return 0
 }
 
-// AgentUpdated: AGENT.md was read again, and says something else.
+// AgentUpdated: AGENT.md was read again, and its content has changed.
 type AgentUpdated struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	AnchorId      string                 `protobuf:"bytes,1,opt,name=anchor_id,json=anchorId,proto3" json:"anchor_id,omitempty"`

@@ -19,7 +19,7 @@ import (
 type format interface {
 	url(base string) string
 	header(h http.Header, key string)
-	// body returns what is encoded as JSON.
+	// body returns the body of a request, which the client encodes as JSON.
 	body(s Server, r Request) any
 	decoder() decoder
 }
@@ -39,7 +39,7 @@ type client struct {
 	server string // the host, for error messages
 }
 
-// The bounds of what a server sends.
+// The bounds of a server's answer.
 const (
 	maxLine      = 8 << 20
 	maxStream    = 64 << 20
@@ -166,7 +166,7 @@ func (c *client) refusal(response *http.Response) *Error {
 	return failed(meta.CodeModelError, "the model server %s has rejected the request with status %d%s", c.server, status, said)
 }
 
-// message returns what the body of a refusal says, after a colon.
+// message returns the message in the body of a refusal, after a colon.
 func (c *client) message(body io.Reader) string {
 	text, _ := io.ReadAll(io.LimitReader(body, maxError)) // a part is better than nothing
 	var known struct {

@@ -69,17 +69,17 @@ type Message struct {
 // An Image is a picture, as base64.
 type Image struct{ MediaType, Base64 string }
 
-// A Thought is what a server wants to have back unchanged with the calls that follow from it.
+// A Thought is a part of a reply that later requests must repeat unchanged, with the calls that follow from it.
 type Thought struct {
 	Text, Signature string
 	// Redacted, or Raw as JSON, is a thought that only the server can read.
 	Redacted, Raw string
 }
 
-// A Call is the model's call of a tool. Arguments is what the model has written, which may be invalid JSON.
+// A Call is the model's call of a tool. Arguments is the text of the model, which may be invalid JSON.
 type Call struct{ ID, Name, Arguments string }
 
-// A Tool is what the model may call. Schema is the JSON schema of the arguments.
+// A Tool is a function that the model may call. Schema is the JSON schema of the arguments.
 type Tool struct {
 	Name, Description string
 	Schema            any
@@ -88,7 +88,7 @@ type Tool struct {
 // A Delta is a part of a reply.
 type Delta struct {
 	Text, Thought string
-	// Usage is what the request has used so far, if the server has said so.
+	// Usage is the usage of the request so far, if the server has reported it.
 	Usage *Usage
 }
 
@@ -125,7 +125,7 @@ const (
 	Anthropic Wire = "anthropic"
 )
 
-// A Server says which model answers, and where.
+// A Server names a model, and its address.
 type Server struct {
 	Wire Wire
 	// BaseURL is the address before /chat/completions, /responses or /v1/messages; empty for that of the vendor.

@@ -47,7 +47,7 @@ const (
 	MaxSleep   = 366 * 24 * time.Hour
 )
 
-// A Kind says what an instruction does.
+// A Kind is the kind of an instruction.
 type Kind string
 
 // The kinds of instructions.

@@ -21,7 +21,7 @@ import (
 	"unicode/utf8"
 )
 
-// The bounds of what the tools take and return.
+// The bounds of the arguments and results of the tools.
 const (
 	MaxOutput  = 64 << 10 // bytes of a text that is returned
 	MaxFile    = 16 << 20 // bytes of a file that is read or changed
