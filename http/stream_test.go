@@ -24,9 +24,15 @@ import (
 const events = "/v1/ws/acme/file-activity/events"
 
 func TestStreamSegment(t *testing.T) {
+	for _, path := range []string{events, aSession + "/events"} {
+		t.Run(path, func(t *testing.T) { testSegment(t, path) })
+	}
+}
+
+func testSegment(t *testing.T, path string) {
 	inBubble(t, func(b *bubble) {
 		began := time.Now()
-		response := b.request("GET", events, nil)
+		response := b.request("GET", path, nil)
 		for name, want := range map[string]string{
 			"Content-Type": "text/event-stream", "Cache-Control": "no-cache, no-store", "X-Accel-Buffering": "no",
 		} {

@@ -85,29 +85,29 @@ func (s sessions) routes() []server.Route {
 		{Method: http.MethodPost, Path: sessionsPath + "/wait", Summary: "Start a session and wait", Handler: s.waitFor(s.startWaiting), Timing: server.Streaming},
 		{Method: http.MethodPost, Path: sessionsPath + "/uploads", Scope: server.ScopeWriteFiles, Summary: "Offer an upload of a file for a session",
 			Handler: server.Answer(http.StatusCreated, server.Checked(checkUpload), s.offerUpload)},
-		{Method: http.MethodGet, Path: sessionPath, Summary: "Describe a session", Handler: server.Answer(http.StatusOK, server.Nothing, s.describe)},
-		{Method: http.MethodPatch, Path: sessionPath, Summary: "Rename a session", Handler: server.Answer(http.StatusOK, server.Checked(checkSessionTitle), s.rename)},
+		{Method: http.MethodGet, Path: sessionPath, Summary: "Describe a session", Handler: server.Answer(http.StatusOK, ofSession(server.Nothing), s.describe)},
+		{Method: http.MethodPatch, Path: sessionPath, Summary: "Rename a session", Handler: server.Answer(http.StatusOK, ofSession(server.Checked(checkSessionTitle)), s.rename)},
 		{Method: http.MethodDelete, Path: sessionPath, Summary: "Delete a session and its descendants", Handler: s.remove, Idempotent: true},
-		{Method: http.MethodGet, Path: sessionPath + "/history", Summary: "List the rows of a session", Handler: server.Answer(http.StatusOK, decodeTimeline, s.history)},
+		{Method: http.MethodGet, Path: sessionPath + "/history", Summary: "List the rows of a session", Handler: server.Answer(http.StatusOK, ofSession(decodeTimeline), s.history)},
 		{Method: http.MethodGet, Path: sessionPath + "/events", Summary: "Follow the rows of a session", Handler: s.events, Timing: server.Streaming},
-		{Method: http.MethodPost, Path: sessionPath + "/messages", Summary: "Send a message", Handler: server.Answer(http.StatusOK, s.decodeMessage, s.sendAndDeliver)},
+		{Method: http.MethodPost, Path: sessionPath + "/messages", Summary: "Send a message", Handler: server.Answer(http.StatusOK, ofSession(s.decodeMessage), s.sendAndDeliver)},
 		{Method: http.MethodPost, Path: sessionPath + "/messages/wait", Summary: "Send a message and wait", Handler: s.waitFor(s.messageWaiting), Timing: server.Streaming},
-		{Method: http.MethodPost, Path: sessionPath + "/answer", Summary: "Answer a session's question", Handler: server.Answer(http.StatusOK, s.decodeAnswer, s.sendAndDeliver)},
+		{Method: http.MethodPost, Path: sessionPath + "/answer", Summary: "Answer a session's question", Handler: server.Answer(http.StatusOK, ofSession(s.decodeAnswer), s.sendAndDeliver)},
 		{Method: http.MethodPost, Path: sessionPath + "/answer/wait", Summary: "Answer a session's question and wait", Handler: s.waitFor(s.answerWaiting), Timing: server.Streaming},
-		{Method: http.MethodPost, Path: sessionPath + "/notes", Summary: "Leave a note for a session", Handler: server.Answer(http.StatusOK, s.decodeNote, s.sendAndDeliver)},
-		{Method: http.MethodPost, Path: sessionPath + "/interrupt", Summary: "Interrupt a session", Handler: server.Answer(http.StatusOK, server.Nothing, s.interrupt)},
-		{Method: http.MethodPost, Path: sessionPath + "/cwd", Summary: "Move a session's working directory", Handler: server.Answer(http.StatusOK, server.Body[cwdRequest], s.moveCwd)},
-		{Method: http.MethodPut, Path: sessionPath + "/archive", Summary: "Archive or restore a session", Handler: server.Answer(http.StatusOK, server.Checked(checkArchive), s.archive), Personal: true},
-		{Method: http.MethodPatch, Path: sessionPath + "/audience", Summary: "Change the audience of a session", Handler: server.Answer(http.StatusOK, server.Checked(checkAudience), s.changeAudience)},
-		{Method: http.MethodPut, Path: sessionPath + "/read", Summary: "Mark a session as read", Handler: server.Answer(http.StatusOK, server.Checked(checkRead), s.markRead), Personal: true},
-		{Method: http.MethodGet, Path: childrenPath, Summary: "List the children of a session", Handler: server.Answer(http.StatusOK, s.decodeList, s.listChildren)},
-		{Method: http.MethodPost, Path: childrenPath, Summary: "Start a child session", Handler: server.AnswerCreated(s.decodeStart, s.createChild)},
+		{Method: http.MethodPost, Path: sessionPath + "/notes", Summary: "Leave a note for a session", Handler: server.Answer(http.StatusOK, ofSession(s.decodeNote), s.sendAndDeliver)},
+		{Method: http.MethodPost, Path: sessionPath + "/interrupt", Summary: "Interrupt a session", Handler: server.Answer(http.StatusOK, ofSession(server.Nothing), s.interrupt)},
+		{Method: http.MethodPost, Path: sessionPath + "/cwd", Summary: "Move a session's working directory", Handler: server.Answer(http.StatusOK, ofSession(server.Checked(checkMove)), s.moveCwd)},
+		{Method: http.MethodPut, Path: sessionPath + "/archive", Summary: "Archive or restore a session", Handler: server.Answer(http.StatusOK, ofSession(server.Checked(checkArchive)), s.archive), Personal: true},
+		{Method: http.MethodPatch, Path: sessionPath + "/audience", Summary: "Change the audience of a session", Handler: server.Answer(http.StatusOK, decodeAudience, s.changeAudience)},
+		{Method: http.MethodPut, Path: sessionPath + "/read", Summary: "Mark a session as read", Handler: server.Answer(http.StatusOK, ofSession(server.Checked(checkRead)), s.markRead), Personal: true},
+		{Method: http.MethodGet, Path: childrenPath, Summary: "List the children of a session", Handler: server.Answer(http.StatusOK, ofSession(s.decodeList), s.listChildren)},
+		{Method: http.MethodPost, Path: childrenPath, Summary: "Start a child session", Handler: server.AnswerCreated(ofSession(s.decodeStart), s.createChild)},
 		{Method: http.MethodPost, Path: childrenPath + "/wait", Summary: "Start a child session and wait", Handler: s.waitFor(s.childWaiting), Timing: server.Streaming},
-		{Method: http.MethodGet, Path: defaultPath, Summary: "Describe a default session", Handler: server.Answer(http.StatusOK, server.Nothing, s.readDefault)},
-		{Method: http.MethodPut, Path: defaultPath, Summary: "Choose a default session", Handler: server.Answer(http.StatusOK, server.Checked(checkDefault), s.chooseDefault)},
-		{Method: http.MethodGet, Path: defaultPath + "/history", Summary: "List the rows of a default session", Handler: server.Answer(http.StatusOK, decodeRawTimeline, s.defaultHistory)},
+		{Method: http.MethodGet, Path: defaultPath, Summary: "Describe a default session", Handler: server.Answer(http.StatusOK, ofOwner(server.Nothing), s.readDefault)},
+		{Method: http.MethodPut, Path: defaultPath, Summary: "Choose a default session", Handler: server.Answer(http.StatusOK, ofOwner(server.Checked(checkDefault)), s.chooseDefault)},
+		{Method: http.MethodGet, Path: defaultPath + "/history", Summary: "List the rows of a default session", Handler: server.Answer(http.StatusOK, ofOwner(decodeRawTimeline), s.defaultHistory)},
 		{Method: http.MethodGet, Path: defaultPath + "/events", Summary: "Follow the rows of a default session", Handler: s.defaultEvents, Timing: server.Streaming},
-		{Method: http.MethodPost, Path: defaultPath + "/messages", Summary: "Send a message to a default session", Handler: server.Answer(http.StatusOK, s.decodeMessage, s.sendToDefault)},
+		{Method: http.MethodPost, Path: defaultPath + "/messages", Summary: "Send a message to a default session", Handler: server.Answer(http.StatusOK, ofOwner(s.decodeMessage), s.sendToDefault)},
 		{Method: http.MethodPost, Path: defaultPath + "/messages/wait", Summary: "Send a message to a default session and wait", Handler: s.waitFor(s.defaultWaiting), Timing: server.Streaming},
 		{Method: http.MethodPut, Path: uploadPath, Scope: server.ScopePublic, Summary: "Upload a file for a session", Handler: s.upload, Timing: server.Transfer},
 	}
@@ -132,6 +132,38 @@ func pathSession(c *server.Call, variable string) (string, error) {
 		return "", c.Withhold(server.ErrNotFound)
 	}
 	return id, nil
+}
+
+// withhold returns err, which describes an invalid input, only to callers who have the access that the operation requires and who
+// see the session in its path, if it names one. Errors: not_found, those of Authorize.
+func withhold(c *server.Call, err error) error {
+	if denied := c.Authorize(); denied != nil {
+		return denied
+	}
+	for _, variable := range []string{"sessionId", "parentSessionId"} {
+		id := c.Variable(variable)
+		if id == "" {
+			continue
+		}
+		if !session.IsID(id) {
+			return server.ErrNotFound
+		}
+		if _, unseen := describeSession(c, id); unseen != nil {
+			return unseen
+		}
+	}
+	return err
+}
+
+// ofSession returns a decoder whose errors only callers get who see the session in the path; see withhold.
+func ofSession[In any](decode func(*server.Call) (In, error)) func(*server.Call) (In, error) {
+	return func(c *server.Call) (In, error) {
+		in, err := decode(c)
+		if err != nil {
+			err = withhold(c, err)
+		}
+		return in, err
+	}
 }
 
 // describeSession describes a session as the caller. Errors: not_found if the caller does not see it.

@@ -9,6 +9,7 @@ import (
 	"github.com/atelier-run/atelier/entity/session"
 	"github.com/atelier-run/atelier/http/server"
 	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
 type interruptedView struct {
@@ -46,14 +47,16 @@ type cwdRequest struct {
 	Cwd *string `json:"cwd"`
 }
 
-var errNoCwd = server.Invalid("cwd is required")
+func checkMove(in *cwdRequest) error {
+	if in.Cwd == nil {
+		return server.Invalid("cwd is required")
+	}
+	return nil
+}
 
 // moveCwd moves the working directory of the session in the path. It compares the directory that the session had when the
 // request began. Errors: invalid_cwd, cwd_conflict if another request has moved it meanwhile.
 func (s sessions) moveCwd(c *server.Call, in cwdRequest) (sessionChanged, error) {
-	if in.Cwd == nil {
-		return sessionChanged{}, c.Withhold(errNoCwd)
-	}
 	if err := c.Authorize(); err != nil {
 		return sessionChanged{}, err
 	}
@@ -131,19 +134,32 @@ func checkAudience(in *audienceRequest) error {
 // changeAudience changes the audience of the session in the path. Members who are added must be members of the workspace; former
 // members can be removed, too.
 func (s sessions) changeAudience(c *server.Call, in audienceRequest) (sessionChanged, error) {
-	if len(in.Add) > 0 {
-		if err := c.Authorize(); err != nil {
-			return sessionChanged{}, err
-		}
-		if err := checkAreMembers(c, "add", in.Add); err != nil {
-			return sessionChanged{}, err
-		}
-	}
 	command := &sessionv1.ChangeAudience{Add: in.Add, Remove: in.Remove}
 	if in.Kind != nil {
 		command.Specific = proto.Bool(*in.Kind == "specific")
 	}
+	if err := checkAreMembers(c, "add", in.Add); err != nil {
+		return sessionChanged{}, withholdAudience(c, err)
+	}
 	return changeAndView(c, command)
+}
+
+// decodeAudience decodes a change of the audience.
+func decodeAudience(c *server.Call) (audienceRequest, error) {
+	in, err := server.Checked(checkAudience)(c)
+	if err != nil {
+		err = withholdAudience(c, err)
+	}
+	return in, err
+}
+
+// withholdAudience is withhold for callers who may change the audience. Errors: forbidden, those of withhold.
+func withholdAudience(c *server.Call, err error) error {
+	_, refused := changeSession[*sessionv1.Description](c, &sessionv1.ChangeAudience{}) // without a change
+	if refused != nil {
+		return refused
+	}
+	return err
 }
 
 type readRequest struct {
@@ -167,17 +183,14 @@ func (s sessions) remove(c *server.Call) error {
 	if _, err := server.Nothing(c); err != nil {
 		return c.Withhold(err)
 	}
-	id := c.Variable("sessionId")
-	if !session.IsID(id) {
-		if err := c.Authorize(); err != nil {
-			return err
-		}
-		c.Response.WriteHeader(http.StatusNoContent)
-		return nil
+	id, err := c.Variable("sessionId"), error(nil)
+	if session.IsID(id) {
+		command := sessionCommand(c, id, &sessionv1.DeleteSession{})
+		command.ID = c.NewID("cmd_")
+		_, err = server.Ask[proto.Message](c, command)
+	} else {
+		err = c.Authorize()
 	}
-	command := sessionCommand(c, id, &sessionv1.DeleteSession{})
-	command.ID = c.NewID("cmd_")
-	_, err := server.Ask[proto.Message](c, command)
 	if server.HasCode(err, entity.Forbidden) && isUnseen(c, id) {
 		err = nil
 	}
@@ -188,8 +201,14 @@ func (s sessions) remove(c *server.Call) error {
 	return nil
 }
 
-// isUnseen reports whether the caller may read sessions, but does not see one.
+// isUnseen reports whether the caller may read sessions, but does not see one. It activates no entity for a text that is no id.
 func isUnseen(c *server.Call, sessionID string) bool {
+	if !session.IsID(sessionID) {
+		_, err := server.Ask[*workspacev1.Authorized](c, entity.Command{
+			Kind: entity.KindWorkspace, Identity: c.Workspace.ID, Message: &workspacev1.Authorize{Any: []string{entity.Sessions}},
+		})
+		return err == nil
+	}
 	_, err := describeSession(c, sessionID)
 	return server.HasCode(err, entity.NotFound)
 }

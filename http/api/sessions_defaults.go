@@ -45,6 +45,19 @@ func pathOwner(c *server.Call) (defaultOwner, error) {
 	return defaultOwner{agent.GetAgent().GetId(), agent}, err
 }
 
+// ofOwner returns a decoder whose errors are withheld if the owner in the path does not exist.
+func ofOwner[In any](decode func(*server.Call) (In, error)) func(*server.Call) (In, error) {
+	return func(c *server.Call) (In, error) {
+		in, err := decode(c)
+		if err != nil {
+			if _, refused := pathOwner(c); refused != nil {
+				err = refused
+			}
+		}
+		return in, err
+	}
+}
+
 // boundSession returns the id of the default session of an owner; "" if it has none.
 func boundSession(c *server.Call, o defaultOwner) (string, error) {
 	found, err := server.Ask[*workspacev1.DefaultSessions](c, workspaceQuery(c, &workspacev1.ReadDefaultSessions{}))
@@ -151,6 +164,9 @@ func (s sessions) defaultHistory(c *server.Call, in timelineRequest) (server.Col
 
 // defaultEvents follows the session that is the default when the request arrives. The stream does not change to another session.
 func (s sessions) defaultEvents(c *server.Call) error {
+	if _, err := ofOwner(decodeEventsCursor)(c); err != nil {
+		return err
+	}
 	id, err := defaultOfPath(c)
 	if err != nil {
 		return err
@@ -169,7 +185,7 @@ func (s sessions) sendToDefault(c *server.Call, in *sessionInput) (sentView, err
 }
 
 func (s sessions) defaultWaiting(c *server.Call) (accepted, error) {
-	in, err := decodeWaiting(c, s.decodeMessage)
+	in, err := ofOwner(waiting(s.decodeMessage))(c)
 	if err != nil {
 		return accepted{}, err
 	}

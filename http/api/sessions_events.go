@@ -32,7 +32,7 @@ func (s sessions) events(c *server.Call) error {
 func (s sessions) follow(c *server.Call, sessionID string) error {
 	after, err := decodeEventsPosition(c, sessionID)
 	if err != nil {
-		return c.Withhold(err)
+		return withhold(c, err)
 	}
 	binding := eventsBinding(c, sessionID)
 	return c.StreamTo(func(ctx context.Context, client server.StreamClient) (func(context.Context) error, error) {
@@ -54,21 +54,28 @@ func eventsBinding(c *server.Call, sessionID string) []byte {
 	return server.Binding("session events", c.Workspace.ID, sessionID)
 }
 
-// decodeEventsPosition decodes the seq after which the stream begins. The header Last-Event-ID takes precedence over the cursor.
-func decodeEventsPosition(c *server.Call, sessionID string) (uint64, error) {
+// decodeEventsCursor decodes the cursor after which the stream begins; "" if there is none. It does not open the cursor. The header
+// Last-Event-ID takes precedence over the parameter.
+func decodeEventsCursor(c *server.Call) (string, error) {
 	q, err := server.ParseQuery(c.Request.URL.RawQuery, "cursor")
 	if err != nil {
-		return 0, err
+		return "", err
 	}
 	cursor := q.Text("cursor")
 	switch last := c.Request.Header["Last-Event-Id"]; {
 	case len(last) > 1, q.Has("cursor") && cursor == "":
-		return 0, server.ErrInvalidCursor
+		return "", server.ErrInvalidCursor
 	case len(last) == 1 && last[0] != "":
 		cursor = last[0]
 	}
-	if cursor == "" {
-		return 0, nil
+	return cursor, nil
+}
+
+// decodeEventsPosition decodes the seq after which the stream begins.
+func decodeEventsPosition(c *server.Call, sessionID string) (uint64, error) {
+	cursor, err := decodeEventsCursor(c)
+	if err != nil || cursor == "" {
+		return 0, err
 	}
 	position, err := c.OpenCursor(cursor, eventsBinding(c, sessionID))
 	if err != nil {

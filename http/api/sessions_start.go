@@ -109,6 +109,13 @@ func (s sessions) prepareStart(c *server.Call, parentID string, in *sessionInput
 		ParentId: parentID, AgentId: in.agentID, Mode: in.mode, Tier: in.input.GetTier(), Prompt: in.input,
 		Audience: &sessionv1.Audience{Specific: in.isSpecific, UserIds: in.members},
 	}
+	var parent *sessionv1.Description
+	if parentID != "" {
+		var err error
+		if parent, err = describeSession(c, parentID); err != nil {
+			return nil, err
+		}
+	}
 	w, err := describePathWorkspace(c)
 	if err != nil {
 		return nil, err
@@ -127,10 +134,6 @@ func (s sessions) prepareStart(c *server.Call, parentID string, in *sessionInput
 		startAgent(start, found)
 	}
 	if parentID != "" {
-		parent, err := describeSession(c, parentID)
-		if err != nil {
-			return nil, err
-		}
 		inherit(start, parent.GetSession())
 	}
 	if in.hasCwd {

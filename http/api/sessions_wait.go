@@ -54,20 +54,19 @@ func (s sessions) submit(ctx context.Context, c *server.Call, submit func(c *ser
 	return submit(c.With(ctx))
 }
 
-// decodeWaiting returns the decoder of a body that has a clientRequestId. Invalid bodies are withheld from callers without access.
-func decodeWaiting(c *server.Call, decode func(*server.Call) (*sessionInput, error)) (*sessionInput, error) {
-	in, err := decode(c)
-	if err == nil && in.input.GetClientRequestId() == "" {
-		err = errNoRequestID
+// waiting returns a decoder that requires a clientRequestId.
+func waiting(decode func(*server.Call) (*sessionInput, error)) func(*server.Call) (*sessionInput, error) {
+	return func(c *server.Call) (*sessionInput, error) {
+		in, err := decode(c)
+		if err == nil && in.input.GetClientRequestId() == "" {
+			err = errNoRequestID
+		}
+		return in, err
 	}
-	if err != nil {
-		return nil, c.Withhold(err)
-	}
-	return in, nil
 }
 
 func (s sessions) startWaiting(c *server.Call) (accepted, error) {
-	in, err := decodeWaiting(c, s.decodeStart)
+	in, err := ofSession(waiting(s.decodeStart))(c)
 	if err != nil {
 		return accepted{}, err
 	}
@@ -75,7 +74,7 @@ func (s sessions) startWaiting(c *server.Call) (accepted, error) {
 }
 
 func (s sessions) childWaiting(c *server.Call) (accepted, error) {
-	in, err := decodeWaiting(c, s.decodeStart)
+	in, err := ofSession(waiting(s.decodeStart))(c)
 	if err != nil {
 		return accepted{}, err
 	}
@@ -87,7 +86,7 @@ func (s sessions) childWaiting(c *server.Call) (accepted, error) {
 }
 
 func (s sessions) messageWaiting(c *server.Call) (accepted, error) {
-	in, err := decodeWaiting(c, s.decodeMessage)
+	in, err := ofSession(waiting(s.decodeMessage))(c)
 	if err != nil {
 		return accepted{}, err
 	}
@@ -95,7 +94,7 @@ func (s sessions) messageWaiting(c *server.Call) (accepted, error) {
 }
 
 func (s sessions) answerWaiting(c *server.Call) (accepted, error) {
-	in, err := decodeWaiting(c, s.decodeAnswer)
+	in, err := ofSession(waiting(s.decodeAnswer))(c)
 	if err != nil {
 		return accepted{}, err
 	}
