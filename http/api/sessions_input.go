@@ -375,9 +375,12 @@ func (s sessions) checkReferences(c *server.Call, in *sessionv1.Input) error {
 	}
 	attachments := in.GetAttachments()
 	return server.ForEach(len(attachments), func(i int) error {
-		_, err := s.Folders.FileSize(c.Context, c.Workspace.ID, attachments[i].GetPath())
-		if server.HasCode(err, entity.NotFound) {
+		size, err := s.Folders.FileSize(c.Context, c.Workspace.ID, attachments[i].GetPath())
+		switch {
+		case server.HasCode(err, entity.NotFound):
 			return server.Invalid("attachments/%d/path does not name a file", i)
+		case err == nil && size != attachments[i].GetSize():
+			return server.Invalid("attachments/%d/size is not the size of the file", i)
 		}
 		return err
 	})
