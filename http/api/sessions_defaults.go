@@ -200,6 +200,12 @@ func (s sessions) sendToOwner(c *server.Call, in *sessionInput) (accepted, error
 	if err := in.setDigest("default " + owner.id); err != nil {
 		return accepted{}, err
 	}
+	// The first message is found by its id also if the default session is another one by now.
+	if in.input.GetClientRequestId() != "" {
+		if earlier, found, err := findRequest(c, derivedSession(c, in), in.input); found || err != nil {
+			return earlier, err
+		}
+	}
 	if bound, err := describeDefault(c, owner); err != nil {
 		return accepted{}, err
 	} else if bound != nil {
@@ -256,8 +262,8 @@ func (s sessions) bindDefault(c *server.Call, o defaultOwner, in *sessionInput) 
 		return id, err
 	}
 	id = c.NewID(session.IDPrefix)
-	if requestID := in.input.GetClientRequestId(); requestID != "" {
-		id = session.DerivedID(c.Workspace.ID, session.SenderOf(c.Caller.Principal), requestID)
+	if in.input.GetClientRequestId() != "" {
+		id = derivedSession(c, in)
 	}
 	if err := s.checkReferences(c, in.input); err != nil {
 		return "", err

@@ -71,7 +71,7 @@ func (s sessions) start(c *server.Call, parentID string, in *sessionInput) (acce
 	}
 	id, requestID := c.NewID(session.IDPrefix), in.input.GetClientRequestId()
 	if requestID != "" {
-		id = session.DerivedID(c.Workspace.ID, session.SenderOf(c.Caller.Principal), requestID)
+		id = derivedSession(c, in)
 		if earlier, found, err := findRequest(c, id, in.input); found || err != nil {
 			return earlier, err
 		}
@@ -100,6 +100,11 @@ func (s sessions) start(c *server.Call, parentID string, in *sessionInput) (acce
 		return accepted{}, errRequestReused
 	}
 	return accepted{id, reply.GetInputSeq(), reply.GetCreated()}, nil
+}
+
+// derivedSession returns the id of the session that the caller starts with a request that has an id.
+func derivedSession(c *server.Call, in *sessionInput) string {
+	return session.DerivedID(c.Workspace.ID, session.SenderOf(c.Caller.Principal), in.input.GetClientRequestId())
 }
 
 // prepareStart returns the command that starts a session: it validates what the request refers to, and takes from the parent what

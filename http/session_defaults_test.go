@@ -1,0 +1,117 @@
+package http_test
+
+import (
+	"bufio"
+	"fmt"
+	nethttp "net/http"
+	"strings"
+	"testing"
+)
+
+// TestDefaultRetries repeats the first message to a default session after another session has become the default, or none, and
+// reuses its id for other requests, which must not choose a default.
+func TestDefaultRetries(t *testing.T) {
+	b := newBoundary(t)
+	sc := b.scene(t, visitor{name: "owner", role: "owner"}, true)
+	const (
+		root  = "/agent/defaults/root"
+		agent = "/agent/defaults/notes"
+		first = `{"text":"Hello","clientRequestId":"6f1c8a52-0f0e-4c8b-9a51-5f6f3f9b6c01"}`
+	)
+	expect := func(method, path, body string, status int, part string) {
+		t.Helper()
+		if got := sc.drive(method, path, "owner", body); got.Code != status || !strings.Contains(got.Body.String(), part) {
+			t.Errorf("%s %s %s: %d %s, want %d %s", method, path, body, got.Code, got.Body, status, part)
+		}
+	}
+	var sent struct{ SessionID string }
+	sc.stage.decode(sc.drive("POST", root+"/messages", "owner", first), 200, &sent)
+	id := fmt.Sprintf(`"sessionId":%q`, sent.SessionID)
+
+	expect("PUT", root, `{"sessionId":null}`, 200, `{"session":null}`)
+	expect("POST", root+"/messages", first, 200, id)
+	expect("POST", root+"/messages/wait", first, 202, id)
+	expect("GET", root, "", 200, `{"session":null}`)
+	expect("PUT", root, fmt.Sprintf(`{"sessionId":%q}`, sc.startedAs("owner", `{"prompt":"Other"}`)), 200, "Other")
+	expect("POST", root+"/messages/wait", first, 202, id)
+	expect("GET", root, "", 200, `"lastEventSeq":2`) // it has not got the message
+
+	expect("POST", agent+"/messages", first, 422, "request_id_reused")
+	expect("GET", agent, "", 200, `{"session":null}`)
+	sc.startedAs("owner", `{"prompt":"Third","clientRequestId":"6f1c8a52-0f0e-4c8b-9a51-5f6f3f9b6c02"}`)
+	expect("POST", agent+"/messages", `{"text":"Third","clientRequestId":"6f1c8a52-0f0e-4c8b-9a51-5f6f3f9b6c02"}`, 422, "request_id_reused")
+	expect("GET", agent, "", 200, `{"session":null}`)
+}
+
+// TestHiddenDefault has a default session that a member does not see.
+func TestHiddenDefault(t *testing.T) {
+	b := newBoundary(t)
+	sc := b.scene(t, visitor{name: "owner", role: "owner"}, true)
+	const root = "/agent/defaults/root"
+	hidden := sc.startedAs("owner", `{"prompt":"Hello","memberUserIds":[]}`)
+	sc.must("PUT", root, fmt.Sprintf(`{"sessionId":%q}`, hidden))
+	for request, want := range map[string]string{
+		"GET " + root: `200 {"session":null}`, "GET " + root + "/history": "404 no_default_session", "GET " + root + "/events": "404 no_default_session",
+		"POST " + root + "/messages": "404 not_found", "PUT " + root: "400 sessionId must be",
+	} {
+		method, path, _ := strings.Cut(request, " ")
+		body := map[string]string{"POST": `{"text":"a"}`, "PUT": fmt.Sprintf(`{"sessionId":%q}`, hidden)}[method]
+		status, part, _ := strings.Cut(want, " ")
+		if got := sc.drive(method, path, "editor", body); fmt.Sprint(got.Code) != status || !strings.Contains(got.Body.String(), part) {
+			t.Errorf("%s: %d %s, want %s", request, got.Code, got.Body, want)
+		}
+	}
+	if got := sc.drive("GET", root, "owner", ""); !strings.Contains(got.Body.String(), hidden) {
+		t.Errorf("the default is %s", got.Body)
+	}
+}
+
+// TestSessionStreamPositions resumes a stream with the parameter, and with the header, which has precedence.
+func TestSessionStreamPositions(t *testing.T) {
+	b := newBoundary(t)
+	sc := b.scene(t, visitor{name: "owner", role: "owner"}, true)
+	at := sessionsIn + "/" + sc.startedAs("owner", `{"prompt":"One"}`)
+	sc.must("POST", at+"/messages", `{"text":"Two"}`)
+	sc.must("POST", at+"/messages", `{"text":"Three"}`)
+	follow := func(query, last string, frames int) string {
+		t.Helper()
+		r, err := nethttp.NewRequestWithContext(t.Context(), "GET", b.stage.live.URL+sc.space(at)+"/events"+query, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", sc.bearerOf("editor")["Authorization"])
+		if last != "" {
+			r.Header.Set("Last-Event-ID", last)
+		}
+		response, err := b.stage.live.Client().Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		return (&follower{response.Body, bufio.NewScanner(response.Body)}).frames(frames)
+	}
+	var ids []string
+	for line := range strings.Lines(follow("", "", 3)) {
+		if id, is := strings.CutPrefix(line, "id: "); is {
+			ids = append(ids, strings.TrimSpace(id))
+		}
+	}
+	if len(ids) != 3 {
+		t.Fatal(ids)
+	}
+	for _, test := range []struct{ query, last, want string }{
+		{"?cursor=" + ids[0], "", "Two"}, {"?cursor=" + ids[0], ids[1], "Three"}, {"", ids[0], "Two"}, {"?cursor=" + ids[1], "", "Three"},
+	} {
+		if got := follow(test.query, test.last, 1); !strings.Contains(got, `"text":"`+test.want+`"`) {
+			t.Errorf("after %s %s: %s, want %s", test.query, test.last, got, test.want)
+		}
+	}
+	other := sessionsIn + "/" + sc.startedAs("owner", `{"prompt":"Other"}`)
+	for _, id := range ids {
+		sc.expectInvalidCursor("owner", other+"/events", id)
+		sc.expectInvalidCursor("owner", at+"/history", id)
+		if got := sc.drive("GET", other+"/events", "owner", "", "Last-Event-ID", id); got.Body.String() != `{"error":"invalid_cursor"}` {
+			t.Errorf("%d %s", got.Code, got.Body)
+		}
+	}
+}
