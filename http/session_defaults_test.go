@@ -43,6 +43,26 @@ func TestDefaultRetries(t *testing.T) {
 	expect("GET", agent, "", 200, `{"session":null}`)
 }
 
+// TestRequestIDsOfSenders sends one request as two people: the second one is no repetition of the first one.
+func TestRequestIDsOfSenders(t *testing.T) {
+	b := newBoundary(t)
+	sc := b.scene(t, visitor{name: "owner", role: "owner"}, true)
+	at := sessionsIn + "/" + sc.startedAs("owner", `{"prompt":"Hello"}`)
+	const body = `{"text":"Go on","clientRequestId":"6f1c8a52-0f0e-4c8b-9a51-5f6f3f9b6c01"}`
+	for _, test := range []struct {
+		who    string
+		status int
+	}{{"owner", 200}, {"owner", 200}, {"editor", 422}, {"owner", 200}} {
+		if got := sc.drive("POST", at+"/messages", test.who, body); got.Code != test.status {
+			t.Errorf("as %s: %d %s, want %d", test.who, got.Code, got.Body, test.status)
+		}
+	}
+	const start = `{"prompt":"Go on","clientRequestId":"6f1c8a52-0f0e-4c8b-9a51-5f6f3f9b6c01"}`
+	if sc.startedAs("owner", start) == sc.startedAs("editor", start) {
+		t.Error("two people got one session")
+	}
+}
+
 // TestHiddenDefault has a default session that a member does not see.
 func TestHiddenDefault(t *testing.T) {
 	b := newBoundary(t)

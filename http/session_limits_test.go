@@ -13,7 +13,9 @@ func TestSessionLimits(t *testing.T) {
 	b := newBoundary(t)
 	sc := b.scene(t, visitor{name: "owner", role: "owner"}, true)
 	at := sessionsIn + "/" + sc.startedAs("owner", `{"prompt":"Hello"}`)
-	repeated := func(item string, n int) string { return "[" + strings.TrimSuffix(strings.Repeat(item+",", n), ",") + "]" }
+	repeated := func(item string, n int) string {
+		return "[" + strings.TrimSuffix(strings.Repeat(item+",", n), ",") + "]"
+	}
 	attached := func(n int, size string) string {
 		return `{"text":"Look","attachments":` + repeated(`{"path":"a.txt","name":"A","size":`+size+`}`, n) + `}`
 	}

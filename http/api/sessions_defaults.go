@@ -197,7 +197,7 @@ func (s sessions) sendToOwner(c *server.Call, in *sessionInput) (accepted, error
 	if err != nil {
 		return accepted{}, err
 	}
-	if err := in.setDigest("default " + owner.id); err != nil {
+	if err := in.setDigest(c, "default "+owner.id); err != nil {
 		return accepted{}, err
 	}
 	// The first message is found by its id also if the default session is another one by now.

@@ -103,6 +103,7 @@ type sessionInput struct {
 // requestDigest has the values from which the digest of a request is computed. A request with the same id in which one of them
 // differs is another request, and is refused.
 type requestDigest struct {
+	Sender      string
 	Target      string
 	Kind        string
 	Text        string
@@ -122,9 +123,10 @@ type requestDigest struct {
 
 // setDigest sets the digest of the request. target is the parent of a session that the input starts, or the session or owner to
 // which it is sent.
-func (in *sessionInput) setDigest(target string) error {
+func (in *sessionInput) setDigest(c *server.Call, target string) error {
+	sender := session.SenderOf(c.Caller.Principal)
 	d := requestDigest{
-		Target: target, Kind: inputKindNames[in.input.GetKind()], Text: in.input.GetText(), OptionID: in.input.GetOptionId(),
+		Sender: sender.GetKind().String() + " " + sender.GetId(), Target: target, Kind: inputKindNames[in.input.GetKind()], Text: in.input.GetText(), OptionID: in.input.GetOptionId(),
 		Tier: tierNames[in.input.GetTier()], Behavior: behaviorNames[in.input.GetBehavior()], Source: in.input.GetSourceSessionId(),
 		HasCwd: in.hasCwd, Cwd: in.cwd, Mode: modeNames[in.mode], AgentID: in.agentID, IsSpecific: in.isSpecific, Members: in.members,
 	}

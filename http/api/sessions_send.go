@@ -40,7 +40,7 @@ func (s sessions) sendToPath(c *server.Call, in *sessionInput) (accepted, error)
 	if err != nil {
 		return accepted{}, err
 	}
-	if err := in.setDigest("to " + id); err != nil {
+	if err := in.setDigest(c, "to "+id); err != nil {
 		return accepted{}, err
 	}
 	return s.send(c, id, in, nil)

@@ -66,7 +66,7 @@ const defaultHistoryRows = 50
 // start creates a session, or finds the one that an earlier request with the same id has created. Errors: not_found if the caller
 // does not see the parent, invalid_request, invalid_cwd, request_id_reused, those of the rules.
 func (s sessions) start(c *server.Call, parentID string, in *sessionInput) (accepted, error) {
-	if err := in.setDigest("below " + parentID); err != nil {
+	if err := in.setDigest(c, "below "+parentID); err != nil {
 		return accepted{}, err
 	}
 	id, requestID := c.NewID(session.IDPrefix), in.input.GetClientRequestId()
