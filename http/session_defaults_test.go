@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestDefaultRetries repeats the first message to a default session after another session has become the default, or none, and
+// TestDefaultRetries repeats messages to a default session after another session has become the default, or none, and
 // reuses its id for other requests, which must not choose a default.
 func TestDefaultRetries(t *testing.T) {
 	b := newBoundary(t)
@@ -35,6 +35,14 @@ func TestDefaultRetries(t *testing.T) {
 	expect("PUT", root, fmt.Sprintf(`{"sessionId":%q}`, sc.startedAs("owner", `{"prompt":"Other"}`)), 200, "Other")
 	expect("POST", root+"/messages/wait", first, 202, id)
 	expect("GET", root, "", 200, `"lastEventSeq":2`) // it has not got the message
+
+	const second = `{"text":"Again","clientRequestId":"6f1c8a52-0f0e-4c8b-9a51-5f6f3f9b6c03"}`
+	expect("PUT", root, fmt.Sprintf(`{%s}`, id), 200, sent.SessionID)
+	expect("POST", root+"/messages/wait", second, 202, `"inputSeq":4`)
+	expect("PUT", root, `{"sessionId":null}`, 200, `{"session":null}`)
+	expect("POST", root+"/messages/wait", second, 202, id+`,"inputSeq":4`)
+	expect("POST", root+"/messages", strings.Replace(second, "Again", "Else", 1), 422, "request_id_reused")
+	expect("GET", root, "", 200, `{"session":null}`)
 
 	expect("POST", agent+"/messages", first, 422, "request_id_reused")
 	expect("GET", agent, "", 200, `{"session":null}`)

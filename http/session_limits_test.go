@@ -134,3 +134,25 @@ func TestSenders(t *testing.T) {
 		}
 	}
 }
+
+// TestUploadEndsWithAccess uses the URL of an upload after the person to whom it was given has lost the access.
+func TestUploadEndsWithAccess(t *testing.T) {
+	for _, loss := range accessLosses {
+		t.Run(loss.name, func(t *testing.T) {
+			b := newBoundary(t)
+			sc := b.scene(t, visitor{name: "editor", role: "editor"}, true)
+			var offered struct{ UploadURL, Path string }
+			sc.stage.decode(sc.drive("POST", sessionsIn+"/uploads", "editor", `{"name":"a.txt","size":1}`), 201, &offered)
+			target, err := url.Parse(offered.UploadURL)
+			if err != nil {
+				t.Fatal(err)
+			}
+			loss.lose(sc)
+			got := request(t, b.stage.node.Server, "PUT", target.Path, "", "a", "Content-Type", "text/plain")
+			expect(t, got, loss.status, loss.code)
+			if got := sc.drive("GET", "/drive/"+offered.Path, "owner", ""); got.Code != 404 {
+				t.Errorf("the file was written: %d", got.Code)
+			}
+		})
+	}
+}

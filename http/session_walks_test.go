@@ -143,6 +143,35 @@ func TestSessionCursors(t *testing.T) {
 	}
 }
 
+// TestSessionsOfOtherWorkspaces uses the id of a session in another workspace of its creator.
+func TestSessionsOfOtherWorkspaces(t *testing.T) {
+	b := newBoundary(t)
+	sc := b.scene(t, visitor{name: "owner", role: "owner"}, true)
+	other := b.scene(t, visitor{name: "owner", role: "owner"}, true)
+	foreign, own := sc.startedAs("owner", `{"prompt":"Hello"}`), other.startedAs("owner", `{"prompt":"Hello"}`)
+	for _, test := range []struct {
+		request, body string
+		status        int
+	}{
+		{"GET " + sessionsIn + "/" + foreign, "", 404},
+		{"GET " + sessionsIn + "/" + foreign + "/events", "", 404},
+		{"POST " + sessionsIn + "/" + foreign + "/sessions", `{"prompt":"Child"}`, 404},
+		{"DELETE " + sessionsIn + "/" + foreign, "", 204},
+		{"PUT /agent/defaults/root", fmt.Sprintf(`{"sessionId":%q}`, foreign), 400},
+		{"POST " + sessionsIn + "/" + own + "/messages", fmt.Sprintf(`{"text":"a","sourceSessionId":%q}`, foreign), 400},
+		{"POST " + sessionsIn + "/" + own + "/notes", fmt.Sprintf(`{"text":"a","sourceSessionId":%q}`, foreign), 400},
+		{"POST " + sessionsIn + "/" + own + "/messages", fmt.Sprintf(`{"text":"a","sourceSessionId":%q}`, own), 200},
+	} {
+		method, path, _ := strings.Cut(test.request, " ")
+		if got := other.drive(method, path, "owner", test.body); got.Code != test.status {
+			t.Errorf("%s %s: %d %s, want %d", test.request, test.body, got.Code, got.Body, test.status)
+		}
+	}
+	if got := sc.drive("GET", sessionsIn+"/"+foreign, "owner", ""); got.Code != 200 {
+		t.Errorf("the session was changed: %d %s", got.Code, got.Body)
+	}
+}
+
 func flipped(cursor string) string {
 	letter := "A"
 	if cursor[10] == 'A' {

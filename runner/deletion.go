@@ -79,11 +79,14 @@ func (r *Runner) erase(ctx context.Context, workspace, id, list string) error {
 	return r.eachPage(ctx, workspace, asked, func(rows [][]byte) error {
 		erase := &sessionv1.EraseRows{}
 		for _, encoded := range rows {
-			rest, err := keyOf(list, encoded)
+			rest, owner, err := keyOf(list, encoded)
 			if err != nil {
 				return fmt.Errorf("runner: a row of %s: %w", list, err)
 			}
 			erase.Rows = append(erase.Rows, &sessionv1.RowKey{List: list, Key: session.Key(id, rest)})
+			if owner != "" {
+				erase.Rows = append(erase.Rows, &sessionv1.RowKey{List: list, Key: owner})
+			}
 		}
 		if len(erase.GetRows()) == 0 {
 			return nil
@@ -93,28 +96,29 @@ func (r *Runner) erase(ctx context.Context, workspace, id, list string) error {
 	})
 }
 
-// keyOf returns the key of a row in a list of a session, without the session's id.
-func keyOf(list string, encoded []byte) (string, error) {
+// keyOf returns the key of a row in a list of a session, without the session's id, and the key of the row of the same input below
+// the owner of a default session; "" if there is none.
+func keyOf(list string, encoded []byte) (rest, owner string, err error) {
 	switch list {
 	case session.ChildList:
 		var child sessionv1.ChildRow
 		err := proto.Unmarshal(encoded, &child)
-		return child.GetChildId(), err
+		return child.GetChildId(), "", err
 	case session.TerminalList:
 		var terminal sessionv1.TerminalRow
 		err := proto.Unmarshal(encoded, &terminal)
-		return entity.AscendingKey(terminal.GetTerminal().GetInputSeq()), err
+		return entity.AscendingKey(terminal.GetTerminal().GetInputSeq()), "", err
 	case session.RequestList:
 		var request sessionv1.RequestRow
 		err := proto.Unmarshal(encoded, &request)
-		return request.GetClientRequestId(), err
+		return request.GetClientRequestId(), request.GetOwnerKey(), err
 	case session.ImageList:
 		var image sessionv1.StoredImage
 		err := proto.Unmarshal(encoded, &image)
 		sum := sha256.Sum256(image.GetContent())
-		return string(sum[:]), err
+		return string(sum[:]), "", err
 	}
-	return "", fmt.Errorf("no key is known for the list %s", list)
+	return "", "", fmt.Errorf("no key is known for the list %s", list)
 }
 
 // Suspend executes the workspace's task of the kind workspace.SuspendTask: it interrupts all running sessions, and returns the

@@ -41,6 +41,7 @@ func TestDelete(t *testing.T) {
 			f.must(alice, &sessionv1.StoreImage{Sha256: sum(content), Image: &sessionv1.StoredImage{MediaType: "image/png", Content: content}})
 			f.must(alice, &sessionv1.SendInput{Input: &sessionv1.Input{
 				Kind: sessionv1.InputKind_INPUT_KIND_NOTE, Text: "note", ClientRequestId: fmt.Sprint("r", i),
+				DefaultOwner: []string{"", "root"}[i%2],
 			}})
 		}
 		f.must(alice, &sessionv1.DeleteSession{})

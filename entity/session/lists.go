@@ -47,6 +47,15 @@ func Lists() map[string]entity.List {
 // Key returns the key of a row of a session in a list. The rows of a session have the prefix Key(sessionID, "").
 func Key(sessionID, rest string) string { return sessionID + "\x00" + rest }
 
+// ownerPrefix begins the keys of the rows in RequestList that belong to the owners of default sessions.
+const ownerPrefix = "default\x00"
+
+// OwnerKey returns the key in RequestList of the input that a sender has sent, with a request id, to the default session of an
+// owner. It finds the input also if another session is the default by now.
+func OwnerKey(owner string, sender *sessionv1.Sender, requestID string) string {
+	return ownerPrefix + strings.Join([]string{owner, sender.GetKind().String(), sender.GetId(), requestID}, "\x00")
+}
+
 // The scopes of RangePrefix besides the id of a parent.
 const (
 	ScopeAll      = "all"
@@ -167,11 +176,13 @@ func Rows(call entity.Call, before, after *sessionv1.Session, c sessionv1.Comman
 	return rows
 }
 
-// erasedRows removes rows of the session itself; other keys are ignored.
+// erasedRows removes rows of the session itself, and of owners to whose default session its inputs were sent; other keys are
+// ignored.
 func erasedRows(s *sessionv1.Session, c *sessionv1.EraseRows) []entity.Row {
 	var rows []entity.Row
 	for _, r := range c.GetRows() {
-		if slices.Contains(ErasedLists, r.GetList()) && strings.HasPrefix(r.GetKey(), Key(s.GetId(), "")) {
+		own := slices.Contains(ErasedLists, r.GetList()) && strings.HasPrefix(r.GetKey(), Key(s.GetId(), ""))
+		if own || r.GetList() == RequestList && strings.HasPrefix(r.GetKey(), ownerPrefix) {
 			rows = append(rows, entity.Row{List: r.GetList(), Key: r.GetKey()})
 		}
 	}
@@ -202,10 +213,7 @@ func eventRows(s *sessionv1.Session, e sessionv1.Event) []entity.Row {
 	switch e := e.(type) {
 	case *sessionv1.RowAdded:
 		if in := e.GetRow().GetInput(); in.GetClientRequestId() != "" {
-			return []entity.Row{{
-				List: RequestList, Key: Key(s.GetId(), in.GetClientRequestId()),
-				Message: &sessionv1.RequestRow{InputSeq: e.GetSeq(), Digest: in.GetDigest(), ClientRequestId: in.GetClientRequestId()},
-			}}
+			return requestRows(s, in, e.GetSeq())
 		}
 		if terminal := e.GetRow().GetTerminal(); terminal != nil {
 			return []entity.Row{{
@@ -218,6 +226,19 @@ func eventRows(s *sessionv1.Session, e sessionv1.Event) []entity.Row {
 	default: // other events change the rows of referenceRows and SummaryList alone
 	}
 	return nil
+}
+
+// requestRows returns the rows of an input with a request id.
+func requestRows(s *sessionv1.Session, in *sessionv1.Input, seq uint64) []entity.Row {
+	row := &sessionv1.RequestRow{
+		InputSeq: seq, Digest: in.GetDigest(), ClientRequestId: in.GetClientRequestId(), SessionId: s.GetId(),
+	}
+	rows := []entity.Row{{List: RequestList, Key: Key(s.GetId(), in.GetClientRequestId()), Message: row}}
+	if in.GetDefaultOwner() != "" {
+		row.OwnerKey = OwnerKey(in.GetDefaultOwner(), in.GetSender(), in.GetClientRequestId())
+		rows = append(rows, entity.Row{List: RequestList, Key: row.GetOwnerKey(), Message: row})
+	}
+	return rows
 }
 
 // auditEvent returns the audit event for an event, or nil if it is not logged: the deletion by a person, archives for everybody,

@@ -18,6 +18,8 @@ import (
 //  2. SendInput with StartSession creates the session with the message as its prompt, or adds the message to it. If the process
 //     ends between the two steps, the next message creates the session.
 //  3. A deletion clears the pointer if it still points at the deleted session.
+//
+// A repeated request finds its input by the owner and the request id (findSent), whatever session is the default by then.
 
 // defaultView is a default session as JSON.
 type defaultView struct {
@@ -197,14 +199,12 @@ func (s sessions) sendToOwner(c *server.Call, in *sessionInput) (accepted, error
 	if err != nil {
 		return accepted{}, err
 	}
+	in.input.DefaultOwner = owner.id
 	if err := in.setDigest(c, "default "+owner.id); err != nil {
 		return accepted{}, err
 	}
-	// The first message is found by its id also if the default session is another one by now.
-	if in.input.GetClientRequestId() != "" {
-		if earlier, found, err := findRequest(c, derivedSession(c, in), in.input); found || err != nil {
-			return earlier, err
-		}
+	if earlier, found, err := findSent(c, owner, in); found || err != nil {
+		return earlier, err
 	}
 	if bound, err := describeDefault(c, owner); err != nil {
 		return accepted{}, err
@@ -236,6 +236,25 @@ func (s sessions) sendToOwner(c *server.Call, in *sessionInput) (accepted, error
 		}
 	}
 	return accepted{}, server.ErrNotFound // the session of an earlier request with the same id was deleted
+}
+
+// findSent returns the input that an earlier request with the same id has sent to the default session of an owner, also if another
+// session is the default by now. Errors: those of findRequest.
+func findSent(c *server.Call, o defaultOwner, in *sessionInput) (_ accepted, found bool, err error) {
+	requestID := in.input.GetClientRequestId()
+	if requestID == "" {
+		return accepted{}, false, nil
+	}
+	var row sessionv1.RequestRow
+	key := session.OwnerKey(o.id, session.SenderOf(c.Caller.Principal), requestID)
+	if found, err = findSessionRow(c, session.RequestList, key, &row); err != nil {
+		return accepted{}, false, err
+	}
+	sent := row.GetSessionId()
+	if !found { // the id may have started a session otherwise, which must not become a default
+		sent = derivedSession(c, in)
+	}
+	return findRequest(c, sent, in.input)
 }
 
 // startDefault returns the command that creates the default session of an owner with its first message.

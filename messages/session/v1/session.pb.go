@@ -914,7 +914,9 @@ type Input struct {
 	// The chosen option of an answer.
 	OptionId string `protobuf:"bytes,10,opt,name=option_id,json=optionId,proto3" json:"option_id,omitempty"`
 	// The SHA-256 of the request, to recognize another body with the same client_request_id.
-	Digest        []byte `protobuf:"bytes,11,opt,name=digest,proto3" json:"digest,omitempty"`
+	Digest []byte `protobuf:"bytes,11,opt,name=digest,proto3" json:"digest,omitempty"`
+	// The owner of the default session to which the input was sent; empty if it was sent to the session itself.
+	DefaultOwner  string `protobuf:"bytes,12,opt,name=default_owner,json=defaultOwner,proto3" json:"default_owner,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1024,6 +1026,13 @@ func (x *Input) GetDigest() []byte {
 		return x.Digest
 	}
 	return nil
+}
+
+func (x *Input) GetDefaultOwner() string {
+	if x != nil {
+		return x.DefaultOwner
+	}
+	return ""
 }
 
 type Text struct {
@@ -5256,15 +5265,19 @@ func (x *TerminalRow) GetTerminal() *Terminal {
 	return nil
 }
 
-// RequestRow is the row of the list "session.request": the input that a client sent with a request id.
+// RequestRow is a row of the list "session.request": the input that a client sent with a request id. An input that was sent to the
+// default session of an owner has two rows, below the session and below the owner.
 type RequestRow struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	InputSeq uint64                 `protobuf:"varint,1,opt,name=input_seq,json=inputSeq,proto3" json:"input_seq,omitempty"`
 	Digest   []byte                 `protobuf:"bytes,2,opt,name=digest,proto3" json:"digest,omitempty"`
 	// The request id, which is the end of the key of the row.
 	ClientRequestId string `protobuf:"bytes,3,opt,name=client_request_id,json=clientRequestId,proto3" json:"client_request_id,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	SessionId       string `protobuf:"bytes,4,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// The key of the row below the owner; empty if there is none.
+	OwnerKey      string `protobuf:"bytes,5,opt,name=owner_key,json=ownerKey,proto3" json:"owner_key,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RequestRow) Reset() {
@@ -5314,6 +5327,20 @@ func (x *RequestRow) GetDigest() []byte {
 func (x *RequestRow) GetClientRequestId() string {
 	if x != nil {
 		return x.ClientRequestId
+	}
+	return ""
+}
+
+func (x *RequestRow) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *RequestRow) GetOwnerKey() string {
+	if x != nil {
+		return x.OwnerKey
 	}
 	return ""
 }
@@ -5440,7 +5467,7 @@ const file_messages_session_v1_session_proto_rawDesc = "" +
 	"\x04plan\x18\x05 \x01(\v2\x18.atelier.session.v1.PlanR\x04plan\x12)\n" +
 	"\x03ask\x18\x06 \x01(\v2\x17.atelier.session.v1.AskR\x03ask\x128\n" +
 	"\bterminal\x18\a \x01(\v2\x1c.atelier.session.v1.TerminalR\bterminal\x125\n" +
-	"\asetting\x18\b \x01(\v2\x1b.atelier.session.v1.SettingR\asetting\"\xee\x03\n" +
+	"\asetting\x18\b \x01(\v2\x1b.atelier.session.v1.SettingR\asetting\"\x93\x04\n" +
 	"\x05Input\x121\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1d.atelier.session.v1.InputKindR\x04kind\x122\n" +
 	"\x06sender\x18\x02 \x01(\v2\x1a.atelier.session.v1.SenderR\x06sender\x12\x12\n" +
@@ -5453,7 +5480,8 @@ const file_messages_session_v1_session_proto_rawDesc = "" +
 	"\x11client_request_id\x18\t \x01(\tR\x0fclientRequestId\x12\x1b\n" +
 	"\toption_id\x18\n" +
 	" \x01(\tR\boptionId\x12\x16\n" +
-	"\x06digest\x18\v \x01(\fR\x06digest\"7\n" +
+	"\x06digest\x18\v \x01(\fR\x06digest\x12#\n" +
+	"\rdefault_owner\x18\f \x01(\tR\fdefaultOwner\"7\n" +
 	"\x04Text\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x1b\n" +
 	"\tinput_seq\x18\x02 \x01(\x04R\binputSeq\"\xa1\x01\n" +
@@ -5775,12 +5803,15 @@ const file_messages_session_v1_session_proto_rawDesc = "" +
 	"\vTerminalRow\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x0e\n" +
 	"\x02at\x18\x02 \x01(\x03R\x02at\x128\n" +
-	"\bterminal\x18\x03 \x01(\v2\x1c.atelier.session.v1.TerminalR\bterminal\"m\n" +
+	"\bterminal\x18\x03 \x01(\v2\x1c.atelier.session.v1.TerminalR\bterminal\"\xa9\x01\n" +
 	"\n" +
 	"RequestRow\x12\x1b\n" +
 	"\tinput_seq\x18\x01 \x01(\x04R\binputSeq\x12\x16\n" +
 	"\x06digest\x18\x02 \x01(\fR\x06digest\x12*\n" +
-	"\x11client_request_id\x18\x03 \x01(\tR\x0fclientRequestId\"#\n" +
+	"\x11client_request_id\x18\x03 \x01(\tR\x0fclientRequestId\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x04 \x01(\tR\tsessionId\x12\x1b\n" +
+	"\towner_key\x18\x05 \x01(\tR\bownerKey\"#\n" +
 	"\bTurnTask\x12\x17\n" +
 	"\aturn_id\x18\x01 \x01(\x04R\x06turnId\"-\n" +
 	"\fDeletionTask\x12\x1d\n" +
