@@ -163,6 +163,9 @@ func (r *Router) follow(ctx context.Context, p persistence.Partition, open subsc
 				return err
 			}
 			if part, err = r.subscribe(following, p, open, next); err != nil {
+				if following.Err() != nil {
+					return nil
+				}
 				return err
 			}
 		}
