@@ -20,7 +20,7 @@ func Evolve(s *sessionv1.Session, e sessionv1.Event) *sessionv1.Session {
 		applyTurn(next, e.GetTurn())
 	case *sessionv1.TurnClaimed:
 		next.Turn = entity.ShallowCopy(s.GetTurn())
-		next.Turn.RunId = e.GetRunId()
+		next.Turn.RunId, next.Turn.StartedAt = e.GetRunId(), max(e.GetAt(), s.GetTurn().GetStartedAt())
 	case *sessionv1.InputsJoined:
 		applyJoined(next, e.GetSeqs())
 	case *sessionv1.BatchRecorded:
@@ -159,7 +159,11 @@ func applyEnded(next *sessionv1.Session, e *sessionv1.TurnEnded) {
 	if e.GetStatus() == sessionv1.TurnStatus_TURN_STATUS_SLEEP {
 		next.WakeAt = e.GetWakeAt()
 	}
-	next.TurnStatus = e.GetStatus()
+	if next.TurnStatus = e.GetStatus(); e.GetError().GetCode() == FailureComputerLost {
+		next.LostTurns++
+	} else {
+		next.LostTurns = 0
+	}
 	if next.GetWakeAt() != 0 && e.GetStatus() == sessionv1.TurnStatus_TURN_STATUS_COMPLETE {
 		next.TurnStatus = sessionv1.TurnStatus_TURN_STATUS_SLEEP // the turn of a message during a sleep
 	}
