@@ -154,8 +154,8 @@ func (t *turn) claim(ctx context.Context) (*sessionv1.EndTurn, error) {
 	})
 	if refusal, is := errors.AsType[*entity.Error](err); is && refusal.Code == entity.TurnTaken {
 		s, err := t.r.describe(ctx, t.identity)
-		if err != nil {
-			return nil, err
+		if err != nil || s.GetTurn().GetId() != t.turnID {
+			return t.interrupted(nil), err // has no effect: the turn has ended
 		}
 		return t.r.endLost(s), nil
 	}
@@ -336,7 +336,9 @@ func (t *turn) answerPermission(inputs []row) bool {
 	for i, o := range p.request.Options {
 		if answer.GetOptionId() == permissionOption(i) || answer.GetOptionId() == "" && isSameText(answer.GetText(), o.Name) {
 			p.answer <- acp.NewRequestPermissionOutcomeSelected(o.OptionId)
-			l.waiting = l.waiting[1:]
+			if l.waiting = l.waiting[1:]; len(l.waiting) > 0 {
+				l.signal() // the next request is the next question
+			}
 			l.lastUpdate = time.Now()
 			return true
 		}
