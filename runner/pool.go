@@ -16,6 +16,8 @@ type pool struct {
 	mu       sync.Mutex
 	agents   map[sessionID]*pooled
 	isClosed bool
+	// users has, for each session whose agent a turn uses or starts, a channel that is closed when the turn releases it.
+	users map[sessionID]chan struct{}
 	// starting counts agents that are being started.
 	starting int
 }
@@ -29,12 +31,51 @@ type pooled struct {
 
 var errTooManyAgents = errors.New("too many agents run on this node")
 
-func newPool(r *Runner) *pool { return &pool{r: r, agents: map[sessionID]*pooled{}} }
+func newPool(r *Runner) *pool { return &pool{r: r, agents: map[sessionID]*pooled{}, users: map[sessionID]chan struct{}{}} }
 
 // acquire returns the agent of a session for a turn: the idle one, if it is as the session requires, or else a new one. The
 // caller releases it. Errors: those of Runner.start, errTooManyAgents.
 func (p *pool) acquire(ctx context.Context, s *sessionv1.Session, choice Choice) (*agent, error) {
 	id := sessionID{s.GetWorkspaceId(), s.GetId()}
+	if err := p.enter(ctx, id); err != nil {
+		return nil, err
+	}
+	l, err := p.findOrStart(ctx, id, s, choice)
+	if err != nil {
+		p.leave(id)
+	}
+	return l, err
+}
+
+// enter waits until no other turn of a session uses or starts its agent. A turn that was interrupted while its agent started has
+// ended for the session, which may run the next one already.
+func (p *pool) enter(ctx context.Context, id sessionID) error {
+	for {
+		p.mu.Lock()
+		left := p.users[id]
+		if left == nil {
+			p.users[id] = make(chan struct{})
+			p.mu.Unlock()
+			return nil
+		}
+		p.mu.Unlock()
+		select {
+		case <-left:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// leave lets the next turn of a session enter.
+func (p *pool) leave(id sessionID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	close(p.users[id])
+	delete(p.users, id)
+}
+
+func (p *pool) findOrStart(ctx context.Context, id sessionID, s *sessionv1.Session, choice Choice) (*agent, error) {
 	p.mu.Lock()
 	if p.isClosed {
 		p.mu.Unlock()
@@ -113,6 +154,7 @@ func (l *agent) suits(s *sessionv1.Session, choice Choice) bool {
 
 // release keeps an agent for the next turn of its session, for a time.
 func (p *pool) release(l *agent) {
+	defer p.leave(l.id)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	found := p.agents[l.id]

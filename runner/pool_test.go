@@ -2,6 +2,7 @@ package runner_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -72,5 +73,35 @@ func TestNoRoomForAnotherAgent(t *testing.T) {
 		}
 		f.must(alice, &sessionv1.Interrupt{})
 		<-ended
+	})
+}
+
+// TestTurnsOfASessionShareAnAgent interrupts a turn while its agent starts, so that the next turn begins meanwhile.
+func TestTurnsOfASessionShareAnAgent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, &runnertest.Agent{Prompt: func(context.Context, *runnertest.Process, acp.PromptRequest) (acp.PromptResponse, error) {
+			time.Sleep(10 * time.Minute) // longer than an agent may be idle
+			return done, nil
+		}}, nil)
+		defer f.end()
+		starts := make(chan struct{})
+		f.computers.Refuse = func() error {
+			<-starts
+			return nil
+		}
+		f.start("go", auto)
+		var turns sync.WaitGroup
+		turns.Go(f.mustRun)
+		synctest.Wait()
+		f.must(alice, &sessionv1.Interrupt{})
+		f.send("next")
+		turns.Go(f.mustRun)
+		synctest.Wait()
+		close(starts)
+		turns.Wait()
+		f.expect("input go", "terminal interrupted", "input next", "terminal complete")
+		if n := len(f.computers.Started()); n != 1 {
+			t.Errorf("%d agents were started", n)
+		}
 	})
 }
