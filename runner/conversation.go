@@ -18,12 +18,6 @@ import (
 // This file is the conversation of a runner with an agent whose session is open: updates, requests for permission, prompts and
 // their cancellation.
 
-func (l *agent) setLoading(loading bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.loading = loading
-}
-
 // touch records a sign of life.
 func (l *agent) touch() {
 	l.mu.Lock()
@@ -43,8 +37,9 @@ func (l *agent) notified(method string, params json.RawMessage) {
 	l.mu.Lock()
 	l.lastUpdate = time.Now()
 	loading := l.loading
+	l.hasActed = l.hasActed || n.Update.ToolCall != nil
 	l.mu.Unlock()
-	if loading || n.SessionId != l.session {
+	if loading || n.SessionId != l.session { // session and isExtended do not change after loading
 		return
 	}
 	l.learn(n.Meta)

@@ -230,11 +230,14 @@ func (t *turn) interrupted(f *failure) *sessionv1.EndTurn {
 	return end
 }
 
-// begin gives the agent the inputs of the turn. It returns the end of the turn if the agent gets none.
+// begin gives the agent the inputs of the turn. It returns the end of the turn if the agent gets none. Its time is bounded, because
+// nothing else of the turn is handled meanwhile.
 func (t *turn) begin(ctx context.Context) *sessionv1.EndTurn {
 	var end *sessionv1.EndTurn
-	err := retry(ctx, func() (err error) {
-		end, err = t.tryBegin(ctx)
+	beginning, cancel := context.WithTimeout(ctx, t.r.o.StartTimeout)
+	defer cancel()
+	err := retry(beginning, func() (err error) {
+		end, err = t.tryBegin(beginning)
 		return err
 	})
 	switch {
@@ -364,7 +367,7 @@ func (l *agent) begin(t *turn) {
 	isNew := l.turns == 0
 	l.turns++
 	l.turn, l.effect, l.lastUpdate, l.progress = t, effect{}, time.Now(), t.s.GetMachine()
-	l.metered, l.reported, l.hasState = meta.TokenUsage{}, meta.TokenUsage{}, false
+	l.metered, l.reported, l.hasState, l.hasActed = meta.TokenUsage{}, meta.TokenUsage{}, false, false
 	l.mu.Unlock()
 	kind := "reused"
 	if isNew {

@@ -24,6 +24,8 @@ const (
 	maxSteps = 100
 	// maxStep is the maximum length of a step of a plan.
 	maxStep = 2000
+	// maxPath is the maximum length of a path in bytes; longer ones are left out.
+	maxPath = 4096
 )
 
 // updates translates the updates of an agent into rows.
@@ -96,6 +98,10 @@ var toolKinds = []acp.ToolKind{
 	acp.ToolKindThink, acp.ToolKindFetch, acp.ToolKindOther,
 }
 
+var toolStatuses = []acp.ToolCallStatus{
+	acp.ToolCallStatusPending, acp.ToolCallStatusInProgress, acp.ToolCallStatusCompleted, acp.ToolCallStatusFailed,
+}
+
 func isFinal(status string) bool {
 	return status == string(acp.ToolCallStatusCompleted) || status == string(acp.ToolCallStatusFailed)
 }
@@ -141,7 +147,7 @@ func (u *updates) apply(call *sessionv1.Tool, c acp.SessionToolCallUpdate) {
 	if c.Kind != nil && slices.Contains(toolKinds, *c.Kind) {
 		call.ToolKind = string(*c.Kind)
 	}
-	if c.Status != nil && *c.Status != "" {
+	if c.Status != nil && slices.Contains(toolStatuses, *c.Status) {
 		call.Status = string(*c.Status)
 	}
 	if c.Locations != nil {
@@ -161,7 +167,7 @@ func (u *updates) apply(call *sessionv1.Tool, c acp.SessionToolCallUpdate) {
 }
 
 func (u *updates) addPath(call *sessionv1.Tool, at string) {
-	if at = u.relative(at); at != "" && len(call.Paths) < maxPaths && !slices.Contains(call.Paths, at) {
+	if at = u.relative(at); at != "" && len(at) <= maxPath && len(call.Paths) < maxPaths && !slices.Contains(call.Paths, at) {
 		call.Paths = append(call.Paths, at)
 	}
 }
