@@ -31,7 +31,9 @@ type pooled struct {
 
 var errTooManyAgents = errors.New("too many agents run on this node")
 
-func newPool(r *Runner) *pool { return &pool{r: r, agents: map[sessionID]*pooled{}, users: map[sessionID]chan struct{}{}} }
+func newPool(r *Runner) *pool {
+	return &pool{r: r, agents: map[sessionID]*pooled{}, users: map[sessionID]chan struct{}{}}
+}
 
 // acquire returns the agent of a session for a turn: the idle one, if it is as the session requires, or else a new one. The
 // caller releases it. Errors: those of Runner.start, errTooManyAgents.

@@ -28,7 +28,9 @@ func TestUpdatesWhileTheSessionOpens(t *testing.T) {
 					}
 				}()
 			},
-			Prompt: func(context.Context, *runnertest.Process, acp.PromptRequest) (acp.PromptResponse, error) { return done, nil },
+			Prompt: func(context.Context, *runnertest.Process, acp.PromptRequest) (acp.PromptResponse, error) {
+				return done, nil
+			},
 		}, nil)
 		defer f.end()
 		f.start("go", auto)
