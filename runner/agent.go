@@ -140,7 +140,7 @@ func (r *Runner) start(ctx context.Context, s *sessionv1.Session, choice Choice)
 	}
 	r.addresses.admit(l)
 	if r.o.Tools != nil {
-		l.tools = r.o.Tools.Handler(l)
+		l.tools = limitTools(r.o.Tools.Handler(l))
 	}
 	argv, env := choice.expand(r.o.Builtin, l.address.url, l.token)
 	l.process, err = r.o.Computers.Launch(ctx, Launch{
