@@ -209,6 +209,8 @@ func (t *turn) close(ctx context.Context, end *sessionv1.EndTurn) {
 		adding, cancel := context.WithTimeout(ctx, addTimeout)
 		defer cancel()
 		t.addUsage(adding)
+	}
+	if ctx.Err() == nil {
 		return
 	}
 	short, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)

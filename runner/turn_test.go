@@ -371,3 +371,23 @@ func TestClaimOfATurnThatHasEnded(t *testing.T) {
 		f.expect("input go", "terminal complete", "input next")
 	})
 }
+
+// TestServerThatStopsAtTheEndOfATurn expects that the end of the turn is not lost.
+func TestServerThatStopsAtTheEndOfATurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, &runnertest.Agent{Prompt: func(context.Context, *runnertest.Process, acp.PromptRequest) (acp.PromptResponse, error) {
+			return done, nil
+		}}, nil)
+		defer f.end()
+		f.start("go", auto)
+		ctx, cancel := context.WithCancel(t.Context())
+		f.world.Intercept(func(c entity.Command) error {
+			if _, is := c.Message.(*workspacev1.AddAgentUsage); is {
+				cancel()
+			}
+			return nil
+		})
+		_, _ = f.runner.RunTurn(ctx, identity, &sessionv1.TurnTask{TurnId: f.world.Session(sessionID).GetTurn().GetId()})
+		f.expect("input go", "terminal complete")
+	})
+}
