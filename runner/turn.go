@@ -140,7 +140,7 @@ func (r *Runner) prepare(ctx context.Context, s *sessionv1.Session) (*agent, err
 	}
 	choice, ok := r.o.Config.Choose(tier)
 	if !ok {
-		return nil, &failure{codeModelUnavailable, fmt.Sprintf("The operator has configured no agent for the tier %s.", nameOfTier(tier))}
+		return nil, &failure{codeModelUnavailable, fmt.Sprintf("The operator has configured no agent for the tier %s.", entity.TierNames[tier])}
 	}
 	return r.pool.acquire(ctx, s, choice)
 }

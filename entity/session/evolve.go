@@ -125,7 +125,7 @@ func applyJoined(next *sessionv1.Session, seqs []uint64) {
 	turn := entity.ShallowCopy(next.GetTurn())
 	turn.Inputs = slices.Clone(turn.GetInputs())
 	for _, seq := range seqs {
-		if p := pendingInput(next, seq); p != nil && p.GetKind() != sessionv1.InputKind_INPUT_KIND_NOTE {
+		if p := PendingInput(next, seq); p != nil && p.GetKind() != sessionv1.InputKind_INPUT_KIND_NOTE {
 			turn.Inputs = append(turn.GetInputs(), seq)
 		}
 	}

@@ -331,8 +331,8 @@ func lastInput(events []sessionv1.Event) uint64 {
 	return 0
 }
 
-// pendingInput returns the input with a seq that waits; nil if none does.
-func pendingInput(s *sessionv1.Session, seq uint64) *sessionv1.Pending {
+// PendingInput returns the input with a seq that waits; nil if none does.
+func PendingInput(s *sessionv1.Session, seq uint64) *sessionv1.Pending {
 	for _, p := range s.GetPending() {
 		if p.GetSeq() == seq {
 			return p

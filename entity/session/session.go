@@ -123,7 +123,7 @@ func Waits(call entity.Call, s *sessionv1.Session, c sessionv1.Command) bool {
 	}
 	switch c := c.(type) {
 	case *sessionv1.AwaitInput:
-		if pendingInput(s, c.GetSeq()) != nil {
+		if PendingInput(s, c.GetSeq()) != nil {
 			return true
 		}
 		taken := s.GetTurn().GetRunId() != "" && c.GetTaken()

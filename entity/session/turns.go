@@ -79,7 +79,7 @@ func recordRows(call entity.Call, s *sessionv1.Session, c *sessionv1.RecordRows)
 		return nil, err
 	}
 	d := draft{call: call, state: s}
-	joined := slices.DeleteFunc(slices.Clone(c.GetJoined()), func(seq uint64) bool { return pendingInput(s, seq) == nil })
+	joined := slices.DeleteFunc(slices.Clone(c.GetJoined()), func(seq uint64) bool { return PendingInput(s, seq) == nil })
 	if len(joined) > 0 {
 		d.add(&sessionv1.InputsJoined{Seqs: joined})
 	}
@@ -195,7 +195,9 @@ func usageOf(call entity.Call, s *sessionv1.Session, c *sessionv1.EndTurn) *sess
 
 // addUsage returns the sum of two usages. It has a bound, so that a false report of an agent cannot make a total small again.
 func addUsage(total, turn *sessionv1.Usage) *sessionv1.Usage {
-	sum := func(a, b uint64) uint64 { return min(a, entity.MaxTime) + min(b, entity.MaxTime-min(a, entity.MaxTime)) }
+	sum := func(a, b uint64) uint64 {
+		return min(a, entity.MaxTime) + min(b, entity.MaxTime-min(a, entity.MaxTime))
+	}
 	return &sessionv1.Usage{
 		InputTokens:  sum(total.GetInputTokens(), turn.GetInputTokens()),
 		OutputTokens: sum(total.GetOutputTokens(), turn.GetOutputTokens()),
