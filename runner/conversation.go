@@ -10,6 +10,7 @@ import (
 
 	"github.com/coder/acp-go-sdk"
 
+	"github.com/atelier-run/atelier/entity"
 	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
 	"github.com/atelier-run/atelier/runner/gateway"
 	"github.com/atelier-run/atelier/runner/meta"
@@ -98,9 +99,10 @@ func (l *agent) agentState() *sessionv1.AgentState {
 func (l *agent) usage() *sessionv1.Usage {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	tokens := func(metered, reported int64) uint64 { return uint64(min(max(metered, reported, 0), entity.MaxTime)) }
 	return &sessionv1.Usage{
-		InputTokens:  uint64(max(l.metered.InputTokens, l.reported.InputTokens, 0)),
-		OutputTokens: uint64(max(l.metered.OutputTokens, l.reported.OutputTokens, 0)),
+		InputTokens:  tokens(l.metered.InputTokens, l.reported.InputTokens),
+		OutputTokens: tokens(l.metered.OutputTokens, l.reported.OutputTokens),
 	}
 }
 

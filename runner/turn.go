@@ -36,8 +36,12 @@ type turn struct {
 	title string
 }
 
-// errSuspended makes the task of a turn wait until its workspace runs again.
-var errSuspended = errors.New("the workspace does not run sessions now")
+// A stoppedWorkspace makes the task of a turn wait until its workspace runs sessions again.
+type stoppedWorkspace struct{ code entity.Code }
+
+func (e *stoppedWorkspace) Error() string {
+	return "the workspace runs no sessions now: " + string(e.code)
+}
 
 // RunTurn executes a task of the kind session.TurnTask, and returns the command that completes it. It is the Run of an executor;
 // the package comment describes its steps. An error means that the turn has not begun, and may begin later.
@@ -100,10 +104,10 @@ func (r *Runner) checkWorkspace(ctx context.Context, id string) error {
 	}
 	switch w := described.GetWorkspace(); {
 	case w.GetSuspension() != nil:
-		return errSuspended
+		return &stoppedWorkspace{entity.WorkspaceSuspended}
 	case w.GetStatus() == workspacev1.Status_STATUS_ARCHIVED, w.GetStatus() == workspacev1.Status_STATUS_RETIRED,
 		w.GetStatus() == workspacev1.Status_STATUS_DELETED:
-		return errSuspended
+		return &stoppedWorkspace{entity.WorkspaceClosed}
 	}
 	return nil
 }
@@ -119,6 +123,9 @@ func (r *Runner) run(ctx context.Context, s *sessionv1.Session) (*sessionv1.EndT
 	t := &turn{r: r, id: id, identity: identityOf(id), turnID: s.GetTurn().GetId(), runID: newID("run_"), l: l}
 	if l != nil {
 		defer r.pool.release(l)
+	}
+	if err := r.checkWorkspace(ctx, id.workspace); err != nil { // the start of an agent takes time
+		return nil, err
 	}
 	if end, err := t.claim(ctx); end != nil || err != nil {
 		return end, err
@@ -253,6 +260,14 @@ func (t *turn) begin(ctx context.Context) *sessionv1.EndTurn {
 }
 
 func (t *turn) tryBegin(ctx context.Context) (*sessionv1.EndTurn, error) {
+	// A workspace that was stopped before the run has taken the turn has not interrupted it.
+	err := t.r.checkWorkspace(ctx, t.id.workspace)
+	if stopped, is := errors.AsType[*stoppedWorkspace](err); is {
+		return t.interrupted(&failure{string(stopped.code), requested(string(stopped.code))}), nil
+	}
+	if err != nil {
+		return nil, err
+	}
 	inputs, err := t.r.inputs(ctx, t.identity, t.s.GetTurn().GetInputs())
 	if err != nil {
 		return nil, err

@@ -103,3 +103,19 @@ func TestInputsThatCannotBeRead(t *testing.T) {
 		f.expect("input go", "terminal interrupted agent_failed")
 	})
 }
+
+func TestReportedTokensAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, &runnertest.Agent{Extended: true, Prompt: func(context.Context, *runnertest.Process, acp.PromptRequest) (acp.PromptResponse, error) {
+			return acp.PromptResponse{StopReason: acp.StopReasonEndTurn, Meta: map[string]any{
+				meta.Usage: meta.TokenUsage{InputTokens: 1 << 62, OutputTokens: -1},
+			}}, nil
+		}}, nil)
+		defer f.end()
+		f.start("go", auto)
+		f.mustRun()
+		if used := f.world.Usage().GetUsed(); used.GetInputTokens() != entity.MaxTime || used.GetOutputTokens() != 0 {
+			t.Errorf("the workspace refuses %v", used)
+		}
+	})
+}
