@@ -196,7 +196,7 @@ func (l *agent) log() *slog.Logger {
 }
 
 // lastWords returns the end of what the process has written to its standard error, for the log.
-func (l *agent) lastWords() string { return strings.ReplaceAll(l.stderr.String(), l.token, "[token]") }
+func (l *agent) lastWords() string { return strings.ReplaceAll(l.stderr.String(), l.token, redactedToken) }
 
 // follow waits for the end of the process.
 func (l *agent) follow() {
@@ -285,7 +285,7 @@ func (l *agent) open(ctx context.Context, s *sessionv1.Session) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	l.updates = &updates{out: l.out, home: drive}
+	l.updates = &updates{out: l.out, home: drive, token: l.token}
 	p := newPeer(l.process.Stdin(), stdout, l.notified, l.serve)
 	l.mu.Lock()
 	l.peer = p

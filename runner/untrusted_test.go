@@ -119,3 +119,25 @@ func TestReportedTokensAreBounded(t *testing.T) {
 		}
 	})
 }
+
+func TestTokenIsNotRecorded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var token string
+		f := newFixture(t, &runnertest.Agent{
+			Capabilities: acp.AgentCapabilities{McpCapabilities: acp.McpCapabilities{Http: true}},
+			New: func(_ *runnertest.Process, r acp.NewSessionRequest) {
+				token = strings.TrimPrefix(r.McpServers[0].Http.Headers[0].Value, "Bearer ")
+			},
+			Prompt: func(ctx context.Context, p *runnertest.Process, r acp.PromptRequest) (acp.PromptResponse, error) {
+				p.Update(ctx, r, acp.StartToolCall("1", "echo "+token, acp.WithStartStatus(acp.ToolCallStatusCompleted),
+					acp.WithStartContent([]acp.ToolCallContent{acp.ToolContent(acp.TextBlock("TOKEN=" + token))})))
+				p.Say(ctx, r, "the token is "+token)
+				return done, nil
+			},
+		}, nil)
+		defer f.end()
+		f.start("go", auto)
+		f.mustRun()
+		f.expect("input go", "tool echo [token] completed [] TOKEN=[token]", "text the token is [token]", "terminal complete")
+	})
+}

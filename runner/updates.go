@@ -33,6 +33,8 @@ type updates struct {
 	out *output
 	// home is the drive as the agent sees it.
 	home string
+	// token is that of the agent, which commands such as env print.
+	token string
 
 	mu    sync.Mutex
 	calls []*sessionv1.Tool
@@ -42,9 +44,9 @@ type updates struct {
 func (u *updates) handle(update acp.SessionUpdate) {
 	switch {
 	case update.AgentMessageChunk != nil:
-		u.out.write(textOf(update.AgentMessageChunk.Content), false)
+		u.out.write(u.redacted(textOf(update.AgentMessageChunk.Content)), false)
 	case update.AgentThoughtChunk != nil:
-		u.out.write(textOf(update.AgentThoughtChunk.Content), true)
+		u.out.write(u.redacted(textOf(update.AgentThoughtChunk.Content)), true)
 	case update.ToolCall != nil:
 		c := update.ToolCall
 		u.tool(acp.SessionToolCallUpdate{
@@ -61,6 +63,12 @@ func (u *updates) handle(update acp.SessionUpdate) {
 		}
 	}
 }
+
+// redacted returns a text without the token of the agent. A token that two updates have parts of remains.
+func (u *updates) redacted(text string) string { return strings.ReplaceAll(text, u.token, redactedToken) }
+
+// redactedToken stands for the token of an agent in rows and logs.
+const redactedToken = "[token]"
 
 // maxTitleOfSession is the maximum length of a session's title in characters.
 const maxTitleOfSession = 200
@@ -142,7 +150,7 @@ func cloneTool(t *sessionv1.Tool) *sessionv1.Tool {
 // apply changes a call by an update. Lists and output of the update replace those before it.
 func (u *updates) apply(call *sessionv1.Tool, c acp.SessionToolCallUpdate) {
 	if c.Title != nil && *c.Title != "" {
-		call.Title = limit(*c.Title, maxTitle)
+		call.Title = limit(u.redacted(*c.Title), maxTitle)
 	}
 	if c.Kind != nil && slices.Contains(toolKinds, *c.Kind) {
 		call.ToolKind = string(*c.Kind)
@@ -162,7 +170,7 @@ func (u *updates) apply(call *sessionv1.Tool, c acp.SessionToolCallUpdate) {
 			u.addContent(call, content)
 		}
 	} else if c.RawOutput != nil && call.GetOutput() == "" {
-		call.Output = middle(rawOutput(c.RawOutput), maxToolOutput)
+		call.Output = middle(u.redacted(rawOutput(c.RawOutput)), maxToolOutput)
 	}
 }
 
@@ -191,7 +199,7 @@ func (u *updates) addContent(call *sessionv1.Tool, content acp.ToolCallContent) 
 	var text string
 	switch {
 	case content.Content != nil:
-		text = textOf(content.Content.Content)
+		text = u.redacted(textOf(content.Content.Content))
 	case content.Diff != nil:
 		u.addPath(call, content.Diff.Path)
 	}
