@@ -196,7 +196,9 @@ func (l *agent) log() *slog.Logger {
 }
 
 // lastWords returns the end of what the process has written to its standard error, for the log.
-func (l *agent) lastWords() string { return strings.ReplaceAll(l.stderr.String(), l.token, redactedToken) }
+func (l *agent) lastWords() string {
+	return strings.ReplaceAll(l.stderr.String(), l.token, redactedToken)
+}
 
 // follow waits for the end of the process.
 func (l *agent) follow() {

@@ -18,8 +18,8 @@ type pool struct {
 	isClosed bool
 	// users has, for each session whose agent a turn uses or starts, a channel that is closed when the turn releases it.
 	users map[sessionID]chan struct{}
-	// starting counts agents that are being started.
-	starting int
+	// starting counts agents that are being started, by their workspaces.
+	starting map[string]int
 }
 
 type pooled struct {
@@ -29,10 +29,10 @@ type pooled struct {
 	timer     *time.Timer
 }
 
-var errTooManyAgents = errors.New("too many agents run on this node")
+var errTooManyAgents = errors.New("too many agents of the workspace, or of all, run on this node")
 
 func newPool(r *Runner) *pool {
-	return &pool{r: r, agents: map[sessionID]*pooled{}, users: map[sessionID]chan struct{}{}}
+	return &pool{r: r, agents: map[sessionID]*pooled{}, users: map[sessionID]chan struct{}{}, starting: map[string]int{}}
 }
 
 // acquire returns the agent of a session for a turn: the idle one, if it is as the session requires, or else a new one. The
@@ -95,9 +95,9 @@ func (p *pool) findOrStart(ctx context.Context, id sessionID, s *sessionv1.Sessi
 		delete(p.agents, id)
 		defer found.agent.end()
 	}
-	evicted, ok := p.makeRoom()
+	evicted, ok := p.makeRoom(id.workspace)
 	if ok {
-		p.starting++
+		p.starting[id.workspace]++
 	}
 	p.mu.Unlock()
 	if evicted != nil {
@@ -109,7 +109,9 @@ func (p *pool) findOrStart(ctx context.Context, id sessionID, s *sessionv1.Sessi
 	l, err := p.r.start(ctx, s, choice)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.starting--
+	if p.starting[id.workspace]--; p.starting[id.workspace] == 0 {
+		delete(p.starting, id.workspace)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -121,17 +123,33 @@ func (p *pool) findOrStart(ctx context.Context, id sessionID, s *sessionv1.Sessi
 	return l, nil
 }
 
-// makeRoom reports whether another agent may be started, and removes the agent that has been idle for the longest time if that
-// is necessary. The caller holds mu.
-func (p *pool) makeRoom() (evicted *agent, ok bool) {
-	if len(p.agents)+p.starting < p.r.o.MaxAgents {
-		return nil, true
+// makeRoom reports whether another agent of a workspace may be started, and removes the agent that has been idle for the longest
+// time if that is necessary: among those of the workspace if it has too many. The caller holds mu.
+func (p *pool) makeRoom(workspace string) (evicted *agent, ok bool) {
+	all, own := len(p.agents), p.starting[workspace]
+	for _, n := range p.starting {
+		all += n
 	}
-	var oldest *pooled
-	for _, c := range p.agents {
-		if !c.idleSince.IsZero() && (oldest == nil || c.idleSince.Before(oldest.idleSince)) {
+	var oldest, oldestOwn *pooled
+	for id, c := range p.agents {
+		isOlder := func(than *pooled) bool {
+			return !c.idleSince.IsZero() && (than == nil || c.idleSince.Before(than.idleSince))
+		}
+		if isOlder(oldest) {
 			oldest = c
 		}
+		if id.workspace != workspace {
+			continue
+		}
+		if own++; isOlder(oldestOwn) {
+			oldestOwn = c
+		}
+	}
+	switch {
+	case own >= p.r.o.MaxWorkspaceAgents:
+		oldest = oldestOwn
+	case all < p.r.o.MaxAgents:
+		return nil, true
 	}
 	if oldest == nil {
 		return nil, false

@@ -34,7 +34,7 @@ func TestTheLongestIdleAgentIsEvicted(t *testing.T) {
 				return waitForCancel(ctx, p, r)
 			}
 			return done, nil
-		}}, func(o *runner.Options) { o.MaxAgents = 2 })
+		}}, func(o *runner.Options) { o.MaxAgents, o.MaxWorkspaceAgents = 2, 2 })
 		defer f.end()
 		for _, id := range []string{"ses_a", "ses_b"} {
 			f.ask(id, &sessionv1.StartSession{Prompt: &sessionv1.Input{Text: "go"}})
@@ -103,5 +103,36 @@ func TestTurnsOfASessionShareAnAgent(t *testing.T) {
 		if n := len(f.computers.Started()); n != 1 {
 			t.Errorf("%d agents were started", n)
 		}
+	})
+}
+
+// TestAWorkspaceLeavesRoomForOthers runs as many turns of a workspace as it may have.
+func TestAWorkspaceLeavesRoomForOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, &runnertest.Agent{Prompt: waitForCancel}, func(o *runner.Options) { o.MaxAgents = 4 })
+		defer f.end()
+		ids := []string{"ses_a", "ses_b"}
+		var turns sync.WaitGroup
+		for _, id := range append(ids, "ses_c") {
+			f.ask(id, &sessionv1.StartSession{Prompt: &sessionv1.Input{Text: "go"}})
+		}
+		for _, id := range ids {
+			turns.Go(func() { _ = f.runAs(id) })
+			synctest.Wait()
+		}
+		if err := f.runAs("ses_c"); err == nil || f.world.Session("ses_c").GetTurn().GetRunId() != "" {
+			t.Errorf("a third turn was taken: %v", err)
+		}
+		for _, id := range ids {
+			f.ask(id, &sessionv1.Interrupt{})
+		}
+		turns.Wait()
+		turns.Go(func() { _ = f.runAs("ses_c") })
+		synctest.Wait()
+		if f.world.Session("ses_c").GetTurn().GetRunId() == "" {
+			t.Error("the turn waits although the others have ended")
+		}
+		f.ask("ses_c", &sessionv1.Interrupt{})
+		turns.Wait()
 	})
 }

@@ -65,7 +65,9 @@ func (u *updates) handle(update acp.SessionUpdate) {
 }
 
 // redacted returns a text without the token of the agent. A token that two updates have parts of remains.
-func (u *updates) redacted(text string) string { return strings.ReplaceAll(text, u.token, redactedToken) }
+func (u *updates) redacted(text string) string {
+	return strings.ReplaceAll(text, u.token, redactedToken)
+}
 
 // redactedToken stands for the token of an agent in rows and logs.
 const redactedToken = "[token]"
