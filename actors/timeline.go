@@ -29,6 +29,13 @@ func (k *kind) timelineAccess() (entity.Access, error) {
 // passes reports whether a command is only passed on to the streams of the timeline.
 func (k *kind) passes(m proto.Message) bool { return k.Timeline != nil && k.Timeline.Passes(m) }
 
+// isRow reports whether an event with a name is a row of the timeline. It does not decode the event: those that are no rows can be
+// large, and each stream reads all.
+func (k *kind) isRow(name string) (bool, error) {
+	m, err := entity.Message(name, nil)
+	return err == nil && k.Timeline.IsRow(m), err
+}
+
 func isReadTimeline(r *request) bool {
 	_, ok := r.command.Message.(*wirev1.ReadTimeline)
 	return ok
@@ -78,11 +85,11 @@ func readTimelinePage(src source, k *kind, asked *wirev1.ReadTimeline) (*wirev1.
 			break
 		}
 		scanned++
-		m, err := entity.Message(event.Name, event.Payload)
+		isRow, err := k.isRow(event.Name)
 		if err != nil {
 			return nil, err
 		}
-		if !k.Timeline.IsRow(m) {
+		if !isRow {
 			continue
 		}
 		size += int64(len(event.Payload))

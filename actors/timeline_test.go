@@ -154,3 +154,21 @@ func TestTimelineAccess(t *testing.T) {
 	}
 	b.mustAsk(toNote("ws_1/a", person("usr_1"), &slugv1.ResolveSlug{}))
 }
+
+// TestTimelineDecodesRowsOnly reads a timeline with an event that is no row, and that is large.
+func TestTimelineDecodesRowsOnly(t *testing.T) {
+	b := newBench(t, withScrolls)
+	b.createWorkspace("ws_1", "usr_1")
+	const many = 100_000
+	audience := &sessionv1.ChangeAudience{Add: slices.Repeat([]string{"usr_1"}, many)}
+	b.mustAsk(toScroll("ws_1/a", person("usr_1"), audience))
+	b.mustAsk(toScroll("ws_1/a", person("usr_1"), rows(1)))
+	allocated := testing.AllocsPerRun(5, func() {
+		if got, _ := b.versions("ws_1/a", &wirev1.ReadTimeline{Limit: 10}); !slices.Equal(got, []uint64{2}) {
+			t.Errorf("the rows are %v", got)
+		}
+	})
+	if allocated > many/10 {
+		t.Errorf("%v objects were allocated", allocated)
+	}
+}

@@ -164,11 +164,15 @@ func (t *timelineReader) read(upTo uint64) (rows []entity.TimelineRow, next uint
 		if event.Version > upTo || len(rows) == readerRows || scanned == scanBudget {
 			break
 		}
-		m, err := entity.Message(event.Name, event.Payload)
+		isRow, err := t.kind.isRow(event.Name)
 		if err != nil {
 			return nil, 0, err
 		}
-		if t.kind.Timeline.IsRow(m) {
+		if isRow {
+			m, err := entity.Message(event.Name, event.Payload)
+			if err != nil {
+				return nil, 0, err
+			}
 			if size += len(event.Payload); size > readerBytes && len(rows) > 0 {
 				break
 			}

@@ -73,7 +73,7 @@ type Timeline[S, C, E proto.Message] struct {
 	// Visible returns an error unless the principal of the call may read the timeline in a state. It is called for each page, and
 	// for each follower again whenever the state or the follower's role has changed.
 	Visible func(call Call, s S) error
-	// IsRow reports whether an event is a row of the timeline.
+	// IsRow reports whether events of a type are rows of the timeline. It gets an empty one.
 	IsRow func(E) bool
 	// Passes reports whether a command is only passed on to the followers, without a decision. Such a command is neither recorded
 	// nor repeated; only the platform sends it. nil: none is.

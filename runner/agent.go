@@ -59,7 +59,7 @@ type agent struct {
 	// changed has a value when a turn has to look at the fields below.
 	changed chan struct{}
 	mu      sync.Mutex
-	// loading is set while the agent repeats the session that it loads.
+	// loading is set until the session is open: updates before that repeat the session that the agent loads.
 	loading bool
 	prompt  *prompt
 	waiting []*permission
@@ -73,6 +73,8 @@ type agent struct {
 	state             []byte
 	// hasState is set when the agent has sent a state in the turn.
 	hasState bool
+	// hasActed is set when the agent has called a tool in the turn.
+	hasActed bool
 	effect   effect
 	// progress is what the tools have reported last.
 	progress *sessionv1.Machine
@@ -116,6 +118,9 @@ const (
 	codeBudget           = "budget"
 )
 
+// maxSessionID is the maximum length of an agent's own id of the session, which the session stores.
+const maxSessionID = 1 << 10
+
 // launch is the program with which agents are started, in the drive: it reports the path of the drive, which depends on the
 // computer, and becomes the agent. The agent learns the session's folder when it opens the session.
 var launch = []string{"/bin/sh", "-c", `ATELIER_DRIVE="$(pwd -P)" && export ATELIER_DRIVE && printf '%s\n' "$ATELIER_DRIVE" && exec "$@"`, "agent"}
@@ -128,14 +133,14 @@ func (r *Runner) start(ctx context.Context, s *sessionv1.Session, choice Choice)
 	l := &agent{
 		r: r, id: id, choice: choice, userID: s.GetCreatorUserId(), cwd: s.GetCwd(), mode: s.GetMode(), token: newToken(),
 		out:    newOutput(r.o.Asker, identityOf(id), r.metrics),
-		stderr: &tail{}, exited: make(chan struct{}), changed: make(chan struct{}, 1), lastUpdate: time.Now(),
+		stderr: &tail{}, exited: make(chan struct{}), changed: make(chan struct{}, 1), lastUpdate: time.Now(), loading: true,
 	}
 	if l.address, err = r.addresses.acquire(ctx, id.workspace); err != nil {
 		return nil, startError(err)
 	}
 	r.addresses.admit(l)
 	if r.o.Tools != nil {
-		l.tools = r.o.Tools.Handler(l)
+		l.tools = limitTools(r.o.Tools.Handler(l))
 	}
 	argv, env := choice.expand(r.o.Builtin, l.address.url, l.token)
 	l.process, err = r.o.Computers.Launch(ctx, Launch{
@@ -191,7 +196,9 @@ func (l *agent) log() *slog.Logger {
 }
 
 // lastWords returns the end of what the process has written to its standard error, for the log.
-func (l *agent) lastWords() string { return strings.ReplaceAll(l.stderr.String(), l.token, "[token]") }
+func (l *agent) lastWords() string {
+	return strings.ReplaceAll(l.stderr.String(), l.token, redactedToken)
+}
 
 // follow waits for the end of the process.
 func (l *agent) follow() {
@@ -280,7 +287,7 @@ func (l *agent) open(ctx context.Context, s *sessionv1.Session) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	l.updates = &updates{out: l.out, home: drive}
+	l.updates = &updates{out: l.out, home: drive, token: l.token}
 	p := newPeer(l.process.Stdin(), stdout, l.notified, l.serve)
 	l.mu.Lock()
 	l.peer = p
@@ -298,7 +305,13 @@ func (l *agent) open(ctx context.Context, s *sessionv1.Session) error {
 	}
 	l.capabilities = initialized.AgentCapabilities
 	l.isExtended, _ = l.capabilities.Meta[meta.Steer].(bool)
-	return l.openSession(ctx, s)
+	if err := l.openSession(ctx, s); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.loading = false
+	return nil
 }
 
 // openSession loads the session if the agent can and has an id for it, and creates it otherwise.
@@ -310,9 +323,7 @@ func (l *agent) openSession(ctx context.Context, s *sessionv1.Session) error {
 		before = nil
 	}
 	if id := before.GetAgentSessionId(); id != "" && l.capabilities.LoadSession && !l.isExtended {
-		l.setLoading(true)
 		err := l.peer.call(ctx, acp.AgentMethodSessionLoad, acp.LoadSessionRequest{SessionId: acp.SessionId(id), Cwd: cwd, McpServers: servers}, nil)
-		l.setLoading(false)
 		if err == nil {
 			l.session = acp.SessionId(id)
 			return nil
@@ -335,6 +346,9 @@ func (l *agent) openSession(ctx context.Context, s *sessionv1.Session) error {
 	var created acp.NewSessionResponse
 	if err := l.peer.call(ctx, acp.AgentMethodSessionNew, request, &created); err != nil {
 		return err
+	}
+	if len(created.SessionId) > maxSessionID {
+		return &failure{codeAgentUnavailable, fmt.Sprintf("The agent %s has sent an id of a session that is too long.", l.choice.Agent)}
 	}
 	l.session, l.isBlank = created.SessionId, !l.isExtended
 	return nil

@@ -15,6 +15,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 
+	"github.com/atelier-run/atelier/entity"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 	"github.com/atelier-run/atelier/runner/gateway"
 	"github.com/atelier-run/atelier/runner/presets"
@@ -155,9 +156,10 @@ func parseConfig(text []byte, dir string, lookup func(string) (string, bool)) (C
 		c.agents[name] = agent
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.Tiers)) {
-		tier, ok := tierOf(name)
-		if !ok {
-			return Config{}, fmt.Errorf("tiers.%s: no tier has this name; tiers are %s", name, strings.Join(tierNames(), ", "))
+		tier, err := entity.ParseTier(name)
+		if err != nil {
+			names := slices.Sorted(maps.Values(entity.TierNames))
+			return Config{}, fmt.Errorf("tiers.%s: no tier has this name; tiers are %s", name, strings.Join(names, ", "))
 		}
 		choice, err := c.choose(f.Tiers[name].Agent, f.Tiers[name].Model)
 		if err != nil {
@@ -260,24 +262,4 @@ func (c Config) Choose(tier workspacev1.Tier) (_ Choice, ok bool) {
 	}
 	chosen, ok := c.tiers[tier]
 	return chosen, ok
-}
-
-const tierPrefix = "TIER_"
-
-// tierOf returns the tier with a name of the API.
-func tierOf(name string) (workspacev1.Tier, bool) {
-	n, ok := workspacev1.Tier_value[tierPrefix+strings.ToUpper(strings.ReplaceAll(name, "-", "_"))]
-	return workspacev1.Tier(n), ok && n != 0 && strings.ToLower(name) == name
-}
-
-func nameOfTier(t workspacev1.Tier) string {
-	return strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(t.String(), tierPrefix)), "_", "-")
-}
-
-func tierNames() []string {
-	var names []string
-	for n := int32(1); workspacev1.Tier_name[n] != ""; n++ {
-		names = append(names, nameOfTier(workspacev1.Tier(n)))
-	}
-	return names
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/coder/acp-go-sdk"
 
+	"github.com/atelier-run/atelier/entity"
 	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
 	"github.com/atelier-run/atelier/runner/gateway"
 	"github.com/atelier-run/atelier/runner/meta"
@@ -17,12 +18,6 @@ import (
 
 // This file is the conversation of a runner with an agent whose session is open: updates, requests for permission, prompts and
 // their cancellation.
-
-func (l *agent) setLoading(loading bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.loading = loading
-}
 
 // touch records a sign of life.
 func (l *agent) touch() {
@@ -43,8 +38,9 @@ func (l *agent) notified(method string, params json.RawMessage) {
 	l.mu.Lock()
 	l.lastUpdate = time.Now()
 	loading := l.loading
+	l.hasActed = l.hasActed || n.Update.ToolCall != nil
 	l.mu.Unlock()
-	if loading || n.SessionId != l.session {
+	if loading || n.SessionId != l.session { // session and isExtended do not change after loading
 		return
 	}
 	l.learn(n.Meta)
@@ -103,9 +99,10 @@ func (l *agent) agentState() *sessionv1.AgentState {
 func (l *agent) usage() *sessionv1.Usage {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	tokens := func(metered, reported int64) uint64 { return uint64(min(max(metered, reported, 0), entity.MaxTime)) }
 	return &sessionv1.Usage{
-		InputTokens:  uint64(max(l.metered.InputTokens, l.reported.InputTokens, 0)),
-		OutputTokens: uint64(max(l.metered.OutputTokens, l.reported.OutputTokens, 0)),
+		InputTokens:  tokens(l.metered.InputTokens, l.reported.InputTokens),
+		OutputTokens: tokens(l.metered.OutputTokens, l.reported.OutputTokens),
 	}
 }
 

@@ -81,7 +81,9 @@ func TestSuspend(t *testing.T) {
 		defer f.end()
 		f.start("go", auto)
 		f.ask("ses_2", &sessionv1.StartSession{Prompt: &sessionv1.Input{Text: "not taken"}})
+		stopped := make(chan struct{})
 		go func() {
+			defer close(stopped)
 			time.Sleep(time.Second)
 			reply, err := f.runner.Suspend(t.Context(), runnertest.WorkspaceID, &workspacev1.SessionStop{TaskId: "stop", Code: "workspace_suspended"})
 			if err != nil || reply.(*workspacev1.ReportSessionsStopped).GetTaskId() != "stop" {
@@ -89,6 +91,7 @@ func TestSuspend(t *testing.T) {
 			}
 		}()
 		f.mustRun()
+		<-stopped
 		f.last(t, 1, "terminal interrupted workspace_suspended")
 		if f.world.Session("ses_2").GetTurn() == nil {
 			t.Error("a turn that no run has taken has ended")

@@ -14,6 +14,11 @@
 //     writes goes through updates, which makes rows, and output, which sends deltas at once and rows in batches.
 //  5. It returns EndTurn, which the executor sends to the session. If the node stops, turn.close sends it.
 //
+// A turn whose computer is lost ends as interrupted with the code computer_lost, and the session goes on by itself, at most
+// session.MaxResumes times in succession: with the same inputs if the agent has sent no state and called no tool (repeat.go), and
+// otherwise with the request to go on. The turns of a session use its agent one after another (pool.enter), and those of a
+// workspace at most half of the agents of a node.
+//
 // A request for permission is granted in the mode auto. In the mode confirm it becomes a question: the turn ends while the agent
 // waits, and the turn of the answer goes on in the same process. If the process has ended meanwhile, the agent gets the answer as
 // text. Questions and sleeps of the platform's tools (Session) take effect when the agent ends its turn.
@@ -60,7 +65,8 @@
 // # Budgets
 //
 // A budget that is used up interrupts the agent, and the turn ends with a question (budget.go). The answer continue lets the
-// session, or the workspace for the day, use as much again.
+// session, or the workspace for the day, use as much again. What the workspace has used is read when a turn begins, and what a turn
+// has used is added to it when the turn ends: turns that run at the same time can exceed its budget together.
 //
 // # Other tasks
 //

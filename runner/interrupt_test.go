@@ -272,3 +272,36 @@ func TestDeletedSessionStopsItsAgent(t *testing.T) {
 		<-f.computers.Started()[0].Ended()
 	})
 }
+
+// TestWorkspaceThatIsSuspendedMeanwhile suspends the workspace after the runner has first looked, so that nobody interrupts the turn.
+func TestWorkspaceThatIsSuspendedMeanwhile(t *testing.T) {
+	suspend := func(f *fixture) {
+		f.world.ChangeWorkspace(func(w *workspacev1.Workspace) { w.Suspension = &workspacev1.Suspension{At: 1} })
+	}
+	t.Run("before the run takes the turn", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFixture(t, &runnertest.Agent{Prompt: waitForCancel}, nil)
+			defer f.end()
+			f.start("go", auto)
+			f.computers.Refuse = func() error { suspend(f); return nil }
+			if err := f.run(t.Context()); err == nil || f.world.Session(sessionID).GetTurn().GetRunId() != "" {
+				t.Errorf("the turn was taken: %v", err)
+			}
+		})
+	})
+	t.Run("when the run takes it", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFixture(t, &runnertest.Agent{Prompt: waitForCancel}, nil)
+			defer f.end()
+			f.start("go", auto)
+			f.world.Intercept(func(c entity.Command) error {
+				if _, is := c.Message.(*sessionv1.ClaimTurn); is {
+					suspend(f)
+				}
+				return nil
+			})
+			f.mustRun()
+			f.expect("input go", "terminal interrupted workspace_suspended")
+		})
+	})
+}

@@ -2,12 +2,14 @@ package runner_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/coder/acp-go-sdk"
 
+	"github.com/atelier-run/atelier/runner/meta"
 	"github.com/atelier-run/atelier/runner/runnertest"
 )
 
@@ -98,5 +100,44 @@ func TestPermissions(t *testing.T) {
 			f.mustRun()
 			f.expect("input go", question, "terminal ask", "input never mind", "text never mind", "terminal complete")
 		})
+	})
+}
+
+// TestTwoRequestsForPermissionAtOnce has both arrive while the runner waits for the agent to take an input.
+func TestTwoRequestsForPermissionAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := make(chan struct{})
+		f := newFixture(t, &runnertest.Agent{
+			Extended: true,
+			Steer: func(*runnertest.Process, meta.SteerRequest[acp.ContentBlock]) bool {
+				close(begin)
+				synctest.Wait()
+				return true
+			},
+			Prompt: func(ctx context.Context, p *runnertest.Process, r acp.PromptRequest) (acp.PromptResponse, error) {
+				<-begin
+				var both sync.WaitGroup
+				for range 2 {
+					both.Go(func() { _, _ = askPermission(ctx, p, r) })
+				}
+				both.Wait()
+				return done, nil
+			},
+		}, nil)
+		defer f.end()
+		f.start("go", confirm)
+		go func() {
+			time.Sleep(time.Second)
+			f.send("left")
+		}()
+		began := time.Now()
+		f.mustRun()
+		f.answer("Yes")
+		f.mustRun()
+		f.answer("No")
+		f.mustRun()
+		if got := f.world.Timeline(sessionID); got[len(got)-1] != "terminal complete" || time.Since(began) > time.Minute {
+			t.Errorf("after %s: %q", time.Since(began), got)
+		}
 	})
 }

@@ -16,8 +16,10 @@ type pool struct {
 	mu       sync.Mutex
 	agents   map[sessionID]*pooled
 	isClosed bool
-	// starting counts agents that are being started.
-	starting int
+	// users has, for each session whose agent a turn uses or starts, a channel that is closed when the turn releases it.
+	users map[sessionID]chan struct{}
+	// starting counts agents that are being started, by their workspaces.
+	starting map[string]int
 }
 
 type pooled struct {
@@ -27,14 +29,55 @@ type pooled struct {
 	timer     *time.Timer
 }
 
-var errTooManyAgents = errors.New("too many agents run on this node")
+var errTooManyAgents = errors.New("too many agents of the workspace, or of all, run on this node")
 
-func newPool(r *Runner) *pool { return &pool{r: r, agents: map[sessionID]*pooled{}} }
+func newPool(r *Runner) *pool {
+	return &pool{r: r, agents: map[sessionID]*pooled{}, users: map[sessionID]chan struct{}{}, starting: map[string]int{}}
+}
 
 // acquire returns the agent of a session for a turn: the idle one, if it is as the session requires, or else a new one. The
 // caller releases it. Errors: those of Runner.start, errTooManyAgents.
 func (p *pool) acquire(ctx context.Context, s *sessionv1.Session, choice Choice) (*agent, error) {
 	id := sessionID{s.GetWorkspaceId(), s.GetId()}
+	if err := p.enter(ctx, id); err != nil {
+		return nil, err
+	}
+	l, err := p.findOrStart(ctx, id, s, choice)
+	if err != nil {
+		p.leave(id)
+	}
+	return l, err
+}
+
+// enter waits until no other turn of a session uses or starts its agent. A turn that was interrupted while its agent started has
+// ended for the session, which may run the next one already.
+func (p *pool) enter(ctx context.Context, id sessionID) error {
+	for {
+		p.mu.Lock()
+		left := p.users[id]
+		if left == nil {
+			p.users[id] = make(chan struct{})
+			p.mu.Unlock()
+			return nil
+		}
+		p.mu.Unlock()
+		select {
+		case <-left:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// leave lets the next turn of a session enter.
+func (p *pool) leave(id sessionID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	close(p.users[id])
+	delete(p.users, id)
+}
+
+func (p *pool) findOrStart(ctx context.Context, id sessionID, s *sessionv1.Session, choice Choice) (*agent, error) {
 	p.mu.Lock()
 	if p.isClosed {
 		p.mu.Unlock()
@@ -52,9 +95,9 @@ func (p *pool) acquire(ctx context.Context, s *sessionv1.Session, choice Choice)
 		delete(p.agents, id)
 		defer found.agent.end()
 	}
-	evicted, ok := p.makeRoom()
+	evicted, ok := p.makeRoom(id.workspace)
 	if ok {
-		p.starting++
+		p.starting[id.workspace]++
 	}
 	p.mu.Unlock()
 	if evicted != nil {
@@ -66,7 +109,9 @@ func (p *pool) acquire(ctx context.Context, s *sessionv1.Session, choice Choice)
 	l, err := p.r.start(ctx, s, choice)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.starting--
+	if p.starting[id.workspace]--; p.starting[id.workspace] == 0 {
+		delete(p.starting, id.workspace)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -78,17 +123,33 @@ func (p *pool) acquire(ctx context.Context, s *sessionv1.Session, choice Choice)
 	return l, nil
 }
 
-// makeRoom reports whether another agent may be started, and removes the agent that has been idle for the longest time if that
-// is necessary. The caller holds mu.
-func (p *pool) makeRoom() (evicted *agent, ok bool) {
-	if len(p.agents)+p.starting < p.r.o.MaxAgents {
-		return nil, true
+// makeRoom reports whether another agent of a workspace may be started, and removes the agent that has been idle for the longest
+// time if that is necessary: among those of the workspace if it has too many. The caller holds mu.
+func (p *pool) makeRoom(workspace string) (evicted *agent, ok bool) {
+	all, own := len(p.agents), p.starting[workspace]
+	for _, n := range p.starting {
+		all += n
 	}
-	var oldest *pooled
-	for _, c := range p.agents {
-		if !c.idleSince.IsZero() && (oldest == nil || c.idleSince.Before(oldest.idleSince)) {
+	var oldest, oldestOwn *pooled
+	for id, c := range p.agents {
+		isOlder := func(than *pooled) bool {
+			return !c.idleSince.IsZero() && (than == nil || c.idleSince.Before(than.idleSince))
+		}
+		if isOlder(oldest) {
 			oldest = c
 		}
+		if id.workspace != workspace {
+			continue
+		}
+		if own++; isOlder(oldestOwn) {
+			oldestOwn = c
+		}
+	}
+	switch {
+	case own >= p.r.o.MaxWorkspaceAgents:
+		oldest = oldestOwn
+	case all < p.r.o.MaxAgents:
+		return nil, true
 	}
 	if oldest == nil {
 		return nil, false
@@ -113,6 +174,7 @@ func (l *agent) suits(s *sessionv1.Session, choice Choice) bool {
 
 // release keeps an agent for the next turn of its session, for a time.
 func (p *pool) release(l *agent) {
+	defer p.leave(l.id)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	found := p.agents[l.id]

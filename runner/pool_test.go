@@ -2,6 +2,7 @@ package runner_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,7 +34,7 @@ func TestTheLongestIdleAgentIsEvicted(t *testing.T) {
 				return waitForCancel(ctx, p, r)
 			}
 			return done, nil
-		}}, func(o *runner.Options) { o.MaxAgents = 2 })
+		}}, func(o *runner.Options) { o.MaxAgents, o.MaxWorkspaceAgents = 2, 2 })
 		defer f.end()
 		for _, id := range []string{"ses_a", "ses_b"} {
 			f.ask(id, &sessionv1.StartSession{Prompt: &sessionv1.Input{Text: "go"}})
@@ -72,5 +73,66 @@ func TestNoRoomForAnotherAgent(t *testing.T) {
 		}
 		f.must(alice, &sessionv1.Interrupt{})
 		<-ended
+	})
+}
+
+// TestTurnsOfASessionShareAnAgent interrupts a turn while its agent starts, so that the next turn begins meanwhile.
+func TestTurnsOfASessionShareAnAgent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, &runnertest.Agent{Prompt: func(context.Context, *runnertest.Process, acp.PromptRequest) (acp.PromptResponse, error) {
+			time.Sleep(10 * time.Minute) // longer than an agent may be idle
+			return done, nil
+		}}, nil)
+		defer f.end()
+		starts := make(chan struct{})
+		f.computers.Refuse = func() error {
+			<-starts
+			return nil
+		}
+		f.start("go", auto)
+		var turns sync.WaitGroup
+		turns.Go(f.mustRun)
+		synctest.Wait()
+		f.must(alice, &sessionv1.Interrupt{})
+		f.send("next")
+		turns.Go(f.mustRun)
+		synctest.Wait()
+		close(starts)
+		turns.Wait()
+		f.expect("input go", "terminal interrupted", "input next", "terminal complete")
+		if n := len(f.computers.Started()); n != 1 {
+			t.Errorf("%d agents were started", n)
+		}
+	})
+}
+
+// TestAWorkspaceLeavesRoomForOthers runs as many turns of a workspace as it may have.
+func TestAWorkspaceLeavesRoomForOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, &runnertest.Agent{Prompt: waitForCancel}, func(o *runner.Options) { o.MaxAgents = 4 })
+		defer f.end()
+		ids := []string{"ses_a", "ses_b"}
+		var turns sync.WaitGroup
+		for _, id := range append(ids, "ses_c") {
+			f.ask(id, &sessionv1.StartSession{Prompt: &sessionv1.Input{Text: "go"}})
+		}
+		for _, id := range ids {
+			turns.Go(func() { _ = f.runAs(id) })
+			synctest.Wait()
+		}
+		if err := f.runAs("ses_c"); err == nil || f.world.Session("ses_c").GetTurn().GetRunId() != "" {
+			t.Errorf("a third turn was taken: %v", err)
+		}
+		for _, id := range ids {
+			f.ask(id, &sessionv1.Interrupt{})
+		}
+		turns.Wait()
+		turns.Go(func() { _ = f.runAs("ses_c") })
+		synctest.Wait()
+		if f.world.Session("ses_c").GetTurn().GetRunId() == "" {
+			t.Error("the turn waits although the others have ended")
+		}
+		f.ask("ses_c", &sessionv1.Interrupt{})
+		turns.Wait()
 	})
 }

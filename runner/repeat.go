@@ -6,15 +6,15 @@ import (
 	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
 )
 
-// repeatText is the input of the system after a turn whose computer was lost before an agent with the extension had sent a state:
-// the turn has had no effect, and the agent gets its inputs again.
+// repeatText is the input of the system after a turn whose computer was lost before an agent with the extension had sent a state or
+// called a tool: the turn has had no effect, and the agent gets its inputs again.
 const repeatText = "The computer was lost and is back. The agent begins again."
 
-// hasNotBegun reports whether the turn has had no effect, because the agent has sent no state.
+// hasNotBegun reports whether the turn has had no effect, because the agent has sent no state and called no tool.
 func (l *agent) hasNotBegun() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.isExtended && !l.hasState
+	return l.isExtended && !l.hasState && !l.hasActed
 }
 
 // repeated replaces the input of the system with repeatText by the inputs of the turn before it.

@@ -108,7 +108,10 @@ type Options struct {
 	IdleTimeout time.Duration
 	// MaxAgents is the greatest number of processes of agents, running and idle; 0: 256.
 	MaxAgents int
-	Log       *slog.Logger
+	// MaxWorkspaceAgents is the greatest number of those of one workspace; 0: half of MaxAgents. Sessions that wait for their
+	// children hold processes, so that one workspace could otherwise stop all others.
+	MaxWorkspaceAgents int
+	Log                *slog.Logger
 }
 
 func (o Options) complete() Options {
@@ -126,6 +129,9 @@ func (o Options) complete() Options {
 	}
 	if o.MaxAgents == 0 {
 		o.MaxAgents = 256
+	}
+	if o.MaxWorkspaceAgents == 0 {
+		o.MaxWorkspaceAgents = max(o.MaxAgents/2, 1)
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

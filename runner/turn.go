@@ -36,8 +36,12 @@ type turn struct {
 	title string
 }
 
-// errSuspended makes the task of a turn wait until its workspace runs again.
-var errSuspended = errors.New("the workspace does not run sessions now")
+// A stoppedWorkspace makes the task of a turn wait until its workspace runs sessions again.
+type stoppedWorkspace struct{ code entity.Code }
+
+func (e *stoppedWorkspace) Error() string {
+	return "the workspace runs no sessions now: " + string(e.code)
+}
 
 // RunTurn executes a task of the kind session.TurnTask, and returns the command that completes it. It is the Run of an executor;
 // the package comment describes its steps. An error means that the turn has not begun, and may begin later.
@@ -100,10 +104,10 @@ func (r *Runner) checkWorkspace(ctx context.Context, id string) error {
 	}
 	switch w := described.GetWorkspace(); {
 	case w.GetSuspension() != nil:
-		return errSuspended
+		return &stoppedWorkspace{entity.WorkspaceSuspended}
 	case w.GetStatus() == workspacev1.Status_STATUS_ARCHIVED, w.GetStatus() == workspacev1.Status_STATUS_RETIRED,
 		w.GetStatus() == workspacev1.Status_STATUS_DELETED:
-		return errSuspended
+		return &stoppedWorkspace{entity.WorkspaceClosed}
 	}
 	return nil
 }
@@ -119,6 +123,9 @@ func (r *Runner) run(ctx context.Context, s *sessionv1.Session) (*sessionv1.EndT
 	t := &turn{r: r, id: id, identity: identityOf(id), turnID: s.GetTurn().GetId(), runID: newID("run_"), l: l}
 	if l != nil {
 		defer r.pool.release(l)
+	}
+	if err := r.checkWorkspace(ctx, id.workspace); err != nil { // the start of an agent takes time
+		return nil, err
 	}
 	if end, err := t.claim(ctx); end != nil || err != nil {
 		return end, err
@@ -140,7 +147,7 @@ func (r *Runner) prepare(ctx context.Context, s *sessionv1.Session) (*agent, err
 	}
 	choice, ok := r.o.Config.Choose(tier)
 	if !ok {
-		return nil, &failure{codeModelUnavailable, fmt.Sprintf("The operator has configured no agent for the tier %s.", nameOfTier(tier))}
+		return nil, &failure{codeModelUnavailable, fmt.Sprintf("The operator has configured no agent for the tier %s.", entity.TierNames[tier])}
 	}
 	return r.pool.acquire(ctx, s, choice)
 }
@@ -154,8 +161,8 @@ func (t *turn) claim(ctx context.Context) (*sessionv1.EndTurn, error) {
 	})
 	if refusal, is := errors.AsType[*entity.Error](err); is && refusal.Code == entity.TurnTaken {
 		s, err := t.r.describe(ctx, t.identity)
-		if err != nil {
-			return nil, err
+		if err != nil || s.GetTurn().GetId() != t.turnID {
+			return t.interrupted(nil), err // has no effect: the turn has ended
 		}
 		return t.r.endLost(s), nil
 	}
@@ -209,6 +216,8 @@ func (t *turn) close(ctx context.Context, end *sessionv1.EndTurn) {
 		adding, cancel := context.WithTimeout(ctx, addTimeout)
 		defer cancel()
 		t.addUsage(adding)
+	}
+	if ctx.Err() == nil {
 		return
 	}
 	short, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
@@ -230,11 +239,14 @@ func (t *turn) interrupted(f *failure) *sessionv1.EndTurn {
 	return end
 }
 
-// begin gives the agent the inputs of the turn. It returns the end of the turn if the agent gets none.
+// begin gives the agent the inputs of the turn. It returns the end of the turn if the agent gets none. Its time is bounded, because
+// nothing else of the turn is handled meanwhile.
 func (t *turn) begin(ctx context.Context) *sessionv1.EndTurn {
 	var end *sessionv1.EndTurn
-	err := retry(ctx, func() (err error) {
-		end, err = t.tryBegin(ctx)
+	beginning, cancel := context.WithTimeout(ctx, t.r.o.StartTimeout)
+	defer cancel()
+	err := retry(beginning, func() (err error) {
+		end, err = t.tryBegin(beginning)
 		return err
 	})
 	switch {
@@ -248,6 +260,14 @@ func (t *turn) begin(ctx context.Context) *sessionv1.EndTurn {
 }
 
 func (t *turn) tryBegin(ctx context.Context) (*sessionv1.EndTurn, error) {
+	// A workspace that was stopped before the run has taken the turn has not interrupted it.
+	err := t.r.checkWorkspace(ctx, t.id.workspace)
+	if stopped, is := errors.AsType[*stoppedWorkspace](err); is {
+		return t.interrupted(&failure{string(stopped.code), requested(string(stopped.code))}), nil
+	}
+	if err != nil {
+		return nil, err
+	}
 	inputs, err := t.r.inputs(ctx, t.identity, t.s.GetTurn().GetInputs())
 	if err != nil {
 		return nil, err
@@ -336,7 +356,9 @@ func (t *turn) answerPermission(inputs []row) bool {
 	for i, o := range p.request.Options {
 		if answer.GetOptionId() == permissionOption(i) || answer.GetOptionId() == "" && isSameText(answer.GetText(), o.Name) {
 			p.answer <- acp.NewRequestPermissionOutcomeSelected(o.OptionId)
-			l.waiting = l.waiting[1:]
+			if l.waiting = l.waiting[1:]; len(l.waiting) > 0 {
+				l.signal() // the next request is the next question
+			}
 			l.lastUpdate = time.Now()
 			return true
 		}
@@ -362,7 +384,7 @@ func (l *agent) begin(t *turn) {
 	isNew := l.turns == 0
 	l.turns++
 	l.turn, l.effect, l.lastUpdate, l.progress = t, effect{}, time.Now(), t.s.GetMachine()
-	l.metered, l.reported, l.hasState = meta.TokenUsage{}, meta.TokenUsage{}, false
+	l.metered, l.reported, l.hasState, l.hasActed = meta.TokenUsage{}, meta.TokenUsage{}, false, false
 	l.mu.Unlock()
 	kind := "reused"
 	if isNew {

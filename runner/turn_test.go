@@ -349,3 +349,46 @@ func TestGatewayInTheComputer(t *testing.T) {
 		}
 	})
 }
+
+// TestClaimOfATurnThatHasEnded expects that the turn which follows is left to its own run.
+func TestClaimOfATurnThatHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, &runnertest.Agent{}, nil)
+		defer f.end()
+		f.start("go", auto)
+		f.world.Intercept(func(c entity.Command) error {
+			if _, is := c.Message.(*sessionv1.ClaimTurn); !is {
+				return nil
+			}
+			f.world.Intercept(nil)
+			turn := f.world.Session(sessionID).GetTurn().GetId()
+			f.must(entity.Platform(), &sessionv1.ClaimTurn{TurnId: turn, RunId: "run_other"})
+			f.must(entity.Platform(), &sessionv1.EndTurn{TurnId: turn, RunId: "run_other", Status: sessionv1.TurnStatus_TURN_STATUS_COMPLETE})
+			f.send("next")
+			f.must(entity.Platform(), &sessionv1.ClaimTurn{TurnId: f.world.Session(sessionID).GetTurn().GetId(), RunId: "run_next"})
+			return entity.Errorf(entity.TurnTaken, "another run has taken the turn")
+		})
+		f.mustRun()
+		f.expect("input go", "terminal complete", "input next")
+	})
+}
+
+// TestServerThatStopsAtTheEndOfATurn expects that the end of the turn is not lost.
+func TestServerThatStopsAtTheEndOfATurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, &runnertest.Agent{Prompt: func(context.Context, *runnertest.Process, acp.PromptRequest) (acp.PromptResponse, error) {
+			return done, nil
+		}}, nil)
+		defer f.end()
+		f.start("go", auto)
+		ctx, cancel := context.WithCancel(t.Context())
+		f.world.Intercept(func(c entity.Command) error {
+			if _, is := c.Message.(*workspacev1.AddAgentUsage); is {
+				cancel()
+			}
+			return nil
+		})
+		_, _ = f.runner.RunTurn(ctx, identity, &sessionv1.TurnTask{TurnId: f.world.Session(sessionID).GetTurn().GetId()})
+		f.expect("input go", "terminal complete")
+	})
+}

@@ -24,6 +24,8 @@ const (
 	maxSteps = 100
 	// maxStep is the maximum length of a step of a plan.
 	maxStep = 2000
+	// maxPath is the maximum length of a path in bytes; longer ones are left out.
+	maxPath = 4096
 )
 
 // updates translates the updates of an agent into rows.
@@ -31,6 +33,8 @@ type updates struct {
 	out *output
 	// home is the drive as the agent sees it.
 	home string
+	// token is that of the agent, which commands such as env print.
+	token string
 
 	mu    sync.Mutex
 	calls []*sessionv1.Tool
@@ -40,9 +44,9 @@ type updates struct {
 func (u *updates) handle(update acp.SessionUpdate) {
 	switch {
 	case update.AgentMessageChunk != nil:
-		u.out.write(textOf(update.AgentMessageChunk.Content), false)
+		u.out.write(u.redacted(textOf(update.AgentMessageChunk.Content)), false)
 	case update.AgentThoughtChunk != nil:
-		u.out.write(textOf(update.AgentThoughtChunk.Content), true)
+		u.out.write(u.redacted(textOf(update.AgentThoughtChunk.Content)), true)
 	case update.ToolCall != nil:
 		c := update.ToolCall
 		u.tool(acp.SessionToolCallUpdate{
@@ -59,6 +63,14 @@ func (u *updates) handle(update acp.SessionUpdate) {
 		}
 	}
 }
+
+// redacted returns a text without the token of the agent. A token that two updates have parts of remains.
+func (u *updates) redacted(text string) string {
+	return strings.ReplaceAll(text, u.token, redactedToken)
+}
+
+// redactedToken stands for the token of an agent in rows and logs.
+const redactedToken = "[token]"
 
 // maxTitleOfSession is the maximum length of a session's title in characters.
 const maxTitleOfSession = 200
@@ -94,6 +106,10 @@ func textOf(block acp.ContentBlock) string {
 var toolKinds = []acp.ToolKind{
 	acp.ToolKindRead, acp.ToolKindEdit, acp.ToolKindDelete, acp.ToolKindMove, acp.ToolKindSearch, acp.ToolKindExecute,
 	acp.ToolKindThink, acp.ToolKindFetch, acp.ToolKindOther,
+}
+
+var toolStatuses = []acp.ToolCallStatus{
+	acp.ToolCallStatusPending, acp.ToolCallStatusInProgress, acp.ToolCallStatusCompleted, acp.ToolCallStatusFailed,
 }
 
 func isFinal(status string) bool {
@@ -136,12 +152,12 @@ func cloneTool(t *sessionv1.Tool) *sessionv1.Tool {
 // apply changes a call by an update. Lists and output of the update replace those before it.
 func (u *updates) apply(call *sessionv1.Tool, c acp.SessionToolCallUpdate) {
 	if c.Title != nil && *c.Title != "" {
-		call.Title = limit(*c.Title, maxTitle)
+		call.Title = limit(u.redacted(*c.Title), maxTitle)
 	}
 	if c.Kind != nil && slices.Contains(toolKinds, *c.Kind) {
 		call.ToolKind = string(*c.Kind)
 	}
-	if c.Status != nil && *c.Status != "" {
+	if c.Status != nil && slices.Contains(toolStatuses, *c.Status) {
 		call.Status = string(*c.Status)
 	}
 	if c.Locations != nil {
@@ -156,12 +172,12 @@ func (u *updates) apply(call *sessionv1.Tool, c acp.SessionToolCallUpdate) {
 			u.addContent(call, content)
 		}
 	} else if c.RawOutput != nil && call.GetOutput() == "" {
-		call.Output = middle(rawOutput(c.RawOutput), maxToolOutput)
+		call.Output = middle(u.redacted(rawOutput(c.RawOutput)), maxToolOutput)
 	}
 }
 
 func (u *updates) addPath(call *sessionv1.Tool, at string) {
-	if at = u.relative(at); at != "" && len(call.Paths) < maxPaths && !slices.Contains(call.Paths, at) {
+	if at = u.relative(at); at != "" && len(at) <= maxPath && len(call.Paths) < maxPaths && !slices.Contains(call.Paths, at) {
 		call.Paths = append(call.Paths, at)
 	}
 }
@@ -185,7 +201,7 @@ func (u *updates) addContent(call *sessionv1.Tool, content acp.ToolCallContent) 
 	var text string
 	switch {
 	case content.Content != nil:
-		text = textOf(content.Content.Content)
+		text = u.redacted(textOf(content.Content.Content))
 	case content.Diff != nil:
 		u.addPath(call, content.Diff.Path)
 	}

@@ -20,7 +20,7 @@ func Evolve(s *sessionv1.Session, e sessionv1.Event) *sessionv1.Session {
 		applyTurn(next, e.GetTurn())
 	case *sessionv1.TurnClaimed:
 		next.Turn = entity.ShallowCopy(s.GetTurn())
-		next.Turn.RunId = e.GetRunId()
+		next.Turn.RunId, next.Turn.StartedAt = e.GetRunId(), max(e.GetAt(), s.GetTurn().GetStartedAt())
 	case *sessionv1.InputsJoined:
 		applyJoined(next, e.GetSeqs())
 	case *sessionv1.BatchRecorded:
@@ -125,7 +125,7 @@ func applyJoined(next *sessionv1.Session, seqs []uint64) {
 	turn := entity.ShallowCopy(next.GetTurn())
 	turn.Inputs = slices.Clone(turn.GetInputs())
 	for _, seq := range seqs {
-		if p := pendingInput(next, seq); p != nil && p.GetKind() != sessionv1.InputKind_INPUT_KIND_NOTE {
+		if p := PendingInput(next, seq); p != nil && p.GetKind() != sessionv1.InputKind_INPUT_KIND_NOTE {
 			turn.Inputs = append(turn.GetInputs(), seq)
 		}
 	}
@@ -159,7 +159,11 @@ func applyEnded(next *sessionv1.Session, e *sessionv1.TurnEnded) {
 	if e.GetStatus() == sessionv1.TurnStatus_TURN_STATUS_SLEEP {
 		next.WakeAt = e.GetWakeAt()
 	}
-	next.TurnStatus = e.GetStatus()
+	if next.TurnStatus = e.GetStatus(); e.GetError().GetCode() == FailureComputerLost {
+		next.LostTurns++
+	} else {
+		next.LostTurns = 0
+	}
 	if next.GetWakeAt() != 0 && e.GetStatus() == sessionv1.TurnStatus_TURN_STATUS_COMPLETE {
 		next.TurnStatus = sessionv1.TurnStatus_TURN_STATUS_SLEEP // the turn of a message during a sleep
 	}

@@ -22,7 +22,7 @@ const (
 	MaxAttachments = 32
 	// MaxAudience is the greatest number of members of a specific audience.
 	MaxAudience = 1000
-	// MaxPending is the greatest number of inputs that wait in a session.
+	// MaxPending is the greatest number of inputs that wait in a session or belong to its running turn.
 	MaxPending = 1000
 	// MaxTitle is the greatest number of characters of a title.
 	MaxTitle = 200
@@ -37,7 +37,7 @@ var (
 	errImages         = entity.Errorf(entity.InvalidRequest, "an input has at most %d images and %d attachments", MaxImages, MaxAttachments)
 	errAnswer         = entity.Errorf(entity.InvalidRequest, "an answer has either text or optionId, which must be one of the question's options")
 	errNoQuestion     = entity.Errorf(entity.NoPendingQuestion, "the session asks no question")
-	errTooManyPending = entity.Errorf(entity.LimitReached, "at most %d inputs can wait in a session", MaxPending)
+	errTooManyPending = entity.Errorf(entity.LimitReached, "at most %d inputs can wait in a session and belong to its running turn", MaxPending)
 	errAudienceSize   = entity.Errorf(entity.InvalidRequest, "an audience has at most %d members", MaxAudience)
 )
 
@@ -225,7 +225,7 @@ func send(call entity.Call, s *sessionv1.Session, c *sessionv1.SendInput) ([]ses
 }
 
 func checkSent(s *sessionv1.Session, in *sessionv1.Input) error {
-	if len(s.GetPending()) >= MaxPending {
+	if len(s.GetPending())+len(s.GetTurn().GetInputs()) >= MaxPending {
 		return errTooManyPending
 	}
 	switch in.GetKind() {
@@ -284,7 +284,7 @@ func interrupt(call entity.Call, s *sessionv1.Session, c *sessionv1.Interrupt) [
 	switch {
 	case turn == nil && s.GetWakeAt() != 0 && !byPlatform:
 		d.add(&sessionv1.SessionWoken{At: call.At(), Cancelled: true})
-	case turn == nil, turn.GetInterrupting(), byPlatform && turn.GetRunId() == "":
+	case turn == nil, byPlatform && (turn.GetInterrupting() || turn.GetRunId() == ""):
 		return nil
 	case turn.GetRunId() == "":
 		d.terminals(turn.GetInputs(), sessionv1.TurnStatus_TURN_STATUS_INTERRUPTED, nil)
@@ -293,7 +293,7 @@ func interrupt(call entity.Call, s *sessionv1.Session, c *sessionv1.Interrupt) [
 		})
 	case byPlatform:
 		d.add(&sessionv1.InterruptRequested{Reason: c.GetReason()})
-	default:
+	case !turn.GetInterrupting() || turn.GetInterruptCode() != "":
 		d.add(&sessionv1.InterruptRequested{})
 	}
 	if !byPlatform {
@@ -331,8 +331,8 @@ func lastInput(events []sessionv1.Event) uint64 {
 	return 0
 }
 
-// pendingInput returns the input with a seq that waits; nil if none does.
-func pendingInput(s *sessionv1.Session, seq uint64) *sessionv1.Pending {
+// PendingInput returns the input with a seq that waits; nil if none does.
+func PendingInput(s *sessionv1.Session, seq uint64) *sessionv1.Pending {
 	for _, p := range s.GetPending() {
 		if p.GetSeq() == seq {
 			return p

@@ -100,7 +100,7 @@ func Decide(call entity.Call, s *sessionv1.Session, c sessionv1.Command) ([]sess
 	case *sessionv1.AdmitChild:
 		return admitChild(s, c)
 	case *sessionv1.ClaimTurn:
-		return claimTurn(s, c)
+		return claimTurn(call, s, c)
 	case *sessionv1.RecordRows:
 		return recordRows(call, s, c)
 	case *sessionv1.EndTurn:
@@ -123,7 +123,7 @@ func Waits(call entity.Call, s *sessionv1.Session, c sessionv1.Command) bool {
 	}
 	switch c := c.(type) {
 	case *sessionv1.AwaitInput:
-		if pendingInput(s, c.GetSeq()) != nil {
+		if PendingInput(s, c.GetSeq()) != nil {
 			return true
 		}
 		taken := s.GetTurn().GetRunId() != "" && c.GetTaken()

@@ -109,7 +109,7 @@ func TestInputs(t *testing.T) {
 	t.Run("pending inputs are limited", func(t *testing.T) {
 		w := newWorld(t)
 		w.start("a")
-		for range session.MaxPending {
+		for range session.MaxPending - 1 {
 			w.input(message("b", followUp))
 		}
 		w.refused(message("c", steer), entity.LimitReached)

@@ -19,6 +19,8 @@ const (
 	// MaxQuestion is the greatest number of characters of a question, MaxOptions of its options.
 	MaxQuestion = 10_000
 	MaxOptions  = 16
+	// MaxResumes is the number of times in succession that a session goes on after a turn whose computer was lost.
+	MaxResumes = 5
 )
 
 // The texts of the inputs of the system.
@@ -53,12 +55,12 @@ func checkRun(s *sessionv1.Session, turnID uint64, runID string) error {
 }
 
 // claimTurn takes the turn for a run. Errors: not_found, turn_taken.
-func claimTurn(s *sessionv1.Session, c *sessionv1.ClaimTurn) ([]sessionv1.Event, error) {
+func claimTurn(call entity.Call, s *sessionv1.Session, c *sessionv1.ClaimTurn) ([]sessionv1.Event, error) {
 	switch turn := s.GetTurn(); {
 	case turn == nil || turn.GetId() != c.GetTurnId():
 		return nil, errNoTurn
 	case turn.GetRunId() == "" && entity.IsID(c.GetRunId()):
-		return []sessionv1.Event{&sessionv1.TurnClaimed{TurnId: c.GetTurnId(), RunId: c.GetRunId()}}, nil
+		return []sessionv1.Event{&sessionv1.TurnClaimed{TurnId: c.GetTurnId(), RunId: c.GetRunId(), At: call.At()}}, nil
 	default:
 		return nil, checkRun(s, c.GetTurnId(), c.GetRunId())
 	}
@@ -77,7 +79,7 @@ func recordRows(call entity.Call, s *sessionv1.Session, c *sessionv1.RecordRows)
 		return nil, err
 	}
 	d := draft{call: call, state: s}
-	joined := slices.DeleteFunc(slices.Clone(c.GetJoined()), func(seq uint64) bool { return pendingInput(s, seq) == nil })
+	joined := slices.DeleteFunc(slices.Clone(c.GetJoined()), func(seq uint64) bool { return PendingInput(s, seq) == nil })
 	if len(joined) > 0 {
 		d.add(&sessionv1.InputsJoined{Seqs: joined})
 	}
@@ -117,7 +119,8 @@ func autoTitle(s *sessionv1.Session, title string) string {
 }
 
 // endTurn ends the turn of a run, with a terminal for each of its inputs, and starts the next one. It has no effect if the turn
-// has ended. Errors: turn_taken, invalid_request.
+// has ended. A turn that a person has interrupted neither asks nor sleeps, and the session does not go on. Errors: turn_taken,
+// invalid_request.
 func endTurn(call entity.Call, s *sessionv1.Session, c *sessionv1.EndTurn) ([]sessionv1.Event, error) {
 	turn := s.GetTurn()
 	if turn == nil || turn.GetId() != c.GetTurnId() {
@@ -129,25 +132,26 @@ func endTurn(call entity.Call, s *sessionv1.Session, c *sessionv1.EndTurn) ([]se
 	if err := checkEnd(call, c); err != nil {
 		return nil, err
 	}
-	status, failure := c.GetStatus(), c.GetError()
+	status, failure, resume := c.GetStatus(), c.GetError(), c.GetResume()
+	if turn.GetInterrupting() && turn.GetInterruptCode() == "" {
+		// The run may have ended before it knew of the interruption. The person does not expect the session to go on.
+		resume = ""
+		if status != sessionv1.TurnStatus_TURN_STATUS_COMPLETE {
+			status = sessionv1.TurnStatus_TURN_STATUS_INTERRUPTED
+		}
+	}
 	d := draft{call: call, state: s}
 	if status == sessionv1.TurnStatus_TURN_STATUS_ASK {
 		d.row(&sessionv1.RowAdded{Row: &sessionv1.Row{Ask: c.GetAsk()}})
 	}
 	d.terminals(turn.GetInputs(), status, failure)
-	usage := c.GetUsage()
-	if usage == nil {
-		usage = &sessionv1.Usage{}
-	}
-	usage = &sessionv1.Usage{
-		InputTokens: usage.GetInputTokens(), OutputTokens: usage.GetOutputTokens(), RunningMs: max(call.At()-turn.GetStartedAt(), 0),
-	}
+	usage := usageOf(call, s, c)
 	d.add(&sessionv1.TurnEnded{
 		TurnId: turn.GetId(), Status: status, Error: failure, WakeAt: c.GetWakeAt(), Agent: c.GetAgent(),
 		Usage: usage, Total: addUsage(s.GetUsage(), usage), TitleFailed: c.GetTitleFailed(), At: call.At(),
 	})
-	if c.GetResume() != "" {
-		d.systemInput(c.GetResume())
+	if resume != "" && d.current().GetLostTurns() <= MaxResumes {
+		d.systemInput(resume)
 	}
 	d.startNext()
 	return d.events, nil
@@ -177,10 +181,27 @@ func checkEnd(call entity.Call, c *sessionv1.EndTurn) error {
 	}
 }
 
-func addUsage(total, turn *sessionv1.Usage) *sessionv1.Usage {
+// usageOf returns the usage of the turn that a command ends. When the end of a lost run is known, much time may have passed since.
+func usageOf(call entity.Call, s *sessionv1.Session, c *sessionv1.EndTurn) *sessionv1.Usage {
+	until := call.At()
+	if c.GetError().GetCode() == FailureRunnerLost {
+		until = s.GetUpdatedAt()
+	}
 	return &sessionv1.Usage{
-		InputTokens: total.GetInputTokens() + turn.GetInputTokens(), OutputTokens: total.GetOutputTokens() + turn.GetOutputTokens(),
-		RunningMs: total.GetRunningMs() + turn.GetRunningMs(),
+		InputTokens: c.GetUsage().GetInputTokens(), OutputTokens: c.GetUsage().GetOutputTokens(),
+		RunningMs: max(until-s.GetTurn().GetStartedAt(), 0),
+	}
+}
+
+// addUsage returns the sum of two usages. It has a bound, so that a false report of an agent cannot make a total small again.
+func addUsage(total, turn *sessionv1.Usage) *sessionv1.Usage {
+	sum := func(a, b uint64) uint64 {
+		return min(a, entity.MaxTime) + min(b, entity.MaxTime-min(a, entity.MaxTime))
+	}
+	return &sessionv1.Usage{
+		InputTokens:  sum(total.GetInputTokens(), turn.GetInputTokens()),
+		OutputTokens: sum(total.GetOutputTokens(), turn.GetOutputTokens()),
+		RunningMs:    total.GetRunningMs() + turn.GetRunningMs(),
 	}
 }
 

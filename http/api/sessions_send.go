@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/session"
 	"github.com/atelier-run/atelier/http/server"
 	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
@@ -111,7 +112,7 @@ func (s sessions) deliver(c *server.Call, sent accepted) (*sessionv1.Description
 	if err != nil || !isUntaken(found.GetSession(), sent.seq) {
 		return found, deliveryAccepted, err
 	}
-	if p := pendingInput(found.GetSession(), sent.seq); p.GetKind() == sessionv1.InputKind_INPUT_KIND_NOTE {
+	if p := session.PendingInput(found.GetSession(), sent.seq); p.GetKind() == sessionv1.InputKind_INPUT_KIND_NOTE {
 		return found, deliveryQueued, nil
 	}
 	later, err := await(c.Context, c, s.DeliveryTime, sent.sessionID, &sessionv1.AwaitInput{Seq: sent.seq, Taken: true})
@@ -126,14 +127,5 @@ func (s sessions) deliver(c *server.Call, sent accepted) (*sessionv1.Description
 
 // isUntaken reports whether no run has taken an input yet.
 func isUntaken(s *sessionv1.Session, seq uint64) bool {
-	return pendingInput(s, seq) != nil || slices.Contains(s.GetTurn().GetInputs(), seq) && s.GetTurn().GetRunId() == ""
-}
-
-func pendingInput(s *sessionv1.Session, seq uint64) *sessionv1.Pending {
-	for _, p := range s.GetPending() {
-		if p.GetSeq() == seq {
-			return p
-		}
-	}
-	return nil
+	return session.PendingInput(s, seq) != nil || slices.Contains(s.GetTurn().GetInputs(), seq) && s.GetTurn().GetRunId() == ""
 }

@@ -1,6 +1,7 @@
 package builtin
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -114,12 +115,12 @@ func (t *turn) call(ctx context.Context, available toolset, c model.Call, isTrun
 			return t.session.drive.Read(a.Path, a.FirstLine, a.Lines)
 		})
 	case "list_files":
-		a.Path = orElse(a.Path, ".")
+		a.Path = cmp.Or(a.Path, ".")
 		return t.look("List "+a.Path, acp.ToolKindRead, a.Path, func() (string, error) {
 			return t.session.drive.List(ctx, a.Path, a.Depth)
 		})
 	case "search":
-		a.Path = orElse(a.Path, ".")
+		a.Path = cmp.Or(a.Path, ".")
 		return t.look("Search "+a.Pattern, acp.ToolKindSearch, a.Path, func() (string, error) {
 			ctx, cancel := context.WithTimeout(ctx, searchTimeout)
 			defer cancel()
@@ -129,13 +130,6 @@ func (t *turn) call(ctx context.Context, available toolset, c model.Call, isTrun
 		return t.plan(a.Steps)
 	}
 	return refused(fmt.Errorf("there is no tool %q", c.Name))
-}
-
-func orElse(text, other string) string {
-	if text == "" {
-		return other
-	}
-	return text
 }
 
 func (t *turn) callShell(ctx context.Context, a arguments) callResult {
@@ -155,7 +149,7 @@ func (t *turn) callShell(ctx context.Context, a arguments) callResult {
 	case result.Status != 0:
 		return callResult{text: fmt.Sprintf("%s\n[exit status %d]", result.Output, result.Status), isError: true}
 	}
-	return succeeded(orElse(result.Output, "[no output]"))
+	return succeeded(cmp.Or(result.Output, "[no output]"))
 }
 
 func (t *turn) callEdit(ctx context.Context, a arguments) callResult {
@@ -191,7 +185,7 @@ func (t *turn) look(title string, kind acp.ToolKind, path string, read func() (s
 		return refused(err)
 	}
 	call.complete(text)
-	return succeeded(orElse(text, "[the file is empty]"))
+	return succeeded(cmp.Or(text, "[the file is empty]"))
 }
 
 // plan shows the model's plan.
@@ -220,7 +214,7 @@ func (t *turn) callRemote(ctx context.Context, remote remoteTool, c model.Call) 
 		return refused(fmt.Errorf("the arguments are no JSON object: %w", err))
 	}
 	isPlatform := remote.server.name == meta.PlatformServer
-	call := t.start(orElse(remote.tool.Title, c.Name), acp.ToolKindOther, nil, values)
+	call := t.start(cmp.Or(remote.tool.Title, c.Name), acp.ToolKindOther, nil, values)
 	isReadOnly := remote.tool.Annotations != nil && remote.tool.Annotations.ReadOnlyHint
 	if !isPlatform && !isReadOnly {
 		if err := t.permit(ctx, "mcp:"+c.Name, call.started); err != nil {

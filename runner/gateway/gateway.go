@@ -11,7 +11,8 @@
 // are passed, with or without a leading /v1, and only those headers that the formats define, so that neither the token nor other
 // credentials leave the server. The gateway sets the name of the model in the body, so that an agent cannot use a model that the
 // operator has not chosen for the tier, and counts the tokens that the replies report. A reply that ends without a report,
-// because the agent has closed the connection, is counted by an estimate, so that budgets hold for it, too.
+// because the agent has closed the connection, is counted by an estimate, so that budgets hold for it, too. Bodies are in memory
+// while a request is served; what all of them have, and those of one run, is bounded.
 package gateway
 
 import (
@@ -25,6 +26,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 )
 
 // A Wire is the format of a model's requests and replies.
@@ -104,7 +106,12 @@ type Handler struct {
 	// Observe is called with the status of each request to a model, for metrics; it may be nil.
 	Observe func(model string, status int)
 	Log     *slog.Logger
+
+	load load
 }
+
+// bodyTime bounds the time in which a body arrives: programs in a computer must not hold what reserve has admitted.
+const bodyTime = time.Minute
 
 // MaxBody is the maximum length of a request to a model in bytes. It has room for the images of a session.
 const MaxBody = 64 << 20
@@ -178,7 +185,17 @@ func (h *Handler) serveModel(w http.ResponseWriter, r *http.Request, run Run, mo
 		refuse(w, http.StatusMethodNotAllowed, "the path takes POST requests")
 		return
 	}
+	release, ok := h.load.reserve(run, r.ContentLength)
+	if !ok {
+		w.Header().Set("Retry-After", "1")
+		refuse(w, http.StatusServiceUnavailable, "too many requests to models are being served; try again")
+		return
+	}
+	defer release()
+	connection := http.NewResponseController(w)
+	_ = connection.SetReadDeadline(time.Now().Add(bodyTime)) // fails only without a connection, in tests
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
+	_ = connection.SetReadDeadline(time.Time{})
 	if _, is := errors.AsType[*http.MaxBytesError](err); is {
 		refuse(w, http.StatusRequestEntityTooLarge, "the request is too long")
 		return

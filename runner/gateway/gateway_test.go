@@ -2,6 +2,7 @@ package gateway_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -249,5 +250,51 @@ func TestKeysAreNotLogged(t *testing.T) {
 	fmt.Fprintf(&out, "%v %+v %s %#v %v", m, m, m.Key, m.Key, struct{ hidden gateway.Model }{m})
 	if strings.Contains(out.String(), "sk-operator") {
 		t.Error(out.String())
+	}
+}
+
+// TestRequestsOfARunAreBounded has bodies that never arrive whole, whose lengths count from the beginning.
+func TestRequestsOfARunAreBounded(t *testing.T) {
+	address, _, _ := serve(t, gateway.Chat, http.StatusOK, "application/json", "{}")
+	request := func(ctx context.Context, body io.Reader) *http.Request {
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, address+"/model/big/chat/completions", body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("X-Api-Key", "tok")
+		return req
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var waiting sync.WaitGroup
+	var writers []*io.PipeWriter
+	for range 2 {
+		body, writer := io.Pipe() // without a length, which counts as the longest
+		waiting.Go(func() {
+			if resp, err := http.DefaultClient.Do(request(ctx, body)); err == nil {
+				resp.Body.Close()
+			}
+		})
+		_, _ = io.WriteString(writer, "{")
+		writers = append(writers, writer)
+	}
+	post := func() int {
+		resp, err := http.DefaultClient.Do(request(t.Context(), strings.NewReader("{}")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		return resp.StatusCode
+	}
+	for post() == http.StatusOK { // until both are known to the gateway
+	}
+	if status := post(); status != http.StatusServiceUnavailable {
+		t.Errorf("the status is %d", status)
+	}
+	cancel()
+	for _, w := range writers {
+		_ = w.CloseWithError(io.ErrClosedPipe)
+	}
+	waiting.Wait()
+	for post() != http.StatusOK { // until the gateway knows that they have ended
 	}
 }

@@ -1,6 +1,7 @@
 package runnertest
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"io"
@@ -29,6 +30,8 @@ type Agent struct {
 	Prompt func(ctx context.Context, p *Process, r acp.PromptRequest) (acp.PromptResponse, error)
 	// Load answers session/load; nil: the session is loaded.
 	Load func(p *Process, r acp.LoadSessionRequest) error
+	// SessionID is the agent's own id of the session; empty: "inner".
+	SessionID acp.SessionId
 	// New sees session/new; it may be nil.
 	New func(p *Process, r acp.NewSessionRequest)
 	// Steer answers the extension's request; nil: the inputs are not accepted.
@@ -267,7 +270,7 @@ func (s *scripted) NewSession(_ context.Context, r acp.NewSessionRequest) (acp.N
 	if s.p.agent.New != nil {
 		s.p.agent.New(s.p, r)
 	}
-	return acp.NewSessionResponse{SessionId: "inner"}, nil
+	return acp.NewSessionResponse{SessionId: cmp.Or(s.p.agent.SessionID, "inner")}, nil
 }
 
 // LoadSession implements acp.AgentLoader.

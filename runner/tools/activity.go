@@ -1,6 +1,7 @@
 package tools
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -70,7 +71,7 @@ func readActivity(ctx context.Context, c *call, in activityIn) (activityOut, err
 	}
 	page, err := ask[*activityv1.Page](ctx, c, entity.Command{
 		Kind: entity.KindActivity, Identity: c.WorkspaceID, Message: &activityv1.ReadFeed{
-			Position: in.SinceSeq, Limit: orDefault(in.Limit, 50), Path: in.Path, Subtree: in.Path != "", Reads: in.Reads,
+			Position: in.SinceSeq, Limit: cmp.Or(in.Limit, 50), Path: in.Path, Subtree: in.Path != "", Reads: in.Reads,
 		},
 	})
 	if err != nil {
@@ -185,7 +186,7 @@ func listWorkspaces(ctx context.Context, c *call, _ workspacesIn) (workspacesOut
 			return out, nil
 		default:
 			out.Workspaces = append(out.Workspaces, WorkspaceView{
-				w.GetSlug(), w.GetName(), enumName(described.GetRole().String(), "ROLE_", "_"), described.GetCapabilities(),
+				w.GetSlug(), w.GetName(), enumName(described.GetRole().String(), "ROLE_"), described.GetCapabilities(),
 			})
 		}
 	}

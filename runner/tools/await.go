@@ -140,7 +140,7 @@ func (c *call) awaitEnd(ctx context.Context, id string) (*sessionv1.Session, err
 		if err != nil {
 			return nil, err
 		}
-		seq := lastOpenInput(described.GetSession())
+		seq := openInput(described.GetSession())
 		if seq == 0 {
 			return described.GetSession(), nil
 		}
@@ -148,14 +148,15 @@ func (c *call) awaitEnd(ctx context.Context, id string) (*sessionv1.Session, err
 	}
 }
 
-// lastOpenInput returns the seq of the last input that a turn has or that waits for one; 0 if there is none. A note waits for no
-// turn of its own, and a follow-up of a session that asks or sleeps waits for somebody else.
-func lastOpenInput(s *sessionv1.Session) uint64 {
+// openInput returns the seq of the last input of the running turn, or else of the last one that waits; 0 if there is none. A note
+// waits for no turn of its own, and a follow-up of a session that asks or sleeps, perhaps after the running turn, waits for
+// somebody else.
+func openInput(s *sessionv1.Session) uint64 {
 	var last uint64
-	for _, seq := range s.GetTurn().GetInputs() {
-		last = max(last, seq)
-	}
-	if s.GetTurn() == nil && (s.GetAsk() != nil || s.GetWakeAt() != 0) {
+	switch {
+	case s.GetTurn() != nil:
+		return slices.Max(s.GetTurn().GetInputs())
+	case s.GetAsk() != nil || s.GetWakeAt() != 0:
 		return 0
 	}
 	for _, p := range s.GetPending() {

@@ -126,3 +126,23 @@ func TestAwaitRefusals(t *testing.T) {
 		t.Errorf("a session without children awaits %+v", out)
 	}
 }
+
+// TestAwaitOfASessionThatAsksBeforeAFollowUp expects that the follow-up, which waits for the answer, is not awaited.
+func TestAwaitOfASessionThatAsksBeforeAFollowUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		id := w.started()
+		c := w.client(person)
+		c.must("message_session", arguments{"workspace": slugName, "sessionId": id, "text": "Later", "behavior": "follow_up"}, nil)
+		began := time.Now()
+		go func() {
+			time.Sleep(time.Second)
+			w.end(id, "", &sessionv1.EndTurn{Status: sessionv1.TurnStatus_TURN_STATUS_ASK, Ask: &sessionv1.Ask{Text: "Which?"}})
+		}()
+		var out struct{ Done []tools.EndedSession }
+		c.must("await_sessions", arguments{"workspace": slugName, "sessionIds": []string{id}}, &out)
+		if len(out.Done) != 1 || out.Done[0].Question != "Which?" || time.Since(began) != time.Second {
+			t.Errorf("%+v after %v", out, time.Since(began))
+		}
+	})
+}

@@ -1,6 +1,7 @@
 package tools
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"strings"
@@ -58,7 +59,7 @@ func readFile(ctx context.Context, c *call, in readFileIn) (readFileOut, error) 
 	if err := c.authorize(ctx, entity.FilesRead, false); err != nil {
 		return out, err
 	}
-	limit := orDefault(in.Limit, maxRead)
+	limit := cmp.Or(in.Limit, maxRead)
 	content, size, err := c.Files.Read(ctx, c.access(ctx, entity.FilesRead), in.Path, in.Offset, limit)
 	if err != nil {
 		return out, err
@@ -147,7 +148,7 @@ func listFiles(ctx context.Context, c *call, in listFilesIn) (listFilesOut, erro
 	if err := c.authorize(ctx, entity.FilesRead, false); err != nil {
 		return out, err
 	}
-	page := firstNames{most: orDefault(in.Limit, 100), after: in.After}
+	page := firstNames{most: cmp.Or(in.Limit, 100), after: in.After}
 	err := c.Files.List(ctx, c.access(ctx, entity.FilesRead), in.Path, func(e FileEntry) bool {
 		page.add(e)
 		return true

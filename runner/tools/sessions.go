@@ -1,6 +1,7 @@
 package tools
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -88,9 +89,14 @@ func startSession(ctx context.Context, c *call, in startIn) (startOut, error) {
 // Errors: invalid_request, invalid_cwd, forbidden.
 func (c *call) prepareStart(ctx context.Context, id string, in startIn, prompt *sessionv1.Input) (*sessionv1.StartSession, error) {
 	start := &sessionv1.StartSession{
-		AgentId: in.AgentID, Title: in.Title, Tier: tierOf(in.Tier), Mode: modeOf(in.Mode), Prompt: prompt,
+		AgentId: in.AgentID, Title: in.Title, Mode: modeOf(in.Mode), Prompt: prompt,
 	}
 	var err error
+	if in.Tier != "" {
+		if start.Tier, err = entity.ParseTier(in.Tier); err != nil {
+			return nil, err
+		}
+	}
 	if start.DefaultTier, err = c.workspaceTier(ctx); err != nil {
 		return nil, err
 	}
@@ -370,7 +376,7 @@ func listSessions(ctx context.Context, c *call, in listIn) (listOut, error) {
 		return listOut{}, err
 	}
 	out := listOut{Sessions: []SessionView{}}
-	most := int(orDefault(in.Limit, 20))
+	most := int(cmp.Or(in.Limit, 20))
 	for after, pages := []byte(nil), 0; ; pages++ {
 		page, err := c.list(ctx, &wirev1.List{
 			Name: session.SessionList, Prefix: []byte(session.RangePrefix(session.ScopeAll, in.Bucket, false)), After: after,
@@ -403,31 +409,10 @@ func viewSession(s *sessionv1.Session) SessionView {
 	}
 }
 
-func orDefault[T comparable](value, or T) T {
-	var zero T
-	if value == zero {
-		return or
-	}
-	return value
-}
+// enumName returns the name of an enum's value in JSON: the value without a prefix, in lower case.
+func enumName(value, prefix string) string { return strings.ToLower(strings.TrimPrefix(value, prefix)) }
 
-// enumName returns the name of an enum's value in JSON: TIER_OPENAI_MAX of the prefix TIER_ is openai-max, with - for _.
-func enumName(value, prefix, separator string) string {
-	return strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(value, prefix)), "_", separator)
-}
-
-func statusName(s sessionv1.TurnStatus) string { return enumName(s.String(), "TURN_STATUS_", "_") }
-
-func tierName(t workspacev1.Tier) string {
-	if t == workspacev1.Tier_TIER_UNSPECIFIED {
-		return ""
-	}
-	return enumName(t.String(), "TIER_", "-")
-}
-
-func tierOf(name string) workspacev1.Tier {
-	return workspacev1.Tier(workspacev1.Tier_value["TIER_"+strings.ToUpper(strings.ReplaceAll(name, "-", "_"))])
-}
+func statusName(s sessionv1.TurnStatus) string { return enumName(s.String(), "TURN_STATUS_") }
 
 func modeOf(name string) sessionv1.Mode {
 	return sessionv1.Mode(sessionv1.Mode_value["MODE_"+strings.ToUpper(name)])

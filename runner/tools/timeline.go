@@ -1,6 +1,7 @@
 package tools
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -115,7 +116,7 @@ func readSession(ctx context.Context, c *call, in readIn) (readOut, error) {
 		return out, err
 	}
 	page, err := c.timeline(ctx, in.SessionID, &wirev1.ReadTimeline{
-		From: in.AfterSeq + 1, Limit: orDefault(in.Limit, 50), Bytes: 4 * maxRows,
+		From: in.AfterSeq + 1, Limit: cmp.Or(in.Limit, 50), Bytes: 4 * maxRows,
 	})
 	if err != nil {
 		return out, err
@@ -174,16 +175,16 @@ func viewRow(added *sessionv1.RowAdded) RowView {
 			v.Error = &FailureView{failure.GetCode(), clip(failure.GetMessage(), maxProblem)}
 		}
 	case row.GetSetting() != nil:
-		v.Kind, v.Title, v.Tier = "setting", row.GetSetting().GetTitle(), tierName(row.GetSetting().GetTier())
+		v.Kind, v.Title, v.Tier = "setting", row.GetSetting().GetTitle(), entity.TierNames[row.GetSetting().GetTier()]
 		v.Cwd = row.GetSetting().Cwd
 	}
 	return v
 }
 
 func (v *RowView) setInput(in *sessionv1.Input) {
-	v.Kind, v.Input = "input", enumName(in.GetKind().String(), "INPUT_KIND_", "_")
-	v.Sender = &SenderView{enumName(in.GetSender().GetKind().String(), "SENDER_KIND_", "_"), in.GetSender().GetId()}
-	v.Text, v.OptionID, v.Tier, v.Images = v.cut(in.GetText()), in.GetOptionId(), tierName(in.GetTier()), len(in.GetImages())
+	v.Kind, v.Input = "input", enumName(in.GetKind().String(), "INPUT_KIND_")
+	v.Sender = &SenderView{enumName(in.GetSender().GetKind().String(), "SENDER_KIND_"), in.GetSender().GetId()}
+	v.Text, v.OptionID, v.Tier, v.Images = v.cut(in.GetText()), in.GetOptionId(), entity.TierNames[in.GetTier()], len(in.GetImages())
 	for _, file := range first(v, in.GetAttachments()) {
 		v.Attachments = append(v.Attachments, file.GetPath())
 	}

@@ -1665,7 +1665,9 @@ type Session struct {
 	PromptSeq    uint64 `protobuf:"varint,33,opt,name=prompt_seq,json=promptSeq,proto3" json:"prompt_seq,omitempty"`
 	PromptDigest []byte `protobuf:"bytes,34,opt,name=prompt_digest,json=promptDigest,proto3" json:"prompt_digest,omitempty"`
 	// The tier of the last turn.
-	LastTier      v1.Tier `protobuf:"varint,35,opt,name=last_tier,json=lastTier,proto3,enum=atelier.workspace.v1.Tier" json:"last_tier,omitempty"`
+	LastTier v1.Tier `protobuf:"varint,35,opt,name=last_tier,json=lastTier,proto3,enum=atelier.workspace.v1.Tier" json:"last_tier,omitempty"`
+	// The number of the last turns that have all ended because the computer was lost.
+	LostTurns     uint32 `protobuf:"varint,36,opt,name=lost_turns,json=lostTurns,proto3" json:"lost_turns,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1945,6 +1947,13 @@ func (x *Session) GetLastTier() v1.Tier {
 	return v1.Tier(0)
 }
 
+func (x *Session) GetLostTurns() uint32 {
+	if x != nil {
+		return x.LostTurns
+	}
+	return 0
+}
+
 type Audience struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// If unset, all members of the workspace participate.
@@ -2004,9 +2013,10 @@ type Turn struct {
 	// The seq of the input that started the turn.
 	Id uint64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
 	// The seqs of the inputs that started or joined the turn; each gets a terminal when the turn ends.
-	Inputs    []uint64 `protobuf:"varint,2,rep,packed,name=inputs,proto3" json:"inputs,omitempty"`
-	Tier      v1.Tier  `protobuf:"varint,3,opt,name=tier,proto3,enum=atelier.workspace.v1.Tier" json:"tier,omitempty"`
-	StartedAt int64    `protobuf:"varint,4,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
+	Inputs []uint64 `protobuf:"varint,2,rep,packed,name=inputs,proto3" json:"inputs,omitempty"`
+	Tier   v1.Tier  `protobuf:"varint,3,opt,name=tier,proto3,enum=atelier.workspace.v1.Tier" json:"tier,omitempty"`
+	// The time at which a run has taken the turn; before that, at which it could be taken.
+	StartedAt int64 `protobuf:"varint,4,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
 	// The run that has taken the turn; empty if none has.
 	RunId string `protobuf:"bytes,5,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	// A person has requested the interruption of the turn.
@@ -4225,6 +4235,7 @@ type TurnClaimed struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TurnId        uint64                 `protobuf:"varint,1,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
 	RunId         string                 `protobuf:"bytes,2,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	At            int64                  `protobuf:"varint,3,opt,name=at,proto3" json:"at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4271,6 +4282,13 @@ func (x *TurnClaimed) GetRunId() string {
 		return x.RunId
 	}
 	return ""
+}
+
+func (x *TurnClaimed) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
 }
 
 type InputsJoined struct {
@@ -5523,7 +5541,7 @@ const file_messages_session_v1_session_proto_rawDesc = "" +
 	"\finput_tokens\x18\x01 \x01(\x04R\vinputTokens\x12#\n" +
 	"\routput_tokens\x18\x02 \x01(\x04R\foutputTokens\x12\x1d\n" +
 	"\n" +
-	"running_ms\x18\x03 \x01(\x03R\trunningMs\"\xfa\f\n" +
+	"running_ms\x18\x03 \x01(\x03R\trunningMs\"\x99\r\n" +
 	"\aSession\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12!\n" +
 	"\fworkspace_id\x18\x02 \x01(\tR\vworkspaceId\x12\x1d\n" +
@@ -5565,7 +5583,9 @@ const file_messages_session_v1_session_proto_rawDesc = "" +
 	"\n" +
 	"prompt_seq\x18! \x01(\x04R\tpromptSeq\x12#\n" +
 	"\rprompt_digest\x18\" \x01(\fR\fpromptDigest\x127\n" +
-	"\tlast_tier\x18# \x01(\x0e2\x1a.atelier.workspace.v1.TierR\blastTier\x1aE\n" +
+	"\tlast_tier\x18# \x01(\x0e2\x1a.atelier.workspace.v1.TierR\blastTier\x12\x1d\n" +
+	"\n" +
+	"lost_turns\x18$ \x01(\rR\tlostTurns\x1aE\n" +
 	"\x17PersonalArchivedAtEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1a7\n" +
@@ -5737,10 +5757,11 @@ const file_messages_session_v1_session_proto_rawDesc = "" +
 	"\rresolved_tier\x18\x04 \x01(\x0e2\x1a.atelier.workspace.v1.TierR\fresolvedTier\x12\x16\n" +
 	"\x06reader\x18\x05 \x01(\tR\x06reader\";\n" +
 	"\vTurnStarted\x12,\n" +
-	"\x04turn\x18\x01 \x01(\v2\x18.atelier.session.v1.TurnR\x04turn\"=\n" +
+	"\x04turn\x18\x01 \x01(\v2\x18.atelier.session.v1.TurnR\x04turn\"M\n" +
 	"\vTurnClaimed\x12\x17\n" +
 	"\aturn_id\x18\x01 \x01(\x04R\x06turnId\x12\x15\n" +
-	"\x06run_id\x18\x02 \x01(\tR\x05runId\"\"\n" +
+	"\x06run_id\x18\x02 \x01(\tR\x05runId\x12\x0e\n" +
+	"\x02at\x18\x03 \x01(\x03R\x02at\"\"\n" +
 	"\fInputsJoined\x12\x12\n" +
 	"\x04seqs\x18\x01 \x03(\x04R\x04seqs\"\xdb\x01\n" +
 	"\rBatchRecorded\x12\x14\n" +

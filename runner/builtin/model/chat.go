@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -155,7 +156,7 @@ func (d *chatDecoder) event(_ string, data []byte, emit func(Delta)) (bool, erro
 			continue
 		}
 		delta := choice.Delta
-		if thought := orElse(delta.ReasoningContent, delta.Reasoning); thought != "" {
+		if thought := cmp.Or(delta.ReasoningContent, delta.Reasoning); thought != "" {
 			emit(Delta{Thought: thought})
 		}
 		if text := delta.Content + delta.Refusal; text != "" {
@@ -188,8 +189,8 @@ func (d *chatDecoder) call(c chatCall) error {
 	if err != nil {
 		return err
 	}
-	call.id = orElse(call.id, c.ID)
-	call.name = orElse(call.name, c.Function.Name)
+	call.id = cmp.Or(call.id, c.ID)
+	call.name = cmp.Or(call.name, c.Function.Name)
 	return call.add(c.Function.Arguments)
 }
 

@@ -2,6 +2,7 @@ package model
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -181,7 +182,7 @@ func (c *client) message(body io.Reader) string {
 		if json.Unmarshal(known.Error, &inner) != nil {
 			_ = json.Unmarshal(known.Error, &inner.Message) // some servers have a text here
 		}
-		said = orElse(inner.Message, known.Message)
+		said = cmp.Or(inner.Message, known.Message)
 	}
 	if said == "" {
 		return ""

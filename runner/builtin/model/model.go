@@ -15,6 +15,7 @@
 package model
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -182,11 +183,11 @@ func New(s Server) (Model, error) {
 	base := s.BaseURL
 	switch s.Wire {
 	case Chat:
-		c.format, base = chat{}, orElse(base, openAIURL)
+		c.format, base = chat{}, cmp.Or(base, openAIURL)
 	case Responses:
-		c.format, base = responses{}, orElse(base, openAIURL)
+		c.format, base = responses{}, cmp.Or(base, openAIURL)
 	case Anthropic:
-		c.format, base = anthropic{}, orElse(base, anthropicURL)
+		c.format, base = anthropic{}, cmp.Or(base, anthropicURL)
 	default:
 		return nil, fmt.Errorf("the wire format %q is not chat, responses or anthropic", s.Wire)
 	}
@@ -207,13 +208,6 @@ func New(s Server) (Model, error) {
 		c.Idle = defaultIdle
 	}
 	return c, nil
-}
-
-func orElse(text, other string) string {
-	if text == "" {
-		return other
-	}
-	return text
 }
 
 func wait(ctx context.Context, d time.Duration) error {

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -113,7 +114,7 @@ func (d *responsesDecoder) event(name string, data []byte, emit func(Delta)) (bo
 	if err := json.Unmarshal(data, &e); err != nil {
 		return false, errors.New("an event is no JSON of the format")
 	}
-	switch orElse(e.Type, name) {
+	switch cmp.Or(e.Type, name) {
 	case "response.output_text.delta", "response.refusal.delta":
 		d.text.WriteString(e.Delta)
 		emit(Delta{Text: e.Delta})
@@ -176,7 +177,7 @@ func (d *responsesDecoder) item(e responsesEvent, isDone bool) error {
 		if err != nil {
 			return err
 		}
-		call.id, call.name = orElse(item.CallID, call.id), orElse(item.Name, call.name)
+		call.id, call.name = cmp.Or(item.CallID, call.id), cmp.Or(item.Name, call.name)
 		if isDone && item.Arguments != "" {
 			call.arguments.Reset()
 			return call.add(item.Arguments)

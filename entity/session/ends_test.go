@@ -1,0 +1,105 @@
+package session_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/session"
+	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
+)
+
+// TestInterruptedTurnDoesNotGoOn ends turns that a person has interrupted, as a run does that does not know of it yet.
+func TestInterruptedTurnDoesNotGoOn(t *testing.T) {
+	lost := &sessionv1.Failure{Code: session.FailureComputerLost}
+	for name, end := range map[string]*sessionv1.EndTurn{
+		"sleep":         {Status: sleeping, WakeAt: noon.Add(time.Hour).UnixMilli()},
+		"ask":           {Status: asking, Ask: &sessionv1.Ask{Text: "?"}},
+		"computer lost": {Status: interrupted, Error: lost, Resume: "go on"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			first := w.start("a")
+			w.claim()
+			w.user("alice", editor).must(&sessionv1.Interrupt{})
+			w.end(end)
+			w.wantTerminal(first, interrupted)
+			if w.s.GetTurn() != nil || w.s.GetAsk() != nil || w.s.GetWakeAt() != 0 || w.s.GetTurnStatus() != interrupted {
+				t.Fatalf("the session is %v", w.s)
+			}
+		})
+	}
+}
+
+func TestPersonInterruptsAfterThePlatform(t *testing.T) {
+	w := newWorld(t)
+	w.start("a")
+	w.claim()
+	waits := w.input(message("b", followUp))
+	w.platform().must(&sessionv1.Interrupt{Reason: &sessionv1.Failure{Code: "workspace_suspended"}})
+	w.user("alice", editor).must(&sessionv1.Interrupt{})
+	w.wantTerminal(waits, interrupted)
+	w.end(&sessionv1.EndTurn{Status: interrupted, Resume: "go on"})
+	if w.s.GetTurn() != nil {
+		t.Fatalf("the turn is %v", w.s.GetTurn())
+	}
+}
+
+// TestComputerThatIsLostAgainAndAgain expects that a session does not go on without end.
+func TestComputerThatIsLostAgainAndAgain(t *testing.T) {
+	w := newWorld(t)
+	w.start("a")
+	lost := &sessionv1.EndTurn{Status: interrupted, Error: &sessionv1.Failure{Code: session.FailureComputerLost}, Resume: "go on"}
+	for range session.MaxResumes {
+		w.end(lost)
+		if w.s.GetTurn() == nil {
+			t.Fatal("the session does not go on")
+		}
+	}
+	w.end(lost)
+	if w.s.GetTurn() != nil {
+		t.Fatal("the session goes on without end")
+	}
+	w.input(message("b", steer))
+	w.end(&sessionv1.EndTurn{Status: complete})
+	w.input(message("c", steer))
+	w.end(lost)
+	if w.s.GetTurn() == nil {
+		t.Fatal("a turn that was complete does not count")
+	}
+}
+
+func TestInputsOfATurnAreBounded(t *testing.T) {
+	w := newWorld(t)
+	w.start("a")
+	turn, run := w.claim()
+	for batch := range uint64(2) {
+		var joined []uint64
+		for range session.MaxPending/2 - int(batch) {
+			joined = append(joined, w.input(message("b", steer)))
+		}
+		w.platform().must(&sessionv1.RecordRows{TurnId: turn, RunId: run, Batch: batch + 1, Joined: joined})
+	}
+	w.user("alice", editor).refused(message("c", steer), entity.LimitReached)
+	w.end(&sessionv1.EndTurn{Status: complete})
+	w.input(message("c", steer))
+}
+
+func TestUsage(t *testing.T) {
+	w := newWorld(t)
+	w.start("a")
+	w.now = w.now.Add(time.Hour) // nobody runs the turn
+	turn, run := w.claim()
+	w.now = w.now.Add(time.Second)
+	w.platform().must(&sessionv1.RecordRows{TurnId: turn, RunId: run, Batch: 1, Rows: []*sessionv1.Row{{Text: &sessionv1.Text{Text: "x"}}}})
+	w.now = w.now.Add(time.Hour) // the server is down
+	w.must(&sessionv1.EndTurn{
+		TurnId: turn, RunId: run, Status: interrupted, Error: &sessionv1.Failure{Code: session.FailureRunnerLost},
+		Usage: &sessionv1.Usage{InputTokens: 1 << 63, OutputTokens: 1 << 63},
+	})
+	w.user("alice", editor).input(message("b", steer))
+	w.end(&sessionv1.EndTurn{Status: complete, Usage: &sessionv1.Usage{InputTokens: 1 << 63, OutputTokens: 1 << 63}})
+	if u := w.s.GetUsage(); u.GetRunningMs() != 1000 || u.GetInputTokens() != entity.MaxTime || u.GetOutputTokens() != entity.MaxTime {
+		t.Fatalf("the usage is %v", u)
+	}
+}
