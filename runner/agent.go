@@ -68,9 +68,10 @@ type agent struct {
 	turns int
 	// lastUpdate is the time of the agent's last sign of life.
 	lastUpdate time.Time
-	// metered are the tokens that the gateway has counted in the turn, reported those that the agent has.
-	metered, reported meta.TokenUsage
-	state             []byte
+	// metered are the tokens that the gateway has counted since the prompt was sent, reported those that the agent has reported for
+	// it. counted are those of the turn's earlier prompts, less those of the prompt that were counted in earlier turns.
+	metered, reported, counted meta.TokenUsage
+	state                      []byte
 	// hasState is set when the agent has sent a state in the turn.
 	hasState bool
 	effect   effect

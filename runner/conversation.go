@@ -77,11 +77,16 @@ func (l *agent) learn(values map[string]any) {
 	}
 	var used meta.TokenUsage
 	if decodeValue(values[meta.Usage], &used) {
-		l.mu.Lock()
-		l.reported = used
-		l.mu.Unlock()
-		l.countUsage()
+		l.report(used)
 	}
+}
+
+// report takes the tokens that the agent has reported for its prompt.
+func (l *agent) report(total meta.TokenUsage) {
+	l.mu.Lock()
+	l.reported = total
+	l.mu.Unlock()
+	l.countUsage()
 }
 
 // decodeValue decodes a value of an extension. It reports false if there is none or it has another form.
@@ -99,13 +104,29 @@ func (l *agent) agentState() *sessionv1.AgentState {
 	return &sessionv1.AgentState{Agent: l.choice.Agent, AgentSessionId: string(l.session), State: l.state}
 }
 
-// usage returns the tokens of the turn so far: what the gateway has counted, or what the agent reports if that is more.
+// usage returns the tokens of the turn so far.
 func (l *agent) usage() *sessionv1.Usage {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return &sessionv1.Usage{
-		InputTokens:  uint64(max(l.metered.InputTokens, l.reported.InputTokens, 0)),
-		OutputTokens: uint64(max(l.metered.OutputTokens, l.reported.OutputTokens, 0)),
+	used := l.turnUsage()
+	return &sessionv1.Usage{InputTokens: uint64(used.InputTokens), OutputTokens: uint64(used.OutputTokens)}
+}
+
+// turnUsage is usage. The caller holds mu.
+func (l *agent) turnUsage() meta.TokenUsage {
+	used := l.promptUsage()
+	return meta.TokenUsage{
+		InputTokens:  max(l.counted.InputTokens+used.InputTokens, 0),
+		OutputTokens: max(l.counted.OutputTokens+used.OutputTokens, 0),
+	}
+}
+
+// promptUsage returns the tokens of the prompt so far: what the gateway has counted, or what the agent reports if that is more. The
+// caller holds mu.
+func (l *agent) promptUsage() meta.TokenUsage {
+	return meta.TokenUsage{
+		InputTokens:  max(l.metered.InputTokens, l.reported.InputTokens),
+		OutputTokens: max(l.metered.OutputTokens, l.reported.OutputTokens),
 	}
 }
 
@@ -208,6 +229,8 @@ func grant(options []acp.PermissionOption) acp.PermissionOption {
 func (l *agent) send(blocks []acp.ContentBlock, values map[string]any) *prompt {
 	p := &prompt{done: make(chan struct{})}
 	l.mu.Lock()
+	l.counted = l.turnUsage()
+	l.metered, l.reported = meta.TokenUsage{}, meta.TokenUsage{}
 	l.prompt, l.lastUpdate = p, time.Now()
 	l.mu.Unlock()
 	go func() {
