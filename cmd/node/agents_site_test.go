@@ -334,7 +334,9 @@ func (l *timeline) expect(kinds string, want ...string) {
 var durations atomic.Int64
 
 // duration returns a number of seconds, about a fortnight, that no other test on this machine uses as an argument at this time.
-func (*agentSite) duration() string { return fmt.Sprintf("%d.%d", 1_000_000+os.Getpid(), durations.Add(1)) }
+func (*agentSite) duration() string {
+	return fmt.Sprintf("%d.%d", 1_000_000+os.Getpid(), durations.Add(1))
+}
 
 // running returns the processes that run in the computer of the workspace.
 func (s *agentSite) running() []*computerv1.Process {
