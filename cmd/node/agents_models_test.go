@@ -65,7 +65,9 @@ tiers:
   anthropic-frontier: {model: anthropic}
   openai-max: {model: gone}
 %[3]s`, s.models.URL, gone.URL, budgets)
-	gone.Respond(func(modeltest.Request) modeltest.Reply { return modeltest.Reply{Status: http.StatusUnauthorized, Message: operatorKey} })
+	gone.Respond(func(modeltest.Request) modeltest.Reply {
+		return modeltest.Reply{Status: http.StatusUnauthorized, Message: operatorKey}
+	})
 	dir := t.TempDir()
 	file := filepath.Join(dir, "agents.yaml")
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
