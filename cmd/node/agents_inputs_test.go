@@ -46,7 +46,7 @@ func TestInputsDuringARunbook(t *testing.T) {
 // TestInputsDuringAModelsTurn sends inputs while a model's command runs. The next request has the message that steers, the note is
 // in the next turn.
 func TestInputsDuringAModelsTurn(t *testing.T) {
-	s := newModelSite(t, "")
+	s := newModelSite(t, "", 0)
 	s.models.Reply(
 		modeltest.Reply{Calls: []model.Call{shell("1", "until [ -e go ]; do sleep 0.05; done; echo over")}},
 		modeltest.Reply{Text: []string{"Steered."}}, modeltest.Reply{Text: []string{"Followed."}},

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/atelier-run/atelier/runner/builtin/model"
 	"github.com/atelier-run/atelier/runner/modeltest"
@@ -23,7 +24,7 @@ const (
 
 // TestBudgetOfASession uses up the budget of a session twice. Every reply has 15 tokens.
 func TestBudgetOfASession(t *testing.T) {
-	s := newModelSite(t, "budgets: {sessionTokens: 25}")
+	s := newModelSite(t, "budgets: {sessionTokens: 25}", 0)
 	s.models.Reply(modeltest.Reply{Calls: []model.Call{shell("1", "echo one")}}, s.working(), modeltest.Reply{Text: []string{"I go on."}}, s.working())
 	id := s.startSession("Work.", nil)
 	line := s.follow(id)
@@ -47,7 +48,7 @@ func TestBudgetOfASession(t *testing.T) {
 
 // TestBudgetOfAWorkspace uses up the budget of all sessions of a workspace.
 func TestBudgetOfAWorkspace(t *testing.T) {
-	s := newModelSite(t, "budgets: {workspaceTokensPerDay: 30}")
+	s := newModelSite(t, "budgets: {workspaceTokensPerDay: 30}", 0)
 	s.models.Reply(modeltest.Reply{Text: []string{"Within it."}}, s.working())
 	first := s.startSession("Work.", nil)
 	s.follow(first).awaitTerminal() // has used 19
@@ -81,7 +82,7 @@ func TestBudgetOfAWorkspace(t *testing.T) {
 
 // TestToolsOfThePlatform has a model call the tools of the platform, and sleep.
 func TestToolsOfThePlatform(t *testing.T) {
-	s := newModelSite(t, "")
+	s := newModelSite(t, "", 50*time.Millisecond) // when an agent ends, its changes are recorded at once
 	replies := []modeltest.Reply{
 		{Calls: []model.Call{shell("1", "echo one > made.txt"), call("2", "report_progress", `{"step":"Writing","completed":1,"total":3}`)}},
 		{Text: []string{"Begun."}},
@@ -116,17 +117,22 @@ func TestToolsOfThePlatform(t *testing.T) {
 	}
 	line.expect("input text", "input user Work.", "text Begun.", "input user Go on.", "input system The sleep has ended.", "text Good morning.")
 	results := map[string]string{}
-	for _, m := range s.asked(0)[len(s.asked(0))-1].Messages {
-		if m.Role == model.ToolResult {
-			results[m.CallID] = m.Text
+	for _, r := range s.asked(0) {
+		for _, m := range r.Messages {
+			if m.Role == model.ToolResult {
+				results[m.CallID] = m.Text
+			}
 		}
 	}
 	for id, want := range map[string]string{
-		"call_3": `"made.txt"`, "call_4": "session:" + id, "call_6": `"sessionId"`, "call_7": "From the child.", "call_9": "not carried out",
+		"call_3": `"made.txt"`, "call_4": "session:" + id, "call_6": `"sessionId"`, "call_2": "Recorded",
 	} {
 		if !strings.Contains(results[id], want) {
 			t.Errorf("%s has the result %q, which has not %s", id, results[id], want)
 		}
+	}
+	if tools := strings.Join(line.of("tool"), "\n"); !strings.Contains(tools, "From the child.") {
+		t.Errorf("the tools have answered %s", tools)
 	}
 	var activity struct {
 		Rows []struct {

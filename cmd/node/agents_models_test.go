@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/atelier-run/atelier/runner/builtin/model"
 	"github.com/atelier-run/atelier/runner/modeltest"
@@ -47,8 +48,9 @@ type modelSite struct {
 // modelTiers has a tier for each wire format.
 var modelTiers = map[model.Wire]string{model.Chat: "balanced", model.Responses: "openai-frontier", model.Anthropic: "anthropic-frontier"}
 
-// newModelSite starts a node with a tier for each wire format, a tier whose server does not run (openai-max), and budgets.
-func newModelSite(t *testing.T, budgets string) *modelSite {
+// newModelSite starts a node with a tier for each wire format, a tier whose server does not run (openai-max), and budgets. Agents end after they have
+// been idle; 0: a default.
+func newModelSite(t *testing.T, budgets string, idle time.Duration) *modelSite {
 	t.Helper()
 	s := &modelSite{models: modeltest.New(t), logs: &safeBuffer{}}
 	s.models.WithoutTools(modeltest.Reply{Text: []string{"A short title"}, Usage: model.Usage{Input: 2, Output: 2}})
@@ -77,7 +79,8 @@ tiers:
 		t.Fatal(err)
 	}
 	s.agentSite = newAgentSite(t, func(o *Options) {
-		o.Agents, o.Log = file, slog.New(slog.NewTextHandler(s.logs, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		o.Agents, o.Sessions.IdleTimeout = file, idle
+		o.Log = slog.New(slog.NewTextHandler(s.logs, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	})
 	return s
 }
@@ -119,7 +122,7 @@ func (s *agentSite) choose(id, label string) {
 // TestModelsInModeConfirm runs a whole turn with each wire format: text that is streamed, a command and a file that need
 // permission, and the end.
 func TestModelsInModeConfirm(t *testing.T) {
-	s := newModelSite(t, "")
+	s := newModelSite(t, "", 0)
 	for wire, tier := range modelTiers {
 		t.Run(string(wire), func(t *testing.T) {
 			s.home.T = t
@@ -226,7 +229,7 @@ func (s *modelSite) expectSecrets(line *timeline, wire model.Wire, before int) {
 
 // TestModelsThatFail has servers of models limit, cut off and refuse requests.
 func TestModelsThatFail(t *testing.T) {
-	s := newModelSite(t, "")
+	s := newModelSite(t, "", 0)
 	for wire, tier := range modelTiers {
 		for _, test := range []struct {
 			name     string
