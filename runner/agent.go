@@ -72,9 +72,9 @@ type agent struct {
 	// it. counted are those of the turn's earlier prompts, less those of the prompt that were counted in earlier turns.
 	metered, reported, counted meta.TokenUsage
 	state                      []byte
-	// hasState is set when the agent has sent a state in the turn.
-	hasState bool
-	effect   effect
+	// hasState is set when the agent has sent a state in the turn, hasWorked when it has sent a text, a call of a tool or a plan.
+	hasState, hasWorked bool
+	effect              effect
 	// progress is what the tools have reported last.
 	progress *sessionv1.Machine
 }

@@ -50,6 +50,10 @@ func (l *agent) notified(method string, params json.RawMessage) {
 	l.learn(n.Meta)
 	if about := n.Update.SessionInfoUpdate; about != nil {
 		l.learn(about.Meta)
+	} else {
+		l.mu.Lock()
+		l.hasWorked = true
+		l.mu.Unlock()
 	}
 	if !l.isNotice(n.Update) {
 		l.updates.handle(n.Update)

@@ -367,7 +367,7 @@ func (l *agent) begin(t *turn) {
 	}
 	used := l.promptUsage()
 	l.counted = meta.TokenUsage{InputTokens: -used.InputTokens, OutputTokens: -used.OutputTokens}
-	l.hasState = false
+	l.hasState, l.hasWorked = false, false
 	l.mu.Unlock()
 	kind := "reused"
 	if isNew {
