@@ -37,3 +37,50 @@ func TestComputerOfAModelIsLost(t *testing.T) {
 		t.Errorf("the log is %q", log)
 	}
 }
+
+// TestPermissionOfALostAgent answers requests for permission after the process of the agent has ended.
+func TestPermissionOfALostAgent(t *testing.T) {
+	t.Run("runbook", func(t *testing.T) {
+		s := newAgentSite(t, nil)
+		id := s.startSession("$ echo one >> log\n$ echo two >> log\nsay Done.", fields{"mode": "confirm"})
+		line := s.follow(id)
+		line.awaitTerminal()
+		s.loseComputer() // the answer may arrive before the runner knows
+		s.choose(id, "Allow once")
+		line.awaitLine("terminal ask")
+		if log := s.read("log"); log != "one\n" {
+			t.Errorf("the log is %q", log)
+		}
+		s.restart()
+		line = s.follow(id)
+		s.choose(id, "Allow for this session")
+		line.awaitLine("terminal complete")
+		line.expect("text ask", "ask The agent asks for permission: echo one >> log", "ask The agent asks for permission: echo two >> log", "text Done.")
+		if log := s.read("log"); log != "one\ntwo\n" {
+			t.Errorf("the log is %q", log)
+		}
+	})
+	t.Run("model", func(t *testing.T) {
+		s := newModelSite(t, "", 0)
+		s.models.Reply(
+			modeltest.Reply{Calls: []model.Call{shell("1", "echo one >> log")}},
+			modeltest.Reply{Calls: []model.Call{shell("2", "echo two >> log")}},
+			modeltest.Reply{Text: []string{"Done."}},
+		)
+		id := s.startSession("Work.", fields{"mode": "confirm"})
+		line := s.follow(id)
+		line.awaitTerminal()
+		s.loseComputer() // the answer may arrive before the runner knows
+		s.choose(id, "Allow once") // what the new process does with it is the model's decision
+		line.awaitLine("terminal ask")
+		if asked := s.asked(1)[0]; !strings.Contains(string(asked.Body), "echo one") || !strings.Contains(asked.Last().Text, "Allow once") {
+			t.Errorf("the model was asked %s", asked.Body)
+		}
+		s.choose(id, "Allow once")
+		line.awaitLine("terminal complete")
+		line.expect("text", "text Done.")
+		if log := s.read("log"); log != "two\n" {
+			t.Errorf("the log is %q", log)
+		}
+	})
+}
