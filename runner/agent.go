@@ -153,6 +153,10 @@ func (r *Runner) start(ctx context.Context, s *sessionv1.Session, choice Choice)
 		l.end()
 		return nil, l.openError(ctx, err)
 	}
+	if r.addresses.isLost(l.address) {
+		l.end()
+		return nil, errAddressLost
+	}
 	return l, nil
 }
 
@@ -164,10 +168,16 @@ func startError(err error) error {
 	return err
 }
 
+// errAddressLost means that the computer was lost after the gateway was opened in it, and the agent was started in its successor.
+var errAddressLost = errors.New("the computer was replaced while an agent was started")
+
 // openError returns the reason for which an agent that was started, and is being ended, did not open the session.
 func (l *agent) openError(ctx context.Context, err error) error {
 	if _, is := errors.AsType[*failure](err); is {
 		return err
+	}
+	if l.r.addresses.isLost(l.address) {
+		return errAddressLost
 	}
 	timer := time.NewTimer(l.r.o.CancelTimeout)
 	defer timer.Stop()

@@ -45,7 +45,9 @@ func TestPermissionOfALostAgent(t *testing.T) {
 		id := s.startSession("$ echo one >> log\n$ echo two >> log\nsay Done.", fields{"mode": "confirm"})
 		line := s.follow(id)
 		line.awaitTerminal()
-		s.loseComputer() // the answer may arrive before the runner knows
+		s.loseComputer()
+		s.until(func() bool { return len(s.running()) == 0 }) // the runner may know it later
+
 		s.choose(id, "Allow once")
 		line.awaitLine("terminal ask")
 		if log := s.read("log"); log != "one\n" {
@@ -70,7 +72,8 @@ func TestPermissionOfALostAgent(t *testing.T) {
 		id := s.startSession("Work.", fields{"mode": "confirm"})
 		line := s.follow(id)
 		line.awaitTerminal()
-		s.loseComputer() // the answer may arrive before the runner knows
+		s.loseComputer()
+		s.until(func() bool { return len(s.running()) == 0 })
 		s.choose(id, "Allow once") // what the new process does with it is the model's decision
 		line.awaitLine("terminal ask")
 		if asked := s.asked(1)[0]; !strings.Contains(string(asked.Body), "echo one") || !strings.Contains(asked.Last().Text, "Allow once") {
