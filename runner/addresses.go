@@ -35,8 +35,8 @@ type address struct {
 	closed chan struct{}
 	// agents counts the agents that use the address.
 	agents int
-	// isClosed is set when the listener has failed, because the computer has stopped.
-	isClosed bool
+	// isClosed is set when the listener is to be closed, isLost when it has failed because the computer has stopped.
+	isClosed, isLost bool
 }
 
 func newAddresses(r *Runner) *addresses {
@@ -123,6 +123,9 @@ func (a *addresses) listen(at, before *address) {
 		return
 	}
 	_ = at.server.Serve(listener) // closes the listener
+	a.mu.Lock()
+	at.isLost = !at.isClosed
+	a.mu.Unlock()
 	_ = at.server.Close()
 }
 
@@ -135,6 +138,13 @@ func (a *addresses) ended(at *address) {
 		delete(a.closing, at.workspace)
 	}
 	close(at.closed)
+}
+
+// isLost reports whether the computer of an address has stopped. Another one cannot be reached at the address.
+func (a *addresses) isLost(at *address) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return at.isLost
 }
 
 // forget makes the next agent open another listener. The caller holds mu.

@@ -68,14 +68,14 @@ type agent struct {
 	turns int
 	// lastUpdate is the time of the agent's last sign of life.
 	lastUpdate time.Time
-	// metered are the tokens that the gateway has counted in the turn, reported those that the agent has.
-	metered, reported meta.TokenUsage
-	state             []byte
-	// hasState is set when the agent has sent a state in the turn.
-	hasState bool
-	// hasActed is set when the agent has called a tool in the turn.
-	hasActed bool
-	effect   effect
+	// metered are the tokens that the gateway has counted since the prompt was sent, reported those that the agent has reported for
+	// it. counted are those of the turn's earlier prompts, less those of the prompt that were counted in earlier turns.
+	metered, reported, counted meta.TokenUsage
+	state                      []byte
+	// hasState is set when the agent has sent a state in the turn, hasActed when it has called a tool, and hasWorked when it has sent a
+	// text, a call of a tool or a plan.
+	hasState, hasActed, hasWorked bool
+	effect                        effect
 	// progress is what the tools have reported last.
 	progress *sessionv1.Machine
 }
@@ -157,6 +157,10 @@ func (r *Runner) start(ctx context.Context, s *sessionv1.Session, choice Choice)
 		l.end()
 		return nil, l.openError(ctx, err)
 	}
+	if r.addresses.isLost(l.address) {
+		l.end()
+		return nil, errAddressLost
+	}
 	return l, nil
 }
 
@@ -168,10 +172,16 @@ func startError(err error) error {
 	return err
 }
 
+// errAddressLost means that the computer was lost after the gateway was opened in it, and the agent was started in its successor.
+var errAddressLost = errors.New("the computer was replaced while an agent was started")
+
 // openError returns the reason for which an agent that was started, and is being ended, did not open the session.
 func (l *agent) openError(ctx context.Context, err error) error {
 	if _, is := errors.AsType[*failure](err); is {
 		return err
+	}
+	if l.r.addresses.isLost(l.address) {
+		return errAddressLost
 	}
 	timer := time.NewTimer(l.r.o.CancelTimeout)
 	defer timer.Stop()

@@ -105,3 +105,34 @@ func TestBudgetOfAWorkspace(t *testing.T) {
 		}
 	})
 }
+
+// TestUsageOfAPromptOverTurns has an agent report the total of a prompt that a request for permission divides into two turns. Each
+// token counts once.
+func TestUsageOfAPromptOverTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, &runnertest.Agent{Extended: true, Prompt: func(ctx context.Context, p *runnertest.Process, r acp.PromptRequest) (acp.PromptResponse, error) {
+			report := func(input, output int64) map[string]any {
+				return map[string]any{meta.Usage: meta.TokenUsage{InputTokens: input, OutputTokens: output}}
+			}
+			p.UpdateMeta(ctx, r, acp.UpdateAgentThoughtText("Hm."), report(80, 30))
+			response, err := askPermission(ctx, p, r)
+			response.Meta = report(90, 35)
+			return response, err
+		}}, nil)
+		defer f.end()
+		f.start("go", confirm)
+		f.mustRun()
+		f.answer("Yes")
+		f.mustRun()
+		if used := f.world.Session(sessionID).GetUsage(); used.GetInputTokens() != 90 || used.GetOutputTokens() != 35 {
+			t.Errorf("the session has used %v", used)
+		}
+		f.send("again") // the next prompt counts from zero
+		f.mustRun()
+		f.answer("Yes")
+		f.mustRun()
+		if used := f.world.Session(sessionID).GetUsage(); used.GetInputTokens() != 180 || used.GetOutputTokens() != 70 {
+			t.Errorf("the session has used %v", used)
+		}
+	})
+}

@@ -38,7 +38,6 @@ func (l *agent) notified(method string, params json.RawMessage) {
 	l.mu.Lock()
 	l.lastUpdate = time.Now()
 	loading := l.loading
-	l.hasActed = l.hasActed || n.Update.ToolCall != nil
 	l.mu.Unlock()
 	if loading || n.SessionId != l.session { // session and isExtended do not change after loading
 		return
@@ -46,6 +45,10 @@ func (l *agent) notified(method string, params json.RawMessage) {
 	l.learn(n.Meta)
 	if about := n.Update.SessionInfoUpdate; about != nil {
 		l.learn(about.Meta)
+	} else {
+		l.mu.Lock()
+		l.hasWorked, l.hasActed = true, l.hasActed || n.Update.ToolCall != nil
+		l.mu.Unlock()
 	}
 	if !l.isNotice(n.Update) {
 		l.updates.handle(n.Update)
@@ -73,11 +76,16 @@ func (l *agent) learn(values map[string]any) {
 	}
 	var used meta.TokenUsage
 	if decodeValue(values[meta.Usage], &used) {
-		l.mu.Lock()
-		l.reported = used
-		l.mu.Unlock()
-		l.countUsage()
+		l.report(used)
 	}
+}
+
+// report takes the tokens that the agent has reported for its prompt.
+func (l *agent) report(total meta.TokenUsage) {
+	l.mu.Lock()
+	l.reported = total
+	l.mu.Unlock()
+	l.countUsage()
 }
 
 // decodeValue decodes a value of an extension. It reports false if there is none or it has another form.
@@ -95,14 +103,31 @@ func (l *agent) agentState() *sessionv1.AgentState {
 	return &sessionv1.AgentState{Agent: l.choice.Agent, AgentSessionId: string(l.session), State: l.state}
 }
 
-// usage returns the tokens of the turn so far: what the gateway has counted, or what the agent reports if that is more.
+// usage returns the tokens of the turn so far.
 func (l *agent) usage() *sessionv1.Usage {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	tokens := func(metered, reported int64) uint64 { return uint64(min(max(metered, reported, 0), entity.MaxTime)) }
+	used := l.turnUsage()
 	return &sessionv1.Usage{
-		InputTokens:  tokens(l.metered.InputTokens, l.reported.InputTokens),
-		OutputTokens: tokens(l.metered.OutputTokens, l.reported.OutputTokens),
+		InputTokens: uint64(min(used.InputTokens, entity.MaxTime)), OutputTokens: uint64(min(used.OutputTokens, entity.MaxTime)),
+	}
+}
+
+// turnUsage is usage. The caller holds mu.
+func (l *agent) turnUsage() meta.TokenUsage {
+	used := l.promptUsage()
+	return meta.TokenUsage{
+		InputTokens:  max(l.counted.InputTokens+used.InputTokens, 0),
+		OutputTokens: max(l.counted.OutputTokens+used.OutputTokens, 0),
+	}
+}
+
+// promptUsage returns the tokens of the prompt so far: what the gateway has counted, or what the agent reports if that is more. The
+// caller holds mu.
+func (l *agent) promptUsage() meta.TokenUsage {
+	return meta.TokenUsage{
+		InputTokens:  max(l.metered.InputTokens, l.reported.InputTokens),
+		OutputTokens: max(l.metered.OutputTokens, l.reported.OutputTokens),
 	}
 }
 
@@ -205,6 +230,8 @@ func grant(options []acp.PermissionOption) acp.PermissionOption {
 func (l *agent) send(blocks []acp.ContentBlock, values map[string]any) *prompt {
 	p := &prompt{done: make(chan struct{})}
 	l.mu.Lock()
+	l.counted = l.turnUsage()
+	l.metered, l.reported = meta.TokenUsage{}, meta.TokenUsage{}
 	l.prompt, l.lastUpdate = p, time.Now()
 	l.mu.Unlock()
 	go func() {

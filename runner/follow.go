@@ -289,10 +289,7 @@ func (t *turn) takeResult() meta.TurnError {
 	l.mu.Unlock()
 	l.learn(p.response.Meta)
 	if used := p.response.Usage; used != nil && !l.isExtended {
-		l.mu.Lock()
-		l.reported = meta.TokenUsage{InputTokens: int64(used.InputTokens), OutputTokens: int64(used.OutputTokens)}
-		l.mu.Unlock()
-		l.countUsage()
+		l.report(meta.TokenUsage{InputTokens: int64(used.InputTokens), OutputTokens: int64(used.OutputTokens)})
 	}
 	var turnError meta.TurnError
 	if l.isExtended {

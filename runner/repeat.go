@@ -6,15 +6,16 @@ import (
 	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
 )
 
-// repeatText is the input of the system after a turn whose computer was lost before an agent with the extension had sent a state or
-// called a tool: the turn has had no effect, and the agent gets its inputs again.
+// repeatText is the input of the system after a turn that had no effect when its computer was lost. The agent gets the inputs of
+// that turn again.
 const repeatText = "The computer was lost and is back. The agent begins again."
 
-// hasNotBegun reports whether the turn has had no effect, because the agent has sent no state and called no tool.
+// hasNotBegun reports whether the turn has had no effect. An agent with the extension that carries out runbooks sends its state
+// before the first effect. One with a model sends none, but what it does is shown.
 func (l *agent) hasNotBegun() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.isExtended && !l.hasState && !l.hasActed
+	return l.isExtended && !l.hasState && !l.hasActed && !(l.choice.HasModel && l.hasWorked)
 }
 
 // repeated replaces the input of the system with repeatText by the inputs of the turn before it.

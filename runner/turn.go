@@ -384,7 +384,12 @@ func (l *agent) begin(t *turn) {
 	isNew := l.turns == 0
 	l.turns++
 	l.turn, l.effect, l.lastUpdate, l.progress = t, effect{}, time.Now(), t.s.GetMachine()
-	l.metered, l.reported, l.hasState, l.hasActed = meta.TokenUsage{}, meta.TokenUsage{}, false, false
+	if l.prompt == nil {
+		l.metered, l.reported = meta.TokenUsage{}, meta.TokenUsage{}
+	}
+	used := l.promptUsage()
+	l.counted = meta.TokenUsage{InputTokens: -used.InputTokens, OutputTokens: -used.OutputTokens}
+	l.hasState, l.hasActed, l.hasWorked = false, false, false
 	l.mu.Unlock()
 	kind := "reused"
 	if isNew {

@@ -34,7 +34,8 @@
 //
 // session/cancel ends the context of the turn: requests to the model, calls of MCP tools and permission requests end at once,
 // and commands as process groups. When the client goes away, or ctx of Run is done, all turns are cancelled and Run returns.
-// The agent stores nothing itself: the state of a runbook and the conversation come back with the next session/new.
+// The agent stores nothing itself: the state of a runbook and the conversation come back with the next session/new. The state says
+// whether the running line waits for a permission, so that the answer is carried out also if it arrives in another process.
 package builtin
 
 import (

@@ -26,6 +26,12 @@ func (t *turn) carryOut(ctx context.Context, inputs []input) error {
 	} else if state.IsInterrupted {
 		state.Abandon() // a person has interrupted it, and wants something else now
 	}
+	if state.RequestsPermission() && !slices.ContainsFunc(inputs, input.continues) {
+		var err error
+		if inputs, err = t.decideLost(inputs); err != nil {
+			return err
+		}
+	}
 	rest := resume(state, inputs)
 	if lost := state.Recover(); lost != nil {
 		t.updates.say(fmt.Sprintf("Line %d (`%s`) was interrupted. It may have had its effect, and is not "+

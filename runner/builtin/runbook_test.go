@@ -3,6 +3,7 @@ package builtin_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -259,6 +260,56 @@ func TestPermission(t *testing.T) {
 		t.Fatal(err)
 	}
 	result().expect(t, cancelled, "", "", "Write x: failed")
+}
+
+// TestPermissionAfterTheProcess answers a request for permission after the process that has sent it was lost.
+func TestPermissionAfterTheProcess(t *testing.T) {
+	const text = "$ echo 1\n$ echo 2\nsay Done."
+	for name, c := range map[string]struct {
+		kind, answer  string
+		failure, text string
+		calls         []string
+	}{
+		"allow once":    {meta.KindAnswer, "Allow once", "", "Done.", []string{"echo 1: completed", "echo 2: completed"}},
+		"allow always":  {meta.KindAnswer, " allow for this session ", "", "Done.", []string{"echo 1: completed", "echo 2: completed"}},
+		"reject":        {meta.KindAnswer, "Reject", "runbook_failed: line 1 ($ echo 1): this was not permitted", "", nil},
+		"another order": {meta.KindMessage, "say Instead.", "", "Instead.", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			first := start(t, t.TempDir()).open(map[string]any{meta.Mode: meta.ModeConfirm})
+			asked, release := make(chan struct{}), make(chan struct{})
+			first.permit = func(acp.RequestPermissionRequest) acp.PermissionOptionId {
+				close(asked)
+				<-release
+				return "reject"
+			}
+			var saved any
+			result := first.begin(text)
+			<-asked
+			first.await(func(updates []acp.SessionUpdate) bool {
+				for _, u := range updates {
+					if u.SessionInfoUpdate != nil && strings.Contains(fmt.Sprint(u.SessionInfoUpdate.Meta[meta.State]), "requested") {
+						saved = u.SessionInfoUpdate.Meta[meta.State]
+					}
+				}
+				return saved != nil
+			})
+			close(release)
+			result()
+
+			next := start(t, first.drive).open(map[string]any{meta.Mode: meta.ModeConfirm, meta.State: saved})
+			requests := 0
+			next.permit = func(acp.RequestPermissionRequest) acp.PermissionOptionId {
+				requests++
+				return "allow_once"
+			}
+			next.prompt(c.answer, meta.Input{Kind: c.kind, Sender: meta.Sender{Kind: meta.SenderUser}}).
+				expect(t, end, c.failure, c.text, c.calls...)
+			if want := map[string]int{"allow once": 1}[name]; requests != want {
+				t.Errorf("%d permissions were requested, want %d", requests, want)
+			}
+		})
+	}
 }
 
 func TestSecretsStayWithTheAgent(t *testing.T) {

@@ -75,7 +75,19 @@ type Step struct {
 	MayFail bool `json:"mayFail,omitempty"`
 	// Until is the end of a sleep that has begun, in milliseconds since 1970.
 	Until int64 `json:"until,omitempty"`
+	// Permission is that of a step that needs one.
+	Permission Permission `json:"permission,omitempty"`
 }
+
+// A Permission says whether a person has permitted a step. It is empty before the person is asked.
+type Permission string
+
+const (
+	// Requested: the person is asked, and the step has had no effect.
+	Requested Permission = "requested"
+	// Granted: the person has answered after the process that has asked was lost.
+	Granted Permission = "granted"
+)
 
 // String returns the step's first line as it is written in a runbook.
 func (s Step) String() string {

@@ -109,12 +109,30 @@ func (s *State) Wake() bool {
 // Resume continues after an interruption. What was running is left to Recover.
 func (s *State) Resume() { s.IsInterrupted = false }
 
+// RequestsPermission reports whether the permission of the running step was requested, and no answer has arrived.
+func (s *State) RequestsPermission() bool {
+	return s.Running != nil && s.Running.Permission == Requested
+}
+
+// Grant continues with the step whose permission was requested by a process that was lost.
+func (s *State) Grant() {
+	step := *s.Running
+	step.Permission = Granted
+	s.Steps, s.Running = append([]Step{step}, s.Steps...), nil
+}
+
 // Recover prepares a State for another process than the one that has saved it. It returns the step that was running if it may
 // have had its effect and is not repeated, or nil.
 func (s *State) Recover() *Step {
 	lost := s.Running
 	s.Running = nil
 	if lost == nil {
+		return nil
+	}
+	if lost.Permission == Requested {
+		again := *lost
+		again.Permission = ""
+		s.Steps = append([]Step{again}, s.Steps...)
 		return nil
 	}
 	switch lost.Kind {
