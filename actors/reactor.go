@@ -38,9 +38,9 @@ const (
 // A Trail has the reactions to the activity of workspaces that have rows in a list. Without it a reactor skips activity, which
 // is most of the events in a journal.
 type Trail struct {
-	// List is the list that the workspaces have rows in. Begins is the name of the event that adds a workspace's first row.
-	List   string
-	Begins string
+	// List is the list that the workspaces have rows in. Begins is the name of the event that adds a workspace's first row, and
+	// Kind the kind of its entity.
+	List, Kind, Begins string
 	// React is called with each stored row, in the order of the workspace's rows. It is called again with the same row after an
 	// error or a crash. It does not keep row.
 	React func(ctx context.Context, workspaceID string, row []byte) error
@@ -297,8 +297,12 @@ func (r *reactor) readFeed() error {
 
 // wants reports whether events of a stream may have reactions.
 func (r *reactor) wants(s persistence.Stream) bool {
-	kind, identity, _ := strings.Cut(string(s), "/")
-	return kind != entity.KindActivity || r.trailWorkspaces[identity]
+	name, identity, _ := strings.Cut(string(s), "/")
+	if name == entity.KindActivity {
+		return r.trailWorkspaces[identity]
+	}
+	k := r.system.kinds[name]
+	return k != nil && k.React != nil || name == r.system.trail.Kind
 }
 
 // dispatch assigns an event that has reactions to the lane of its stream.

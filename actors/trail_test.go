@@ -42,7 +42,7 @@ func (s *tracer) seen() []string {
 func TestTrail(t *testing.T) {
 	s := &tracer{}
 	b := newBench(t, withHall, func(b *bench) {
-		b.trail = actors.Trail{List: "people", Begins: entity.MessageName(&workspacev1.InvitationAccepted{}), React: s.react}
+		b.trail = actors.Trail{List: "people", Kind: "hall", Begins: entity.MessageName(&workspacev1.InvitationAccepted{}), React: s.react}
 	})
 	settle := func() {
 		t.Helper()
@@ -97,7 +97,7 @@ func TestTrailBeginsWithinFeedRead(t *testing.T) {
 	b.createWorkspace("ws_1", "usr_1")
 	b.mustAsk(record("ws_1", operation(activityv1.Kind_KIND_WRITE, "after")))
 	s := &tracer{}
-	b.trail = actors.Trail{List: "none", Begins: entity.MessageName(&workspacev1.WorkspaceCreated{}), React: s.react}
+	b.trail = actors.Trail{List: "none", Kind: entity.KindWorkspace, Begins: entity.MessageName(&workspacev1.WorkspaceCreated{}), React: s.react}
 	b.loseCursors()
 	b.settleAll()
 	if got := s.seen(); len(got) != 1 || got[0] != `ws_1 {"seq":2` {

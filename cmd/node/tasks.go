@@ -87,7 +87,8 @@ func (n *Node) awaitServer(ctx context.Context) error {
 // trail returns the reactions to the activity of workspaces that have anchors.
 func (n *Node) trail() actors.Trail {
 	return actors.Trail{
-		List: workspace.AnchorsList, Begins: entity.MessageName(&workspacev1.AnchorCreated{}), React: n.anchors.React,
+		List: workspace.AnchorsList, Kind: entity.KindWorkspace, Begins: entity.MessageName(&workspacev1.AnchorCreated{}),
+		React: n.anchors.React,
 	}
 }
 
