@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -104,86 +105,101 @@ func decodePayload(p *runtimev1.Payload) (proto.Message, error) {
 	return entity.Message(p.GetName(), p.GetEncoded())
 }
 
-// stateEffects are the timers and tasks of one state, by the value of their row.
+// stateEffects are the timers and tasks of one state.
 type stateEffects struct {
-	timers map[string]entity.Timer
-	tasks  map[string]entity.Task
+	timers []entity.Timer
+	tasks  []entity.Task
 }
 
-func effectsOf(kind, identity string, timers []entity.Timer, tasks []entity.Task) *stateEffects {
-	s := &stateEffects{}
-	if len(timers) > 0 {
-		s.timers = make(map[string]entity.Timer, len(timers))
+// withoutUnstored returns the timers and tasks that have a row. The others are those of a state that was recorded by rules that
+// declared fewer of them: the next decision with events writes their rows, or DeclareEffects does (declare.go).
+func (s *stateEffects) withoutUnstored(kind, identity string, v persistence.View, p persistence.Partition) (*stateEffects, error) {
+	stored := &stateEffects{}
+	for _, t := range s.timers {
+		if _, ok, err := v.Lookup(p, timerIndex, timerValue(kind, identity, t), 0); err != nil {
+			return nil, err
+		} else if ok {
+			stored.timers = append(stored.timers, t)
+		}
 	}
-	for _, t := range timers {
-		s.timers[timerValue(kind, identity, t)] = t
+	for _, t := range s.tasks {
+		if _, ok, err := v.Lookup(p, taskIndex, taskValue(kind, identity, t), 0); err != nil {
+			return nil, err
+		} else if ok {
+			stored.tasks = append(stored.tasks, t)
+		}
 	}
-	if len(tasks) > 0 {
-		s.tasks = make(map[string]entity.Task, len(tasks))
-	}
-	for _, t := range tasks {
-		s.tasks[taskValue(kind, identity, t)] = t
-	}
-	return s
+	return stored, nil
 }
 
-// dropUnstored removes the timers and tasks without a row: the state was recorded by rules that declared fewer of them. The
-// next decision with events writes their rows, or DeclareEffects does (declare.go).
-func (s *stateEffects) dropUnstored(v persistence.View, p persistence.Partition) error {
-	for value := range s.timers {
-		if _, ok, err := v.Lookup(p, timerIndex, value, 0); err != nil {
-			return err
-		} else if !ok {
-			delete(s.timers, value)
-		}
-	}
-	for value := range s.tasks {
-		if _, ok, err := v.Lookup(p, taskIndex, value, 0); err != nil {
-			return err
-		} else if !ok {
-			delete(s.tasks, value)
-		}
-	}
-	return nil
+func sameTimer(a, b entity.Timer) bool {
+	return a.ID == b.ID && a.At == b.At && proto.Equal(a.Message, b.Message)
+}
+
+func sameTask(a, b entity.Task) bool {
+	return a.Kind == b.Kind && a.ID == b.ID && proto.Equal(a.Message, b.Message)
 }
 
 // effectChanges returns the changes of rows from the timers and tasks of one state to those of the next. at is the time of new
 // tasks.
 func effectChanges(kind, identity string, at int64, before, after *stateEffects) ([]persistence.Change, error) {
 	var all []persistence.Change
-	add := func(c persistence.Change, err error) error {
+	if !slices.EqualFunc(before.timers, after.timers, sameTimer) { // most decisions change none
+		changes, err := rowChanges(before.timers, after.timers, sameTimer,
+			func(t entity.Timer) string { return timerValue(kind, identity, t) },
+			func(t entity.Timer, remove bool) (persistence.Change, error) {
+				return timerChange(kind, identity, t, remove)
+			})
+		if err != nil {
+			return nil, err
+		}
+		all = changes
+	}
+	if slices.EqualFunc(before.tasks, after.tasks, sameTask) {
+		return all, nil
+	}
+	changes, err := rowChanges(before.tasks, after.tasks, sameTask,
+		func(t entity.Task) string { return taskValue(kind, identity, t) },
+		func(t entity.Task, remove bool) (persistence.Change, error) {
+			return taskChange(kind, identity, t, at, remove)
+		})
+	return append(all, changes...), err
+}
+
+// rowChanges returns the changes from the rows of timers or tasks to those of later ones. value returns the value of a row.
+func rowChanges[E any](
+	before, after []E, same func(a, b E) bool, value func(E) string, change func(_ E, remove bool) (persistence.Change, error),
+) ([]persistence.Change, error) {
+	old, current := byValue(before, value), byValue(after, value)
+	var all []persistence.Change
+	add := func(t E, remove bool) error {
+		c, err := change(t, remove)
 		all = append(all, c)
 		return err
 	}
-	for value, t := range before.timers {
-		if _, waits := after.timers[value]; !waits {
-			if err := add(timerChange(kind, identity, t, true)); err != nil {
+	for value, t := range old {
+		if _, remains := current[value]; !remains {
+			if err := add(t, true); err != nil {
 				return nil, err
 			}
 		}
 	}
-	for value, t := range after.timers {
-		if was, waits := before.timers[value]; !waits || !proto.Equal(was.Message, t.Message) {
-			if err := add(timerChange(kind, identity, t, false)); err != nil {
-				return nil, err
-			}
-		}
-	}
-	for value, t := range before.tasks {
-		if _, is := after.tasks[value]; !is {
-			if err := add(taskChange(kind, identity, t, 0, true)); err != nil {
-				return nil, err
-			}
-		}
-	}
-	for value, t := range after.tasks {
-		if was, is := before.tasks[value]; !is || !proto.Equal(was.Message, t.Message) {
-			if err := add(taskChange(kind, identity, t, at, false)); err != nil {
+	for value, t := range current {
+		if was, had := old[value]; !had || !same(was, t) {
+			if err := add(t, false); err != nil {
 				return nil, err
 			}
 		}
 	}
 	return all, nil
+}
+
+func byValue[E any](list []E, value func(E) string) map[string]E {
+	all := make(map[string]E, len(list))
+	for _, t := range list {
+		all[value(t)] = t
+	}
+	return all
 }
 
 // effects has the actors of timers and tasks of one term, and ends with the shard.

@@ -77,8 +77,7 @@ func (r *ruled) load(v persistence.View, p persistence.Partition, s persistence.
 		r.state, version = next, stored.Version
 	}
 	if r.hasEffects() {
-		r.effects = r.effectsOf(r.state)
-		if err := r.effects.dropUnstored(v, p); err != nil {
+		if r.effects, err = r.effectsOf(r.state).withoutUnstored(r.kind.Name, r.identity, v, p); err != nil {
 			return 0, 0, err
 		}
 	}
@@ -156,15 +155,14 @@ func (r *ruled) hasEffects() bool { return r.kind.Timers != nil || r.kind.Tasks 
 
 // effectsOf returns the timers and tasks that the kind declares for a state.
 func (r *ruled) effectsOf(state proto.Message) *stateEffects {
-	var timers []entity.Timer
-	var tasks []entity.Task
+	s := &stateEffects{}
 	if r.kind.Timers != nil {
-		timers = r.kind.Timers(state)
+		s.timers = r.kind.Timers(state)
 	}
 	if r.kind.Tasks != nil {
-		tasks = r.kind.Tasks(state)
+		s.tasks = r.kind.Tasks(state)
 	}
-	return effectsOf(r.kind.Name, r.identity, timers, tasks)
+	return s
 }
 
 func (r *ruled) check(call entity.Call, need entity.Need) error {
