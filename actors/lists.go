@@ -17,10 +17,14 @@ import (
 
 // listChanges returns the index entries that write or, for a row without a message, remove the rows of an entity.
 func listChanges(identity string, rows []entity.Row) ([]persistence.Change, error) {
-	var all []persistence.Change
+	if len(rows) == 0 {
+		return nil, nil
+	}
+	owner := ownerOf(identity)
+	all := make([]persistence.Change, 0, len(rows))
 	for _, row := range rows {
 		c := persistence.Change{
-			Entry:  persistence.Entry{Index: listIndex(row.List), Value: listPrefix(identity) + row.Key},
+			Entry:  persistence.Entry{Index: listIndex(row.List), Value: owner + "\x00" + row.Key},
 			Remove: row.Message == nil,
 		}
 		if !c.Remove {

@@ -108,21 +108,28 @@ func administers(call entity.Call, s *sessionv1.Session) bool {
 	return sender.GetKind() == creator.GetKind() && sender.GetId() == creator.GetId()
 }
 
+// The accesses to commands, which are the same for each.
+var (
+	readAccess   = entity.Requires(entity.Reads(entity.Sessions))
+	changeAccess = entity.Requires(entity.Changes(entity.Sessions))
+	ownAccess    = entity.Requires(entity.ChangesOwn(entity.Sessions))
+)
+
 // accessOf returns the access to a command, which the workspace checks.
 func accessOf(c sessionv1.Command) entity.Access {
 	switch c := c.(type) {
 	case *sessionv1.StartSession, *sessionv1.SendInput, *sessionv1.StoreImage, *sessionv1.Interrupt, *sessionv1.MoveCwd,
 		*sessionv1.RenameSession, *sessionv1.ChangeAudience, *sessionv1.DeleteSession, *sessionv1.AdmitChild, *sessionv1.AllowUsage:
-		return entity.Requires(entity.Changes(entity.Sessions))
+		return changeAccess
 	case *sessionv1.ArchiveSession:
 		if c.GetScope() == sessionv1.ArchiveScope_ARCHIVE_SCOPE_PERSONAL {
-			return entity.Requires(entity.ChangesOwn(entity.Sessions))
+			return ownAccess
 		}
-		return entity.Requires(entity.Changes(entity.Sessions))
+		return changeAccess
 	case *sessionv1.MarkRead:
-		return entity.Requires(entity.ChangesOwn(entity.Sessions))
+		return ownAccess
 	case *sessionv1.DescribeSession, *sessionv1.AwaitInput:
-		return entity.Requires(entity.Reads(entity.Sessions))
+		return readAccess
 	case *sessionv1.ClaimTurn, *sessionv1.AwaitTurn, *sessionv1.RecordRows, *sessionv1.EndTurn, *sessionv1.PublishDelta,
 		*sessionv1.WakeSession, *sessionv1.EraseRows, *sessionv1.ReportErased:
 	}

@@ -15,3 +15,12 @@ func shallowCopy(s *sessionv1.Session) *sessionv1.Session {
 		LastTier: s.LastTier, LostTurns: s.LostTurns,
 	}
 }
+
+// shallowCopyOfInput is entity.ShallowCopy without reflection, too.
+func shallowCopyOfInput(in *sessionv1.Input) *sessionv1.Input {
+	return &sessionv1.Input{
+		Kind: in.Kind, Sender: in.Sender, Text: in.Text, Tier: in.Tier, Behavior: in.Behavior, Images: in.Images,
+		Attachments: in.Attachments, SourceSessionId: in.SourceSessionId, ClientRequestId: in.ClientRequestId,
+		OptionId: in.OptionId, Digest: in.Digest,
+	}
+}

@@ -4,14 +4,21 @@ import (
 	"reflect"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/atelier-run/atelier/entity"
 	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
 )
 
-// TestShallowCopy verifies that a field of Session that is added later is copied, too.
-func TestShallowCopy(t *testing.T) {
-	s := &sessionv1.Session{}
-	v := reflect.ValueOf(s).Elem()
+// TestShallowCopies verifies that a field of Session or Input that is added later is copied, too.
+func TestShallowCopies(t *testing.T) {
+	testCopy(t, &sessionv1.Session{}, shallowCopy)
+	testCopy(t, &sessionv1.Input{}, shallowCopyOfInput)
+}
+
+// testCopy fills a message and compares its copy with that of entity.ShallowCopy.
+func testCopy[M proto.Message](t *testing.T, m M, shallow func(M) M) {
+	v := reflect.ValueOf(m).Elem()
 	for i := range v.NumField() {
 		switch field := v.Field(i); {
 		case !field.CanSet(): // belongs to the protobuf runtime
@@ -33,10 +40,10 @@ func TestShallowCopy(t *testing.T) {
 			t.Fatalf("the test does not know the type of %s", v.Type().Field(i).Name)
 		}
 	}
-	got, want := reflect.ValueOf(shallowCopy(s)).Elem(), reflect.ValueOf(entity.ShallowCopy(s)).Elem()
+	got, want := reflect.ValueOf(shallow(m)).Elem(), reflect.ValueOf(entity.ShallowCopy(m)).Elem()
 	for i := range v.NumField() {
 		if v.Field(i).CanSet() && !reflect.DeepEqual(got.Field(i).Interface(), want.Field(i).Interface()) {
-			t.Errorf("%s is not copied", v.Type().Field(i).Name)
+			t.Errorf("%s.%s is not copied", v.Type().Name(), v.Type().Field(i).Name)
 		}
 	}
 }

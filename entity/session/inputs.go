@@ -163,7 +163,7 @@ func checkStart(c *sessionv1.StartSession) error {
 
 // withSender returns a copy of an input whose sender is the principal of the call.
 func withSender(call entity.Call, in *sessionv1.Input) *sessionv1.Input {
-	next := entity.ShallowCopy(in)
+	next := shallowCopyOfInput(in)
 	next.Sender = SenderOf(call.Principal)
 	if next.GetBehavior() == sessionv1.Behavior_BEHAVIOR_UNSPECIFIED {
 		next.Behavior = sessionv1.Behavior_BEHAVIOR_STEER

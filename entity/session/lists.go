@@ -244,25 +244,26 @@ func requestRows(s *sessionv1.Session, in *sessionv1.Input, seq uint64) []entity
 // auditEvent returns the audit event for an event, or nil if it is not logged: the deletion by a person, archives for everybody,
 // and changes of the audience.
 func auditEvent(call entity.Call, s *sessionv1.Session, e sessionv1.Event) *auditv1.Event {
-	provenance := &auditv1.Provenance{SessionId: s.GetId()}
+	action := ""
 	switch e := e.(type) {
 	case *sessionv1.SessionSealed:
 		if entity.IsPlatform(call.Principal) {
 			return nil
 		}
-		return audit.NewEvent(call, "session.deleted", provenance)
+		action = "session.deleted"
 	case *sessionv1.SessionArchived:
 		switch {
 		case e.GetScope() != sessionv1.ArchiveScope_ARCHIVE_SCOPE_GLOBAL:
 			return nil
 		case e.GetArchivedAt() != 0:
-			return audit.NewEvent(call, "session.archived", provenance)
+			action = "session.archived"
 		default:
-			return audit.NewEvent(call, "session.restored", provenance)
+			action = "session.restored"
 		}
 	case *sessionv1.AudienceChanged:
-		return audit.NewEvent(call, "session.audience_changed", provenance)
+		action = "session.audience_changed"
 	default:
 		return nil
 	}
+	return audit.NewEvent(call, action, &auditv1.Provenance{SessionId: s.GetId()})
 }
