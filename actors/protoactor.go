@@ -22,7 +22,7 @@ const (
 	// throughput is the number of messages that an actor receives before other actors get its goroutine.
 	throughput = 300
 	// maxIdleGoroutines limits the goroutines that wait for work.
-	maxIdleGoroutines = 64
+	maxIdleGoroutines = 256
 )
 
 // A dispatcher runs actors and queries on goroutines that it reuses. A new goroutine would first copy its stack several times,
