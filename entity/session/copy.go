@@ -21,6 +21,6 @@ func shallowCopyOfInput(in *sessionv1.Input) *sessionv1.Input {
 	return &sessionv1.Input{
 		Kind: in.Kind, Sender: in.Sender, Text: in.Text, Tier: in.Tier, Behavior: in.Behavior, Images: in.Images,
 		Attachments: in.Attachments, SourceSessionId: in.SourceSessionId, ClientRequestId: in.ClientRequestId,
-		OptionId: in.OptionId, Digest: in.Digest,
+		OptionId: in.OptionId, Digest: in.Digest, DefaultOwner: in.DefaultOwner,
 	}
 }
