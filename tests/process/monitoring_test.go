@@ -132,7 +132,7 @@ func panelQueries(t *testing.T) (queries []panelQuery) {
 	return queries
 }
 
-// keepBusy has a person write, read, follow a stream and back up until the test ends, so that each kind of work is measured.
+// keepBusy has a person write, read, follow a stream, start sessions and back up until the test ends, so that each kind of work is measured.
 func keepBusy(t *testing.T, n *node, c *client) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -145,6 +145,7 @@ func keepBusy(t *testing.T, n *node, c *client) {
 			_, _, _ = c.do(ctx, http.MethodGet, "/v1/whoami", nil)
 			if i%10 == 0 {
 				_ = c.follow(ctx, "", func() {}, func(string, []byte) {}) // for the second that a segment lasts
+				_, _, _ = c.do(ctx, http.MethodPost, sessionsPath, []byte(`{"prompt":"say hello"}`), "Content-Type", "application/json")
 				_ = exec.CommandContext(ctx, binary, "admin", "backup", "create", "--data="+n.dir, "--slug=factory").Run()
 			}
 		}
