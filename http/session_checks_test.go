@@ -90,7 +90,7 @@ func TestHiddenSessions(t *testing.T) {
 	}
 }
 
-// TestAudienceIsCheckedBeforeTheInput sends invalid changes of an audience as an editor who may not change it.
+// TestAudienceIsCheckedBeforeTheInput sends invalid changes of an audience as an editor without the permission to change it.
 func TestAudienceIsCheckedBeforeTheInput(t *testing.T) {
 	b := newBoundary(t)
 	sc := b.scene(t, visitor{name: "owner", role: "owner"}, true)

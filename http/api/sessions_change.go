@@ -153,7 +153,8 @@ func decodeAudience(c *server.Call) (audienceRequest, error) {
 	return in, err
 }
 
-// withholdAudience is withhold for callers who may change the audience. Errors: forbidden, those of withhold.
+// withholdAudience returns err, which describes an invalid input, only to callers who see the session and have the permission to
+// change its audience. Errors: not_found, forbidden, those of withhold.
 func withholdAudience(c *server.Call, err error) error {
 	_, refused := changeSession[*sessionv1.Description](c, &sessionv1.ChangeAudience{}) // without a change
 	if refused != nil {

@@ -133,7 +133,8 @@ type Session struct {
 	Turn Turn
 }
 
-// SessionCaller returns the caller for the agent of a session. userID is the person who has started it; empty if there is none.
+// SessionCaller returns the caller for the agent of a session. userID is the user that started the session; empty if
+// no user did.
 func SessionCaller(workspaceID, sessionID, userID string, turn Turn) Caller {
 	return Caller{
 		Principal: &wirev1.Principal{

@@ -4116,7 +4116,7 @@ type RowAdded struct {
 	Seq   uint64                 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
 	// The tier of the turn that an input starts.
 	ResolvedTier v1.Tier `protobuf:"varint,4,opt,name=resolved_tier,json=resolvedTier,proto3,enum=atelier.workspace.v1.Tier" json:"resolved_tier,omitempty"`
-	// The user id of the sender, who has read the row.
+	// The user id of the sender. The row counts as read by this user; empty: by nobody.
 	Reader        string `protobuf:"bytes,5,opt,name=reader,proto3" json:"reader,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
