@@ -138,7 +138,8 @@ func (d *Driver) config(workspaceID string) *container.Config {
 // hostConfig is the part of a container's configuration that isolates it.
 func (d *Driver) hostConfig(files string) *container.HostConfig {
 	o := d.options
-	temporary := fmt.Sprintf("rw,nosuid,nodev,mode=1777,size=%d", o.TemporaryBytes)
+	// Docker would add noexec, Podman would not. Agents and builds run programs and load libraries that they put there.
+	temporary := fmt.Sprintf("rw,exec,nosuid,nodev,mode=1777,size=%d", o.TemporaryBytes)
 	h := &container.HostConfig{
 		Mounts: []mount.Mount{
 			{Type: mount.TypeBind, Source: files, Target: agent.DriveDir},

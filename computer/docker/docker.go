@@ -31,7 +31,8 @@
 //
 // # Limits of this driver
 //
-//   - The engine must see the drives and the server's program at the paths at which the server sees them.
+//   - The engine must see the drives and the server's program at the paths at which the server sees them. The paths have no comma,
+//     because Podman separates the options of a mount with commas.
 //   - The engine's API cannot mount a folder with nosuid and nodev. Processes have no capabilities and cannot gain any
 //     (no-new-privileges), so that neither set-user-id programs nor device files in the drive give them any right.
 //   - The engine limits containers only. The agent checks a Spec's limits on memory and processes a few times per second, and ends
@@ -54,6 +55,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"sync"
 	"time"
 
@@ -100,7 +102,7 @@ type Options struct {
 	Env []string
 	// Limits are those of a container.
 	Limits computer.Limits
-	// TemporaryBytes limits the files in /tmp, and those in /run; 0: 64 MiB.
+	// TemporaryBytes limits the files in each of /tmp, /var/tmp and /run; 0: 64 MiB.
 	TemporaryBytes int64
 	// IdleAfter is how long a container without processes is kept; 0: 10 minutes.
 	IdleAfter time.Duration
@@ -146,6 +148,11 @@ func New(o Options) (*Driver, error) {
 	} {
 		if !isValid {
 			return nil, fmt.Errorf("docker: the option %q is missing or invalid", name)
+		}
+	}
+	for _, path := range []string{o.Drives.Dir(), o.Agent[0]} {
+		if strings.Contains(path, ",") {
+			return nil, fmt.Errorf("docker: the path %s has a comma, with which Podman cannot mount it: move or rename it", path)
 		}
 	}
 	if err := checkStatic(o.Agent[0]); err != nil {
