@@ -35,8 +35,10 @@ await
 say The family is done.`
 
 // TestChildrenByRunbook has the agent of a session start children and wait for them.
-func TestChildrenByRunbook(t *testing.T) {
-	s := newAgentSite(t, nil)
+func TestChildrenByRunbook(t *testing.T) { testChildrenByRunbook(t) }
+
+func testChildrenByRunbook(t *testing.T, changes ...func(*Options)) {
+	s := newAgentSite(t, changes...)
 	s.makeFolder("home")
 	id := s.startSession(family, fields{"cwd": "home", "tier": "frontier"})
 	line := s.follow(id)
@@ -116,7 +118,7 @@ func (s *agentSite) makeFolder(path string) {
 func TestDeletionCascades(t *testing.T) {
 	for name, restarts := range map[string]bool{"at once": false, "over a restart": true} {
 		t.Run(name, func(t *testing.T) {
-			s := newAgentSite(t, nil)
+			s := newAgentSite(t)
 			id := s.startSession(family, nil)
 			first, grandchild := s.family(id)
 			s.follow(grandchild).awaitLine("tool")

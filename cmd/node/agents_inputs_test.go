@@ -12,7 +12,7 @@ import (
 
 // TestInputsDuringARunbook sends inputs while a line of a runbook runs.
 func TestInputsDuringARunbook(t *testing.T) {
-	s := newAgentSite(t, nil)
+	s := newAgentSite(t)
 	id := s.startSession("$ until [ -e go ]; do sleep 0.05; done\nsay Second line.\nask Ready?\nsay After {{answer}}.", nil)
 	line := s.follow(id)
 	line.awaitLine("tool")
@@ -78,8 +78,10 @@ func TestInputsDuringAModelsTurn(t *testing.T) {
 }
 
 // TestInterruptEndsCommands interrupts commands, one of which ignores the signal, and has descendants.
-func TestInterruptEndsCommands(t *testing.T) {
-	s := newAgentSite(t, nil)
+func TestInterruptEndsCommands(t *testing.T) { testInterruptEndsCommands(t) }
+
+func testInterruptEndsCommands(t *testing.T, changes ...func(*Options)) {
+	s := newAgentSite(t, changes...)
 	for name, command := range map[string]string{
 		"one process": "exec sleep ", "stubborn": "trap '' TERM; (trap '' TERM; exec sleep LONG) & sleep ",
 	} {

@@ -11,8 +11,10 @@ import (
 
 // TestComputerOfAModelIsLost kills the computer while a command of a model runs. The model is asked to continue, and knows what it
 // has done.
-func TestComputerOfAModelIsLost(t *testing.T) {
-	s := newModelSite(t, "", 0)
+func TestComputerOfAModelIsLost(t *testing.T) { testComputerOfAModelIsLost(t) }
+
+func testComputerOfAModelIsLost(t *testing.T, changes ...func(*Options)) {
+	s := newModelSite(t, "", 0, changes...)
 	working := s.working()
 	s.models.Reply(
 		modeltest.Reply{Text: []string{"I begin."}, Calls: []model.Call{shell("1", "echo one >> log; cat log")}}, working,
@@ -39,9 +41,11 @@ func TestComputerOfAModelIsLost(t *testing.T) {
 }
 
 // TestPermissionOfALostAgent answers requests for permission after the process of the agent has ended.
-func TestPermissionOfALostAgent(t *testing.T) {
+func TestPermissionOfALostAgent(t *testing.T) { testPermissionOfALostAgent(t) }
+
+func testPermissionOfALostAgent(t *testing.T, changes ...func(*Options)) {
 	t.Run("runbook", func(t *testing.T) {
-		s := newAgentSite(t, nil)
+		s := newAgentSite(t, changes...)
 		id := s.startSession("$ echo one >> log\n$ echo two >> log\nsay Done.", fields{"mode": "confirm"})
 		line := s.follow(id)
 		line.awaitTerminal()
@@ -63,7 +67,7 @@ func TestPermissionOfALostAgent(t *testing.T) {
 		}
 	})
 	t.Run("model", func(t *testing.T) {
-		s := newModelSite(t, "", 0)
+		s := newModelSite(t, "", 0, changes...)
 		s.models.Reply(
 			modeltest.Reply{Calls: []model.Call{shell("1", "echo one >> log")}},
 			modeltest.Reply{Calls: []model.Call{shell("2", "echo two >> log")}},

@@ -50,7 +50,7 @@ var modelTiers = map[model.Wire]string{model.Chat: "balanced", model.Responses: 
 
 // newModelSite starts a node with a tier for each wire format, a tier whose server does not run (openai-max), and budgets. Agents end after they have
 // been idle; 0: a default.
-func newModelSite(t *testing.T, budgets string, idle time.Duration) *modelSite {
+func newModelSite(t *testing.T, budgets string, idle time.Duration, changes ...func(*Options)) *modelSite {
 	t.Helper()
 	s := &modelSite{models: modeltest.New(t), logs: &safeBuffer{}}
 	s.models.WithoutTools(modeltest.Reply{Text: []string{"A short title"}, Usage: model.Usage{Input: 2, Output: 2}})
@@ -78,10 +78,10 @@ tiers:
 	if err := os.WriteFile(filepath.Join(dir, "key"), []byte(operatorKey+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s.agentSite = newAgentSite(t, func(o *Options) {
+	s.agentSite = newAgentSite(t, append(changes, func(o *Options) {
 		o.Agents, o.Sessions.IdleTimeout = file, idle
 		o.Log = slog.New(slog.NewTextHandler(s.logs, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	})
+	})...)
 	return s
 }
 
@@ -121,9 +121,12 @@ func (s *agentSite) choose(id, label string) {
 
 // TestModelsInModeConfirm runs a whole turn with each wire format: text that is streamed, a command and a file that need
 // permission, and the end.
-func TestModelsInModeConfirm(t *testing.T) {
-	s := newModelSite(t, "", 0)
-	for wire, tier := range modelTiers {
+func TestModelsInModeConfirm(t *testing.T) { testModelsInModeConfirm(t, modelTiers) }
+
+// testModelsInModeConfirm is TestModelsInModeConfirm for some tiers.
+func testModelsInModeConfirm(t *testing.T, tiers map[model.Wire]string, changes ...func(*Options)) {
+	s := newModelSite(t, "", 0, changes...)
+	for wire, tier := range tiers {
 		t.Run(string(wire), func(t *testing.T) {
 			s.home.T = t
 			before := len(s.asked(0))

@@ -39,15 +39,16 @@ type agentSite struct {
 	workspaceID string
 }
 
-// newAgentSite starts a node. It skips the test on a machine that cannot isolate processes.
-func newAgentSite(t *testing.T, change func(*Options)) *agentSite {
+// newAgentSite starts a node, whose computers are of the local driver unless the changes select another one. It skips the test on a
+// machine that cannot isolate processes.
+func newAgentSite(t *testing.T, changes ...func(*Options)) *agentSite {
 	t.Helper()
 	s := &agentSite{home: &home{T: t, dir: t.TempDir()}}
 	s.options = Options{
 		Dir: s.dir, Wire: true, PendingLimit: testTimeout, Clock: s.clock, Computers: ComputerOptions{Driver: LocalDriver},
 		Journal: persistence.Options{CacheBytes: 4 << 20, Partitions: 2},
 	}
-	if change != nil {
+	for _, change := range changes {
 		change(&s.options)
 	}
 	s.boot()
@@ -406,9 +407,15 @@ func (s *agentSite) awaitProcess(argument string) []int {
 	return pids
 }
 
-// loseComputer kills the first process of the workspace's computer.
+// loseComputer kills the first process of the workspace's computer, or removes its container.
 func (s *agentSite) loseComputer() {
 	s.Helper()
+	if s.options.Computers.Driver == DockerDriver {
+		if n := s.removeContainers(); n != 1 {
+			s.Fatalf("the computer has %d containers", n)
+		}
+		return
+	}
 	inits := s.processes(s.workspaceID)
 	if len(inits) != 1 {
 		s.Fatalf("the computer has the first processes %v", inits)

@@ -13,7 +13,7 @@ import (
 
 // TestSuspensionStopsSessions suspends a workspace in the middle of a turn.
 func TestSuspensionStopsSessions(t *testing.T) {
-	s := newAgentSite(t, nil)
+	s := newAgentSite(t)
 	long := s.duration()
 	id := s.startSession("say Before.\n$ exec sleep "+long+"\nsay Never.", nil)
 	line := s.follow(id)
@@ -59,8 +59,10 @@ func TestSuspensionStopsSessions(t *testing.T) {
 
 // TestComputerIsLostInATurn kills the computer in the middle of a turn. The session goes on when the computer is back, and does
 // not repeat the lines that were carried out, nor the one that was running.
-func TestComputerIsLostInATurn(t *testing.T) {
-	s := newAgentSite(t, nil)
+func TestComputerIsLostInATurn(t *testing.T) { testComputerIsLostInATurn(t) }
+
+func testComputerIsLostInATurn(t *testing.T, changes ...func(*Options)) {
+	s := newAgentSite(t, changes...)
 	long := s.duration()
 	id := s.startSession("$ echo one >> log\n$ echo two >> log; exec sleep "+long+"\n$ echo three >> log; cat log\nsay After.", nil)
 	line := s.follow(id)
@@ -97,8 +99,10 @@ func TestComputerIsLostInATurn(t *testing.T) {
 }
 
 // TestReprovisionWaitsForSessions replaces a computer only when no session runs or asks.
-func TestReprovisionWaitsForSessions(t *testing.T) {
-	s := newAgentSite(t, nil)
+func TestReprovisionWaitsForSessions(t *testing.T) { testReprovisionWaitsForSessions(t) }
+
+func testReprovisionWaitsForSessions(t *testing.T, changes ...func(*Options)) {
+	s := newAgentSite(t, changes...)
 	type answer struct {
 		Status, Reason                       string
 		ActiveAgentSessions, ActiveTrainJobs int

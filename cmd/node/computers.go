@@ -49,6 +49,9 @@ type ComputerOptions struct {
 	// DetachedLimit is the time after which a terminal without clients ends; 0: computer.DefaultDetachedLimit.
 	DetachedLimit time.Duration
 
+	// program is the program of the containers of the docker driver; empty: this one. A test with the race detector has another,
+	// because its own is not static.
+	program string
 	// processes and flows limit those of all computers together; see descriptors.
 	processes, flows int
 }
@@ -137,14 +140,21 @@ func (n *Node) newDriver(o Options) (driver, error) {
 	return d, nil
 }
 
+// temporaryBytes limits the files in each of /tmp, /var/tmp and /run of a container, which count as memory. Agents of others keep their
+// records in /var/tmp.
+const temporaryBytes = 512 << 20
+
 func newDockerDriver(o Options, name string, drives *drive.Drives) (driver, error) {
-	program, err := os.Executable()
-	if err != nil {
-		return nil, fmt.Errorf("cannot find this program for the containers: %w", err)
+	program := o.Computers.program
+	if program == "" {
+		var err error
+		if program, err = os.Executable(); err != nil {
+			return nil, fmt.Errorf("cannot find this program for the containers: %w", err)
+		}
 	}
 	return docker.New(docker.Options{
 		Engine: o.Computers.Engine, Node: name, Image: o.Computers.Image, Agent: []string{program, agent.Command}, Drives: drives,
-		Limits: o.Computers.Limits, IdleAfter: o.Computers.IdleAfter, Log: o.Log,
+		Limits: o.Computers.Limits, TemporaryBytes: temporaryBytes, IdleAfter: o.Computers.IdleAfter, Log: o.Log,
 	})
 }
 

@@ -20,12 +20,16 @@ import (
 	"github.com/atelier-run/atelier/persistence"
 )
 
-// newComputerHome returns a home whose computers run processes. It skips the test on a machine that cannot isolate them.
-func newComputerHome(t *testing.T) *home {
+// newComputerHome returns a home whose computers run processes, with the local driver unless the changes select another one. It skips
+// the test on a machine that cannot isolate them.
+func newComputerHome(t *testing.T, changes ...func(*Options)) *home {
 	h := &home{T: t, dir: t.TempDir()}
 	h.options = Options{
 		Dir: h.dir, Wire: true, PendingLimit: testTimeout, Clock: h.clock, Computers: ComputerOptions{Driver: LocalDriver},
 		Journal: persistence.Options{CacheBytes: 4 << 20, Partitions: 2},
+	}
+	for _, change := range changes {
+		change(&h.options)
 	}
 	var err error
 	if h.Node, err = Start(t.Context(), h.options); err != nil {
@@ -60,8 +64,10 @@ func (h *home) launch(l computer.Launch) *computer.Running {
 
 // TestProcessesOfSessions runs processes of two sessions at the same time. What they and their descendants change is the work of
 // their sessions.
-func TestProcessesOfSessions(t *testing.T) {
-	h := newComputerHome(t)
+func TestProcessesOfSessions(t *testing.T) { testProcessesOfSessions(t) }
+
+func testProcessesOfSessions(t *testing.T, changes ...func(*Options)) {
+	h := newComputerHome(t, changes...)
 	const script = `mkdir $0.d; (setsid sh -c "echo x > $0.d/descendant" &) ; while ! [ -s $0.d/descendant ]; do :; done; echo ready; read x`
 	var all []*computer.Running
 	for _, one := range [][2]string{{"ses_1", "usr_7"}, {"ses_2", ""}} {

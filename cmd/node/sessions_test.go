@@ -74,8 +74,10 @@ func (h *home) written(id string) (texts, outputs []string) {
 }
 
 // TestTurnEndsWithItsNode stops a node in the middle of a turn. The turn is interrupted, and does not run again.
-func TestTurnEndsWithItsNode(t *testing.T) {
-	h := newComputerHome(t)
+func TestTurnEndsWithItsNode(t *testing.T) { testTurnEndsWithItsNode(t) }
+
+func testTurnEndsWithItsNode(t *testing.T, changes ...func(*Options)) {
+	h := newComputerHome(t, changes...)
 	h.launch(agentOf("ses_probe", "", "true"))
 	id := session.DerivedID(ws, &sessionv1.Sender{}, "test")
 	_, err := h.askSession(id, &sessionv1.StartSession{

@@ -9,7 +9,7 @@ import (
 
 // BenchmarkStart measures the start of a process in a computer that is not running, and its end.
 func BenchmarkStart(b *testing.B) {
-	f := start(b, dockertest.Start(b))
+	f := start(b, dockertest.Start(b, dockertest.TestAgent))
 	for b.Loop() {
 		if r := f.run(b, shell("p1", "echo hello")); r.out != "hello\n" {
 			b.Fatalf("got %+v", r)
@@ -24,7 +24,7 @@ func BenchmarkStart(b *testing.B) {
 
 // BenchmarkProcess measures a process from its start to its end in a computer that is running.
 func BenchmarkProcess(b *testing.B) {
-	f := start(b, dockertest.Start(b))
+	f := start(b, dockertest.Start(b, dockertest.TestAgent))
 	f.run(b, shell("first", "true"))
 	for i := 0; b.Loop(); i++ {
 		if r := f.run(b, shell(fmt.Sprint("p", i), "echo hello")); r.out != "hello\n" {
@@ -35,7 +35,7 @@ func BenchmarkProcess(b *testing.B) {
 
 // BenchmarkRoundTrip measures a line to a process and back.
 func BenchmarkRoundTrip(b *testing.B) {
-	f := start(b, dockertest.Start(b))
+	f := start(b, dockertest.Start(b, dockertest.TestAgent))
 	p, err := f.Start(b.Context(), workspace, shell("p1", "exec cat"))
 	if err != nil {
 		b.Fatal(err)

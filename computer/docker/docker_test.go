@@ -125,7 +125,7 @@ func (f fixture) run(t testing.TB, s computer.Spec) result {
 
 // TestDriver has all tests of one engine, whose start takes seconds.
 func TestDriver(t *testing.T) {
-	engine := dockertest.Start(t)
+	engine := dockertest.Start(t, dockertest.TestAgent)
 	for _, one := range []struct {
 		name string
 		test func(*testing.T, *dockertest.Engine)

@@ -26,7 +26,7 @@ var requirements = []string{"podman", "runc", "conmon", "busybox"}
 
 // An Engine is a running container engine.
 type Engine struct {
-	// Address is that of its API, Agent a static program whose arguments are those of agent.Main.
+	// Address is that of its API, Agent the static program that Start has built.
 	Address string
 	Agent   string
 	dir     string
@@ -34,9 +34,13 @@ type Engine struct {
 	ended   chan struct{}
 }
 
-// Start starts an engine until the end of the test. It skips the test if a requirement is missing, or fails it if the
-// environment variable CI is "true". All of the engine's files are below a temporary folder.
-func Start(t testing.TB) *Engine {
+// TestAgent is the package of a program that is the agent of containers, and has commands for tests of the driver.
+const TestAgent = "github.com/atelier-run/atelier/computer/docker/dockertest/agent"
+
+// Start starts an engine until the end of the test, and builds the package of a program for containers, unless it is empty. It skips the test if a
+// requirement is missing, or fails it if the environment variable CI is "true". All of the engine's files are below a temporary
+// folder.
+func Start(t testing.TB, program string) *Engine {
 	t.Helper()
 	for _, name := range requirements {
 		if _, err := exec.LookPath(name); err != nil {
@@ -53,10 +57,12 @@ func Start(t testing.TB) *Engine {
 	}
 	e := &Engine{Address: "unix://" + dir + "/api.sock", Agent: filepath.Join(dir, "agent"), dir: dir}
 	t.Cleanup(func() { e.remove(t) })
-	build := exec.Command("go", "build", "-trimpath", "-o", e.Agent, "github.com/atelier-run/atelier/computer/docker/dockertest/agent")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
+	if program != "" {
+		build := exec.Command("go", "build", "-trimpath", "-o", e.Agent, program)
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("go build: %v\n%s", err, out)
+		}
 	}
 	e.configure(t)
 	e.Run(t)
@@ -143,6 +149,16 @@ func (e *Engine) Client(t testing.TB) *client.Client {
 	}
 	t.Cleanup(func() { _ = api.Close() })
 	return api
+}
+
+// Containers returns the number of the engine's containers.
+func (e *Engine) Containers(t testing.TB) int {
+	t.Helper()
+	list, err := e.Client(t).ContainerList(t.Context(), client.ContainerListOptions{All: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(list.Items)
 }
 
 // Import gives the engine an image with BusyBox, and returns its reference. The changes are instructions of a Dockerfile.
