@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -56,6 +57,8 @@ func TestKill(t *testing.T) {
 type site struct {
 	dir string
 	key string // of the owner of the workspace
+	// more has the settings of the node besides killSettings.
+	more []string
 
 	mu         sync.Mutex
 	node       *node
@@ -65,9 +68,10 @@ type site struct {
 	acknowledged chan struct{}
 }
 
-func newSite(t *testing.T, dir string) *site {
+// newSite starts a node with killSettings and more settings.
+func newSite(t *testing.T, dir string, more ...string) *site {
 	t.Helper()
-	s := &site{dir: dir, node: start(t, dir, killSettings...), restarted: make(chan struct{}), acknowledged: make(chan struct{}, 1024)}
+	s := &site{dir: dir, more: more, node: start(t, dir, slices.Concat(killSettings, more)...), restarted: make(chan struct{}), acknowledged: make(chan struct{}, 1024)}
 	_, s.key = newPerson(t, s.node, "ada@example.org")
 	newWorkspace(t, newClient(s.node.address, s.key))
 	return s
@@ -127,7 +131,7 @@ func (s *site) waitForRestart(ctx context.Context, generation int) bool {
 func (s *site) restart(t *testing.T) {
 	t.Helper()
 	s.node.kill()
-	next := start(t, s.dir, killSettings...)
+	next := start(t, s.dir, slices.Concat(killSettings, s.more)...)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.node = next

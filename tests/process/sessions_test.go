@@ -16,6 +16,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/atelier-run/atelier/computer/docker/agent"
+	"github.com/atelier-run/atelier/computer/docker/dockertest"
 )
 
 var (
@@ -29,6 +32,20 @@ const sessionsPath = workspacePath + "/agent/sessions"
 // every request until it is answered. At the end each accepted input is in its timeline once and has exactly one terminal, each
 // sleep has ended once, deleted sessions and their children are gone, and no process is left.
 func TestKillSessions(t *testing.T) {
+	t.Run("local", func(t *testing.T) { testKillSessions(t, *sessionCount, *sessionKills, isComputers) })
+	t.Run("docker", func(t *testing.T) {
+		engine := dockertest.Start(t, "")
+		isInit := func(line []byte) bool { return bytes.HasSuffix(line, []byte("\x00"+agent.Command+"\x00init\x00")) }
+		testKillSessions(t, *sessionCount/8, *sessionKills/2, isInit, "--computer-driver=docker", "--computer-image="+dockertest.Image, "--computer-engine="+engine.Address)
+		if left := engine.Containers(t); left != 0 {
+			t.Errorf("%d containers are left", left)
+		}
+	})
+}
+
+// testKillSessions is TestKillSessions for a driver of computers. isComputers reports whether a command line is that of a part of a
+// computer.
+func testKillSessions(t *testing.T, sessions, kills int, isComputers func(line []byte) bool, settings ...string) {
 	requireRoot(t)
 	if *seed == 0 {
 		*seed = uint64(time.Now().UnixNano())
@@ -36,18 +53,18 @@ func TestKillSessions(t *testing.T) {
 	t.Logf("-seed=%d", *seed)
 	r := rand.New(rand.NewPCG(*seed, 11))
 	before := controlGroups(t)
-	s := newSite(t, filepath.Join(t.TempDir(), "data"))
+	s := newSite(t, filepath.Join(t.TempDir(), "data"), settings...)
 	work, stop := context.WithCancel(t.Context())
 	defer stop()
 	var working sync.WaitGroup
 	var all []*participant
-	for i := range *sessionCount {
+	for i := range sessions {
 		p := &participant{t: t, site: s, name: fmt.Sprint("p", i), random: rand.New(rand.NewPCG(*seed, uint64(100+i))), accepted: map[string]string{}}
 		all = append(all, p)
 		working.Go(func() { p.work(work) })
 	}
 	killed := map[string]int{}
-	for range *sessionKills {
+	for range kills {
 		s.waitForOperations(t, 10+r.IntN(60))
 		for range r.IntN(3) {
 			killed["agent"] += killOne(r, isAgent)
