@@ -64,7 +64,8 @@ type Options struct {
 	Computers ComputerOptions
 	// Agents is the file with the models and agents of sessions (package runner); empty: the built-in agent without a model.
 	Agents string
-	// Sessions has the limits of the runner of sessions. Start sets its other fields.
+	// Sessions has the limits of the runner of sessions. Its agents run in the computers of Computers, unless it has others. Start
+	// sets its other fields.
 	Sessions runner.Options
 	// HoldTurns makes the turns of sessions wait: no runner takes them, and the caller sends the commands of a runner.
 	HoldTurns bool

@@ -38,7 +38,10 @@ func (n *Node) newRunner(o Options) (*runner.Runner, *tools.Tools, error) {
 		return nil, nil, err
 	}
 	settings := o.Sessions
-	settings.Asker, settings.Computers, settings.Tools = n.Router, agentComputers{n.Computers}, sessionTools{offered}
+	if settings.Computers == nil {
+		settings.Computers = agentComputers{n.Computers}
+	}
+	settings.Asker, settings.Tools = n.Router, sessionTools{offered}
 	settings.Instructions = skills.NewInstructions(skills.New(n.Drives), n.Router)
 	settings.Builtin, settings.Config = []string{computer.ProgramPath, builtin.Command}, config
 	settings.Version, settings.Log = ReadBuild().Version, o.Log

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// marker is in every event once, for all servers.
-var marker = []byte("\ndata: ")
+// anyData is the mark of all server-sent events.
+var anyData = []byte("\ndata: ")
 
 const (
 	// spread limits the events by which the fastest connection of a group is ahead of the slowest.
@@ -65,7 +65,7 @@ type socket struct {
 func serveOrders(in io.Reader, out io.Writer) error {
 	l := &loop{
 		orders: make(chan order, 16), out: gob.NewEncoder(out), groups: map[int]*group{}, sockets: map[int32]*socket{},
-		buffer: make([]byte, readBuffer+len(marker)),
+		buffer: make([]byte, readBuffer),
 	}
 	var err error
 	if l.epoll, err = syscall.EpollCreate1(0); err != nil {
@@ -178,6 +178,9 @@ func (l *loop) open(id int, o Group) error {
 	if err != nil {
 		return err
 	}
+	if len(o.Mark) == 0 {
+		o.Mark = anyData
+	}
 	g := &group{Group: o, id: id, reached: make([]int32, spread), opening: o.Connections}
 	l.groups[id] = g
 	to := &syscall.SockaddrInet4{Port: address.Port, Addr: [4]byte(address.IP.To4())}
@@ -189,10 +192,13 @@ func (l *loop) open(id int, o Group) error {
 		s := &socket{fd: fd, group: g, next: i}
 		g.sockets = append(g.sockets, s)
 		l.sockets[int32(fd)] = s
-		if o.Manner == Query {
+		if o.Manner == Query || o.Manner == Wait {
 			g.opening--
-		} else if _, err := syscall.Write(fd, o.Requests[0]); err != nil {
-			return err
+		}
+		if o.Manner != Query {
+			if _, err := syscall.Write(fd, o.Requests[i%len(o.Requests)]); err != nil {
+				return err
+			}
 		}
 		if err := syscall.SetNonblock(fd, true); err != nil {
 			return err
@@ -247,8 +253,9 @@ func (l *loop) read(s *socket) error {
 	if s.group.Manner == Query {
 		return l.answered(s, data)
 	}
-	k := bytes.Count(data, marker)
-	s.tail = append(s.tail[:0], data[max(0, len(data)-len(marker)+1):]...)
+	mark := s.group.Mark
+	k := bytes.Count(data, mark)
+	s.tail = append(s.tail[:0], data[max(0, len(data)-len(mark)+1):]...)
 	if k > 0 {
 		l.count(s, uint64(k))
 	}
@@ -269,7 +276,7 @@ func (l *loop) begin(s *socket, data []byte) error {
 			return err
 		}
 	}
-	if g.Manner != Query {
+	if g.Manner == Follow || g.Manner == Ignore {
 		if g.opening--; g.opening == 0 {
 			return l.out.Encode(report{ID: g.id, Answer: true})
 		}
@@ -314,8 +321,9 @@ func (l *loop) query(g *group, d time.Duration) error {
 
 func (s *socket) ask() error {
 	s.begun, s.missing = false, 0
+	request := s.group.Requests[s.next%len(s.group.Requests)]
 	s.next++
-	_, err := syscall.Write(s.fd, s.group.Requests[s.next%len(s.group.Requests)])
+	_, err := syscall.Write(s.fd, request)
 	return err
 }
 

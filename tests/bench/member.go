@@ -18,7 +18,6 @@ import (
 	"github.com/atelier-run/atelier/cmd/node"
 	"github.com/atelier-run/atelier/entity"
 	entitycomputer "github.com/atelier-run/atelier/entity/computer"
-	api "github.com/atelier-run/atelier/http"
 	"github.com/atelier-run/atelier/http/server"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 )
@@ -51,7 +50,7 @@ func startSampling(dir string, every time.Duration) (*Member, error) {
 func startWith(dir string, o node.Options) (*Member, error) {
 	limits := server.Limits{Rate: -1, Streams: 20_000, CredentialStreams: 20_000, Connections: 40_000}
 	registry := prometheus.NewRegistry()
-	o.Dir, o.HTTP, o.Registry = dir, api.Options{Options: server.Options{Limits: limits}}, registry
+	o.Dir, o.HTTP.Options, o.Registry = dir, server.Options{Limits: limits}, registry
 	n, err := node.Start(context.Background(), o)
 	if err != nil {
 		return nil, err

@@ -16,12 +16,14 @@ import (
 type Manner int
 
 const (
-	// Follow counts the events of server-sent event streams.
+	// Follow counts the marks of streams, of server-sent events or others.
 	Follow Manner = iota
 	// Query sends requests one after the other during calls of Connections.Query.
 	Query
 	// Ignore sends the request and reads only the head of the answer.
 	Ignore
+	// Wait counts marks as Follow, but the answer may begin late: Open returns when the requests are sent.
+	Wait
 )
 
 // A Group describes the connections to open.
@@ -29,8 +31,11 @@ type Group struct {
 	Address     string
 	Connections int
 	Manner      Manner
-	// Requests are sent unchanged: the first one by connections that follow, all in turn by those that query.
+	// Requests are sent unchanged. Connection i begins with request i, or with the remainder if there are fewer requests, and
+	// connections that query send all in turn.
 	Requests [][]byte
+	// Mark is in every event to count once; empty: "\ndata: ", which all servers of server-sent events write.
+	Mark []byte
 	// Greeting is in the answer of a server of another protocol when a connection is ready; empty: status 200 of HTTP.
 	Greeting []byte
 	// ReceiveBuffer is the size of the sockets' receive buffers, in bytes; 0: the system's default.
@@ -164,7 +169,7 @@ func (r *Readers) order(o order) report {
 	return m
 }
 
-// Open opens connections and returns when each has the head of its answer.
+// Open opens connections and returns when each has the head of its answer, except for those that query or wait.
 func (r *Readers) Open(g Group) *Connections {
 	c := &Connections{readers: r, id: len(r.groups), Group: g}
 	c.moved.L = &c.mu
@@ -190,6 +195,13 @@ func (c *Connections) Level() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.level
+}
+
+// Lost returns the reason if connections were lost.
+func (c *Connections) Lost() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.lost
 }
 
 // Await waits until every connection has received a number of events.

@@ -1,8 +1,9 @@
 package bench
 
 import (
-	"bufio"
 	"context"
+	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"strconv"
@@ -11,229 +12,194 @@ import (
 	"testing"
 	"time"
 
-	"github.com/atelier-run/atelier/cluster"
+	"github.com/coder/acp-go-sdk"
+
 	"github.com/atelier-run/atelier/cmd/node"
-	"github.com/atelier-run/atelier/entity"
-	"github.com/atelier-run/atelier/entity/session"
-	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
+	entitycomputer "github.com/atelier-run/atelier/entity/computer"
+	"github.com/atelier-run/atelier/runner"
+	"github.com/atelier-run/atelier/runner/runnertest"
 )
 
 const (
-	deltaSessions = 200
-	// deltaEvery is the interval between two deltas of a session.
-	deltaEvery = 100 * time.Millisecond
+	talkingSessions = 200
+	// A turn has textsOfTurn texts, one every textEvery. The runner passes each on at once, because it pauses for a shorter time.
+	textsOfTurn = 4
+	textEvery   = 250 * time.Millisecond
 )
 
-// A delivery measures how long texts take from one end to the other.
-type delivery struct {
-	mu   sync.Mutex
-	took []time.Duration
-}
-
-// stamped returns a text of 60 characters that begins with the time.
-func stamped() string {
-	now := strconv.FormatInt(time.Now().UnixNano(), 10)
-	return now + strings.Repeat(".", 60-len(now))
-}
-
-// arrived records the arrival of texts.
-func (d *delivery) arrived(texts string) error {
-	now := time.Now()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for text := range strings.SplitSeq(texts, ".") {
-		if text == "" {
-			continue
-		}
-		sent, err := strconv.ParseInt(text, 10, 64)
-		if err != nil {
-			return err
-		}
-		d.took = append(d.took, now.Sub(time.Unix(0, sent)))
-	}
-	return nil
-}
-
-// take returns what was recorded, and begins anew.
-func (d *delivery) take() []time.Duration {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	took := d.took
-	d.took = nil
-	return took
-}
-
-// BenchmarkSessionDeltas passes text from 200 sessions of a node, ten times a second each, through their actors to one follower of
-// each timeline: to a function in this process, and to a client of the server-sent events in this process. The variant pipe
-// writes the same text to 200 pipes with a reader each. The times are from before the text is sent until it has arrived.
+// BenchmarkSessionDeltas runs turns of 200 sessions of a node. Scripted agents in this process, which the runner reads through pipes
+// by the Agent Client Protocol, say four texts a second in each turn. Every session has one client of its server-sent events in
+// another process. The time is from before an agent writes the first text of a turn until its client has received the delta. The
+// variant pipe writes the same texts to pipes, which a handler of net/http copies to as many clients.
 func BenchmarkSessionDeltas(b *testing.B) {
-	m := NewMember(b, Disk(b))
-	writeSessions(b, m.Node.Journal.Member(node.MemberName(0)), m.Node.Router, 2*deltaSessions, func(i int) *pastSession {
-		return &pastSession{
-			workspaceID: m.Workspace, id: sessionID(i), title: "Report", createdAt: firstCreated, end: endings[session.BucketDone],
-		}
-	})
-	var followed, events, pipes delivery
-	var writers [deltaSessions]*os.File
-	for i := range deltaSessions {
-		m.follow(b, sessionID(i), &followed)
-		m.stream(b, sessionID(deltaSessions+i), &events)
-		writers[i] = pipes.open(b)
-	}
-	publish := func(first int) func(int) error {
-		return func(i int) error {
-			_, err := m.Node.Router.Ask(context.Background(), entity.Command{
-				Kind: entity.KindSession, Identity: session.Identity(m.Workspace, sessionID(first+i)), Principal: entity.Platform(),
-				Message: &sessionv1.PublishDelta{InputSeq: 1, Text: stamped()},
-			})
-			return err
-		}
-	}
-	measureDeltas(b, deltaEvery, []source{
-		{"events", publish(deltaSessions), &events}, {"follow", publish(0), &followed},
-		{"pipe", func(i int) error { _, err := writers[i].WriteString(stamped()); return err }, &pipes},
-	})
-}
-
-// A source sends texts of sessions by their number, which arrive in a delivery.
-type source struct {
-	name string
-	send func(i int) error
-	*delivery
-}
-
-// measureDeltas lets sources send in turns, and reports how long their texts take, beside the last source.
-func measureDeltas(b *testing.B, every time.Duration, sources []source) {
+	readers := NewReaders(b)
+	variants := []talk{newAgentTalk(b, readers), newPipeTalk(b, readers)}
 	all, p99 := map[string][]time.Duration{}, map[string][]float64{}
-	for _, v := range sources {
-		deltasFor(b, time.Second, every, v.send)
-		v.take()
+	for _, v := range variants {
+		v.firstDeltas(b, 1)
 	}
 	for b.Loop() {
 		for range Turns {
-			for _, v := range sources {
-				deltasFor(b, 2*time.Second, every, v.send)
-				took := v.take()
-				if len(took) < deltaSessions*int(2*time.Second/every) {
-					b.Fatalf("%s: %d texts have arrived", v.name, len(took))
-				}
+			for _, v := range variants {
+				took := v.firstDeltas(b, 2)
 				all[v.name] = append(all[v.name], took...)
 				p99[v.name] = append(p99[v.name], float64(Quantile(took, 0.99)))
 			}
 		}
 	}
 	b.ReportMetric(0, "ns/op")
-	least := sources[len(sources)-1].name
-	for _, v := range sources {
+	for _, v := range variants {
 		b.ReportMetric(float64(Quantile(all[v.name], 0.5).Microseconds()), v.name+"-p50-µs")
 		b.ReportMetric(float64(Quantile(all[v.name], 0.99).Microseconds()), v.name+"-p99-µs")
-		if v.name != least {
-			b.ReportMetric(ratio(p99[v.name], p99[least]), v.name+"-p99-of-"+least)
+	}
+	b.ReportMetric(ratio(p99["agent"], p99["pipe"]), "p99-of-pipe")
+	b.ReportMetric(float64(Quantile(all["agent"], 0.5))/float64(Quantile(all["pipe"], 0.5)), "p50-of-pipe")
+}
+
+// A talk is a way of the texts of sessions to their clients.
+type talk struct {
+	name string
+	// turn runs a turn of the session with a number, and returns the time before its first text, in nanoseconds since the Unix epoch.
+	turn    func(i int) (int64, error)
+	clients *Connections
+}
+
+// firstDeltas runs a number of turns of each session, and returns the time that the first delta of each needed.
+func (t talk) firstDeltas(b *testing.B, turns int) []time.Duration {
+	const turnTime = textsOfTurn * textEvery
+	t.clients.Stamp()
+	began := make([][]int64, talkingSessions)
+	if !parallel(b, talkingSessions, talkingSessions, func(i int) error {
+		<-time.After(turnTime * time.Duration(i) / talkingSessions)
+		for range turns {
+			at, err := t.turn(i)
+			if err != nil {
+				return err
+			}
+			began[i] = append(began[i], at)
+		}
+		return nil
+	}) {
+		b.FailNow()
+	}
+	<-time.After(textEvery) // the last texts arrive
+	var took []time.Duration
+	for i, stamps := range t.clients.Stamps() {
+		for k, from := range began[i] {
+			for len(stamps) > 0 && stamps[0] < from { // the later texts of the turn before
+				stamps = stamps[1:]
+			}
+			if len(stamps) == 0 || k+1 < len(began[i]) && stamps[0] > began[i][k+1] {
+				b.Fatalf("%s: no text of turn %d of session %d has arrived", t.name, k, i)
+			}
+			took = append(took, time.Duration(stamps[0]-from))
 		}
 	}
+	return took
 }
 
-// deltasFor calls send for each session at every interval.
-func deltasFor(b *testing.B, d, every time.Duration, send func(i int) error) {
-	var all sync.WaitGroup
-	for i := range deltaSessions {
-		all.Go(func() {
-			<-time.After(every * time.Duration(i) / deltaSessions)
-			ticker := time.NewTicker(every)
-			defer ticker.Stop()
-			for range d / every {
-				<-ticker.C
-				if err := send(i); err != nil {
-					b.Error(err)
-					return
-				}
-			}
-		})
+// speak says the texts of a turn, and returns the time before the first.
+func speak(say func(text string) error) (int64, error) {
+	ticker := time.NewTicker(textEvery)
+	defer ticker.Stop()
+	began := time.Now().UnixNano()
+	for range textsOfTurn {
+		if err := say(strings.Repeat(".", 60)); err != nil {
+			return 0, err
+		}
+		<-ticker.C
 	}
-	all.Wait()
-	<-time.After(every) // the last ones arrive
+	return began, nil
 }
 
-// follow follows the timeline of a session in this process.
-func (m *Member) follow(b *testing.B, sessionID string, d *delivery) {
-	follow(b, m.Node.Router, session.Identity(m.Workspace, sessionID), d)
-}
+var deltaMark = []byte("event: delta\n")
 
-// follow follows the timeline of a session.
-func follow(b *testing.B, router *cluster.Router, identity string, d *delivery) {
-	ctx, cancel := context.WithCancel(context.Background())
-	follow, err := router.FollowTimeline(ctx, entity.TimelineSubscription{
-		Kind: entity.KindSession, Identity: identity, Principal: entity.Platform(),
-		Send: func(batch entity.TimelineBatch) error {
-			for _, m := range batch.Passed {
-				if err := d.arrived(m.(*sessionv1.PublishDelta).GetText()); err != nil {
-					return err
-				}
-			}
-			return nil
-		},
-	})
+// newAgentTalk starts a node with sessions, whose turns begin with messages.
+func newAgentTalk(b *testing.B, readers *Readers) talk {
+	var began sync.Map // from the id of a session to the time before the first text of its last turn
+	prompt := func(ctx context.Context, p *runnertest.Process, r acp.PromptRequest) (acp.PromptResponse, error) {
+		at, err := speak(func(text string) error { p.Say(ctx, r, text); return ctx.Err() })
+		began.Store(p.Launch.SessionID, at)
+		return acp.PromptResponse{StopReason: acp.StopReasonEndTurn}, err
+	}
+	m, err := startWith(Disk(b), node.Options{SampleEvery: entitycomputer.SampleEvery, Sessions: runner.Options{
+		Computers: &runnertest.Computers{Agent: &runnertest.Agent{Prompt: prompt}}, MaxWorkspaceAgents: talkingSessions,
+	}})
 	if err != nil {
 		b.Fatal(err)
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if err := follow(ctx); err != nil && ctx.Err() == nil {
+	b.Cleanup(func() {
+		if err := m.Stop(); err != nil {
 			b.Error(err)
 		}
-	}()
-	b.Cleanup(func() { cancel(); <-done })
+	})
+	sessions := "/v1/ws/" + m.Slug + "/agent/sessions"
+	ids, events := make([]string, talkingSessions), make([][]byte, talkingSessions)
+	if !parallel(b, talkingSessions, talkingSessions, func(i int) error {
+		var made struct{ SessionID string }
+		body := fmt.Sprintf(`{"clientRequestId":"00000000-0000-4000-8000-%012x","prompt":"Summarize the report."}`, i)
+		err := send(m.Node.Server, sessions+"/wait", m.Key, body, &made)
+		ids[i] = made.SessionID
+		events[i] = fmt.Appendf(nil, "GET %s/%s/events HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer %s\r\n\r\n", sessions, ids[i], m.Key)
+		return err
+	}) {
+		b.FailNow()
+	}
+	return talk{
+		name: "agent",
+		turn: func(i int) (int64, error) {
+			var ended struct{ Terminal struct{ TurnStatus string } }
+			body := fmt.Sprintf(`{"clientRequestId":"%08x-0000-4000-8000-%012x","text":"Summarize it again."}`, i, time.Now().UnixMilli())
+			if err := send(m.Node.Server, sessions+"/"+ids[i]+"/messages/wait", m.Key, body, &ended); err != nil {
+				return 0, err
+			}
+			at, _ := began.Load(ids[i])
+			return at.(int64), nil
+		},
+		clients: readers.Open(Group{Address: m.Address, Connections: talkingSessions, Requests: events, Mark: deltaMark}),
+	}
 }
 
-// stream reads the server-sent events of a session.
-func (m *Member) stream(b *testing.B, sessionID string, d *delivery) {
-	r, err := http.NewRequest(http.MethodGet, "http://"+m.Address+"/v1/ws/"+m.Slug+"/agent/sessions/"+sessionID+"/events", nil)
-	if err != nil {
-		b.Fatal(err)
-	}
-	r.Header.Set("Authorization", "Bearer "+m.Key)
-	answer, err := http.DefaultClient.Do(r)
-	if err != nil {
-		b.Fatal(err)
-	}
-	if answer.StatusCode != http.StatusOK {
-		b.Fatal(answer.Status)
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for lines := bufio.NewScanner(answer.Body); lines.Scan(); {
-			_, rest, is := strings.Cut(lines.Text(), `"text":"`)
-			text, _, _ := strings.Cut(rest, `"`)
-			if is && strings.HasSuffix(text, "...") && d.arrived(text) != nil {
-				b.Error("a malformed text")
-			}
+// newPipeTalk returns the minimum for the same work: a pipe for each session, and a handler that copies its texts to a client.
+func newPipeTalk(b *testing.B, readers *Readers) talk {
+	var in, out [talkingSessions]*os.File
+	requests := make([][]byte, talkingSessions)
+	for i := range talkingSessions {
+		var err error
+		if out[i], in[i], err = os.Pipe(); err != nil {
+			b.Fatal(err)
 		}
-	}()
-	b.Cleanup(func() { answer.Body.Close(); <-done })
+		b.Cleanup(func() { in[i].Close() })
+		requests[i] = fmt.Appendf(nil, "GET /%d HTTP/1.1\r\nHost: bench\r\n\r\n", i)
+	}
+	address := serveRaw(b, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		i, err := strconv.Atoi(strings.TrimPrefix(r.URL.Path, "/"))
+		if err != nil {
+			http.NotFound(w, r)
+			return
+		}
+		defer out[i].Close()
+		w.Header().Set("Content-Type", "text/event-stream")
+		copyTexts(w, out[i])
+	}))
+	return talk{
+		name: "pipe",
+		turn: func(i int) (int64, error) {
+			return speak(func(text string) error { _, err := in[i].WriteString(text); return err })
+		},
+		clients: readers.Open(Group{Address: address, Connections: talkingSessions, Requests: requests, Mark: deltaMark}),
+	}
 }
 
-// open returns the writing end of a pipe whose texts arrive.
-func (d *delivery) open(b *testing.B) *os.File {
-	r, w, err := os.Pipe()
-	if err != nil {
-		b.Fatal(err)
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		buffer := make([]byte, 4096)
-		for {
-			n, err := r.Read(buffer)
-			if err != nil {
-				return
-			}
-			if err := d.arrived(string(buffer[:n])); err != nil {
-				b.Error(err)
-			}
+// copyTexts writes each text as a server-sent event until the texts end.
+func copyTexts(w http.ResponseWriter, texts io.Reader) {
+	control := http.NewResponseController(w)
+	buffer := make([]byte, 4096)
+	for err := control.Flush(); err == nil; err = control.Flush() {
+		n, err := texts.Read(buffer)
+		if err != nil {
+			return
 		}
-	}()
-	b.Cleanup(func() { w.Close(); <-done; r.Close() })
-	return w
+		fmt.Fprintf(w, "%sdata: {\"text\":%q}\n\n", deltaMark, buffer[:n])
+	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"runtime"
 	"sync"
 	"testing"
@@ -262,8 +261,8 @@ const (
 )
 
 // BenchmarkSessionWaits makes 10,000 requests wait for the turns of 1,000 sessions, and then ends the turns. It reports the
-// memory of a wait in the process of the actors, beside that of a goroutine that waits for a channel with a deadline and of an
-// idle request of net/http, and the time from the command that ends a turn to the answers of its waits and to its own.
+// memory of a wait in the process of the actors, beside that of a goroutine that waits for a channel with a deadline, and the time
+// from the command that ends a turn to the answers of its waits and to its own.
 func BenchmarkSessionWaits(b *testing.B) {
 	store, _ := openJournal(b)
 	a := newSessionActors(b, store, time.Minute)
@@ -300,7 +299,6 @@ func BenchmarkSessionWaits(b *testing.B) {
 		}
 		b.ReportMetric(held, "B/wait")
 		b.ReportMetric(held/bare, "of-goroutine")
-		b.ReportMetric(idleRequests(b), "B/idle-request")
 		for name, q := range map[string]float64{"p50": 0.5, "p99": 0.99} {
 			b.ReportMetric(float64(Quantile(answers, q).Microseconds())/1000, "answer-"+name+"-ms")
 			b.ReportMetric(float64(Quantile(ends, q).Microseconds())/1000, "end-"+name+"-ms")
@@ -408,18 +406,4 @@ func bareWaits() float64 {
 	close(answer)
 	ended.Wait()
 	return each
-}
-
-// idleRequests returns the memory of a request of net/http that waits for the end of its connection.
-func idleRequests(b *testing.B) float64 {
-	readers := NewReaders(b)
-	before := settledMemory()
-	address := serveRaw(b, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.WriteHeader(http.StatusOK)
-		w.(http.Flusher).Flush()
-		<-r.Context().Done()
-	}))
-	c := readers.Open(Group{Address: address, Connections: waits / 2, Manner: Ignore, Requests: [][]byte{rawRequest}})
-	defer c.Close()
-	return float64(settledMemory()-before) / (waits / 2)
 }

@@ -47,7 +47,7 @@ func newJetStream(b testing.TB, syncAlways bool) (address string, js jetstream.J
 	return s.Addr().(*net.TCPAddr).String(), js
 }
 
-// frame returns a message with the size and the marker of one of Atelier's frames; the readers count markers.
+// frame returns a message with the size and the mark of one of Atelier's frames; the readers count marks.
 func frame(seq uint64) []byte {
 	return fmt.Appendf(nil, "id: 0123456789012345678901\nevent: write\ndata: %s\n\n", row(seq))
 }
