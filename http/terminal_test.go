@@ -220,11 +220,12 @@ func TestTerminalWithoutAnswers(t *testing.T) {
 	}
 }
 
-// TestTerminalDoesNotRead has a program that does not read its input, and a client that sends more than the terminal takes.
+// TestTerminalDoesNotRead has a program that does not read its input and does not end with its shell, and a client that sends more
+// than the terminal takes.
 func TestTerminalDoesNotRead(t *testing.T) {
 	m := newMachine(t, func(o *http.Options) { o.Heartbeat, o.Limits.StallTime = 20*time.Millisecond, 200*time.Millisecond })
 	p := m.connect("")
-	p.enter("stty raw; echo is-$((1+1))-raw; sleep 1000")
+	p.enter("trap '' HUP; stty raw; echo is-$((1+1))-raw; sleep 1000")
 	p.until("is-2-raw")
 	for {
 		if err := p.conn.Write(t.Context(), websocket.MessageBinary, make([]byte, 60_000)); err != nil {

@@ -9,10 +9,14 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"sync"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/http/api"
@@ -171,7 +175,22 @@ func (p *process) Stdout() io.Reader      { return p.stdout }
 func (p *process) Stderr() io.Reader      { return p.stderr }
 func (p *process) Ended() <-chan struct{} { return p.ended }
 
-func (p *process) kill() { _ = syscall.Kill(-p.command.Process.Pid, syscall.SIGKILL) }
+// kill kills the process group, and the other process groups of its session: an interactive shell runs each command in a group of
+// its own, which does not end with the shell if it ignores SIGHUP, as all descendants of nohup do.
+func (p *process) kill() {
+	leader := p.command.Process.Pid
+	_ = syscall.Kill(-leader, syscall.SIGKILL)
+	running, _ := filepath.Glob("/proc/[0-9]*")
+	for _, path := range running {
+		pid, err := strconv.Atoi(filepath.Base(path))
+		if err != nil {
+			continue
+		}
+		if session, err := unix.Getsid(pid); err == nil && session == leader {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+}
 
 func (p *process) End(ctx context.Context) error {
 	p.kill()
