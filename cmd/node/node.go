@@ -29,6 +29,7 @@ import (
 	"github.com/atelier-run/atelier/drive/webdav"
 	"github.com/atelier-run/atelier/entity/kinds"
 	"github.com/atelier-run/atelier/http"
+	"github.com/atelier-run/atelier/http/server"
 	"github.com/atelier-run/atelier/persistence"
 	"github.com/atelier-run/atelier/persistence/datadir"
 	"github.com/atelier-run/atelier/runner"
@@ -62,6 +63,8 @@ type Options struct {
 	BackupURL string
 	// Computers has the settings of computers that run processes.
 	Computers ComputerOptions
+	// CertificateFiles are the files of certificates for HTTPS.
+	CertificateFiles []server.CertificateFile
 	// Agents is the file with the models and agents of sessions (package runner); empty: the built-in agent without a model.
 	Agents string
 	// Sessions has the limits of the runner of sessions. Start sets its other fields.
@@ -113,6 +116,8 @@ type Node struct {
 	driver   driver
 	observer *observe.Observer
 	anchors  *anchors.Follower
+	// certificateFiles are the certificates that the operator has provided.
+	certificateFiles *server.CertificateFiles
 	// runner runs the agents of sessions, and tools are those that agents call.
 	runner *runner.Runner
 	tools  *tools.Tools
@@ -161,6 +166,9 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 		Dir: filepath.Join(o.Dir, datadir.DrivesName), Asker: n.Router, Generated: o.GeneratedTrees, Log: o.Log,
 		Descriptors: shares.drives, Quota: o.DriveQuota, ReserveBytes: o.DriveReserve,
 	}); err != nil {
+		return n, err
+	}
+	if err := n.newCertificateFiles(o); err != nil {
 		return n, err
 	}
 	n.files = webdav.New(n.Drives, o.Log)
