@@ -113,10 +113,8 @@ func (l *loop) run(ctx context.Context) (err error) {
 		case <-ctx.Done():
 			return ctx.Err()
 		case a := <-news:
-			r.wanted, r.sleepAfter = wanted(a), time.Duration(0)
-			if a.GetAccepted() != nil {
-				r.sleepAfter = time.Duration(a.GetAccepted().GetSleepAfterMs()) * time.Millisecond
-			}
+			r.wanted, r.isAccepted = wanted(a), a.GetAccepted() != nil
+			r.sleepAfter = time.Duration(a.GetAccepted().GetSleepAfterMs()) * time.Millisecond
 		case done := <-r.attempted():
 			r.finish(ctx, done)
 		case exit := <-r.currentEnded():
@@ -162,7 +160,9 @@ func pause(ctx context.Context, d time.Duration) bool {
 type runState struct {
 	*loop
 	// wanted is nil until the app is known, and while it has no configuration to run.
-	wanted     *configuration
+	wanted *configuration
+	// isAccepted is set if the app has a configuration that runs if the wanted one fails.
+	isAccepted bool
 	sleepAfter time.Duration
 	attempt    *attempt
 	// watched is the process whose end the loop waits for.
@@ -249,7 +249,7 @@ func (r *runState) finish(ctx context.Context, done result) {
 		r.s.metrics.starts.WithLabelValues("failed").Inc()
 		r.refused = a.generation
 		r.log.platform(done.err.Error())
-		r.set(r.now(), r.now() == nil)
+		r.set(r.now(), !r.isAccepted)
 		r.report(ctx, &appv1.ReportReconciled{Generation: a.generation, Failure: done.err.Error()})
 	default:
 		r.s.metrics.starts.WithLabelValues("failed").Inc()
