@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/atelier-run/atelier/entity"
@@ -45,6 +46,11 @@ type Launch struct {
 	// SessionID is the session for which the process works, if Kind is that of a session. All its processes are one group of Spec,
 	// and their changes have the actor "session:<id>" and the user UserID, which may be empty. Both are empty for other kinds.
 	SessionID, UserID string
+	// AppID is the app to which the process belongs, if Kind is that of an app. All its processes are one group of Spec, and their
+	// changes have the actor of entity.AppActor and the user UserID.
+	AppID string
+	// Limits restrict the process and its group.
+	Limits Limits
 	// Argv, Cwd, Env and Terminal are those of Spec.
 	Argv     []string
 	Cwd      string
@@ -65,12 +71,16 @@ func (l Launch) check() error {
 	return nil
 }
 
-// group returns the group of Spec: that of the session, or one for the process alone.
+// group returns the group of Spec: that of the session or the app, or one for the process alone.
 func (l Launch) group(processID string) string {
-	if l.Kind == computerv1.ProcessKind_PROCESS_KIND_SESSION {
+	switch l.Kind {
+	case computerv1.ProcessKind_PROCESS_KIND_SESSION:
 		return kindOfProcess(l.Kind) + ":" + l.SessionID
+	case computerv1.ProcessKind_PROCESS_KIND_APP:
+		return kindOfProcess(l.Kind) + ":" + l.AppID
+	default:
+		return kindOfProcess(l.Kind) + ":" + processID
 	}
-	return kindOfProcess(l.Kind) + ":" + processID
 }
 
 // Running is a process that Fleet.Launch has started.
@@ -89,6 +99,9 @@ func (r *Running) Streams() Streams { return r.process.Streams() }
 
 // Resize changes the size of the terminal.
 func (r *Running) Resize(size TerminalSize) error { return r.process.Resize(size) }
+
+// Signal sends a signal to the process, or to the foreground process group of its terminal.
+func (r *Running) Signal(s syscall.Signal) error { return r.process.Signal(s) }
 
 // End ends the process and its descendants. It returns before their changes are recorded.
 func (r *Running) End(ctx context.Context) error { return r.process.End(ctx) }
@@ -202,7 +215,7 @@ func (f *Fleet) Launch(ctx context.Context, l Launch) (_ *Running, err error) {
 	reply, err := f.o.Asker.Ask(ctx, entity.Command{
 		Kind: entity.KindComputer, Identity: l.WorkspaceID, Principal: l.Principal,
 		Message: &computerv1.StartProcess{
-			ProcessId: r.ID, Kind: l.Kind, Program: l.Argv[0], SessionId: l.SessionID, UserId: l.UserID,
+			ProcessId: r.ID, Kind: l.Kind, Program: l.Argv[0], SessionId: l.SessionID, AppId: l.AppID, UserId: l.UserID,
 		},
 	})
 	switch admitted, ok := reply.(*computerv1.Process); {
@@ -235,7 +248,7 @@ func (f *Fleet) start(ctx context.Context, r *Running, l Launch, author *activit
 		return err
 	}
 	r.process, err = f.o.Host.Start(ctx, l.WorkspaceID, Spec{
-		ID: r.ID, Group: l.group(r.ID), Argv: l.Argv, Cwd: l.Cwd, Env: l.Env, Terminal: l.Terminal,
+		ID: r.ID, Group: l.group(r.ID), Argv: l.Argv, Cwd: l.Cwd, Env: l.Env, Terminal: l.Terminal, Limits: l.Limits,
 		Attribute: watch.Attribute,
 	})
 	if err != nil {

@@ -32,6 +32,11 @@ const (
 	KindClient     = "client"
 	KindGrant      = "grant"
 	KindSession    = "session"
+	KindApp        = "app"
+	KindBinding    = "binding"
+	KindVisit      = "visit"
+	// KindCertificates is the kind of the one store of certificates.
+	KindCertificates = "certificates"
 )
 
 // Command is a message addressed to one entity, together with its sender.
@@ -117,6 +122,13 @@ const (
 	RequestIDReused      Code = "request_id_reused"
 	TurnTaken            Code = "turn_taken"
 	UploadEnded          Code = "upload_ended"
+	PathInUse            Code = "path_in_use"
+	PortInUse            Code = "port_in_use"
+	ReconcileFailed      Code = "reconcile_failed"
+	DomainOccupied       Code = "domain_occupied"
+	HostnameInUse        Code = "hostname_in_use"
+	DomainCleanupPending Code = "domain_cleanup_pending"
+	DomainNotConfigured  Code = "domain_not_configured"
 	RateLimited          Code = "rate_limited"
 	Unavailable          Code = "unavailable"
 	Internal             Code = "internal"

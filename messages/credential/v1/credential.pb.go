@@ -44,8 +44,13 @@ type Credential struct {
 	WorkspaceId string `protobuf:"bytes,10,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
 	// The operator of an impersonation.
 	ImpersonatorId string `protobuf:"bytes,11,opt,name=impersonator_id,json=impersonatorId,proto3" json:"impersonator_id,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// The number of the secret of an app, whose credential is the same for all of its keys. A registration with a higher number replaces
+	// the secret and the grants, and a revocation ends the numbers up to its own.
+	Number uint64 `protobuf:"varint,12,opt,name=number,proto3" json:"number,omitempty"`
+	// The last number of the credential of an app that is revoked.
+	RevokedNumber uint64 `protobuf:"varint,13,opt,name=revoked_number,json=revokedNumber,proto3" json:"revoked_number,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Credential) Reset() {
@@ -155,6 +160,20 @@ func (x *Credential) GetImpersonatorId() string {
 	return ""
 }
 
+func (x *Credential) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *Credential) GetRevokedNumber() uint64 {
+	if x != nil {
+		return x.RevokedNumber
+	}
+	return 0
+}
+
 type RegisterCredential struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Credential    *Credential            `protobuf:"bytes,1,opt,name=credential,proto3" json:"credential,omitempty"`
@@ -200,8 +219,10 @@ func (x *RegisterCredential) GetCredential() *Credential {
 }
 
 type RevokeCredential struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	At            int64                  `protobuf:"varint,1,opt,name=at,proto3" json:"at,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	At    int64                  `protobuf:"varint,1,opt,name=at,proto3" json:"at,omitempty"`
+	// For the credential of an app: the last number that is revoked.
+	Number        uint64 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -239,6 +260,13 @@ func (*RevokeCredential) Descriptor() ([]byte, []int) {
 func (x *RevokeCredential) GetAt() int64 {
 	if x != nil {
 		return x.At
+	}
+	return 0
+}
+
+func (x *RevokeCredential) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
 	}
 	return 0
 }
@@ -363,6 +391,7 @@ func (x *CredentialRegistered) GetCredential() *Credential {
 type CredentialRevoked struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	At            int64                  `protobuf:"varint,1,opt,name=at,proto3" json:"at,omitempty"`
+	Number        uint64                 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -400,6 +429,13 @@ func (*CredentialRevoked) Descriptor() ([]byte, []int) {
 func (x *CredentialRevoked) GetAt() int64 {
 	if x != nil {
 		return x.At
+	}
+	return 0
+}
+
+func (x *CredentialRevoked) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
 	}
 	return 0
 }
@@ -452,7 +488,7 @@ var File_messages_credential_v1_credential_proto protoreflect.FileDescriptor
 
 const file_messages_credential_v1_credential_proto_rawDesc = "" +
 	"\n" +
-	"'messages/credential/v1/credential.proto\x12\x15atelier.credential.v1\x1a\x1bmessages/wire/v1/wire.proto\"\xf2\x02\n" +
+	"'messages/credential/v1/credential.proto\x12\x15atelier.credential.v1\x1a\x1bmessages/wire/v1/wire.proto\"\xb1\x03\n" +
 	"\n" +
 	"Credential\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x123\n" +
@@ -470,21 +506,25 @@ const file_messages_credential_v1_credential_proto_rawDesc = "" +
 	"\x06grants\x18\t \x03(\tR\x06grants\x12!\n" +
 	"\fworkspace_id\x18\n" +
 	" \x01(\tR\vworkspaceId\x12'\n" +
-	"\x0fimpersonator_id\x18\v \x01(\tR\x0eimpersonatorId\"W\n" +
+	"\x0fimpersonator_id\x18\v \x01(\tR\x0eimpersonatorId\x12\x16\n" +
+	"\x06number\x18\f \x01(\x04R\x06number\x12%\n" +
+	"\x0erevoked_number\x18\r \x01(\x04R\rrevokedNumber\"W\n" +
 	"\x12RegisterCredential\x12A\n" +
 	"\n" +
 	"credential\x18\x01 \x01(\v2!.atelier.credential.v1.CredentialR\n" +
-	"credential\"\"\n" +
+	"credential\":\n" +
 	"\x10RevokeCredential\x12\x0e\n" +
-	"\x02at\x18\x01 \x01(\x03R\x02at\"\x0f\n" +
+	"\x02at\x18\x01 \x01(\x03R\x02at\x12\x16\n" +
+	"\x06number\x18\x02 \x01(\x04R\x06number\"\x0f\n" +
 	"\rUseCredential\"\x14\n" +
 	"\x12DescribeCredential\"Y\n" +
 	"\x14CredentialRegistered\x12A\n" +
 	"\n" +
 	"credential\x18\x01 \x01(\v2!.atelier.credential.v1.CredentialR\n" +
-	"credential\"#\n" +
+	"credential\";\n" +
 	"\x11CredentialRevoked\x12\x0e\n" +
-	"\x02at\x18\x01 \x01(\x03R\x02at\" \n" +
+	"\x02at\x18\x01 \x01(\x03R\x02at\x12\x16\n" +
+	"\x06number\x18\x02 \x01(\x04R\x06number\" \n" +
 	"\x0eCredentialUsed\x12\x0e\n" +
 	"\x02at\x18\x01 \x01(\x03R\x02atBDZBgithub.com/atelier-run/atelier/messages/credential/v1;credentialv1b\x06proto3"
 

@@ -53,6 +53,11 @@ func (*AddAgentUsage) workspaceCommand()          {}
 func (*AllowAgentUsage) workspaceCommand()        {}
 func (*ReadAgentUsage) workspaceCommand()         {}
 func (*ReportSessionsStopped) workspaceCommand()  {}
+func (*RegisterApp) workspaceCommand()            {}
+func (*ReserveAppPort) workspaceCommand()         {}
+func (*ReleaseAppPorts) workspaceCommand()        {}
+func (*RemoveApp) workspaceCommand()              {}
+func (*FindApp) workspaceCommand()                {}
 
 // Event is the sealed set of the events of a workspace.
 //
@@ -92,3 +97,4 @@ func (*DefaultSessionSet) workspaceEvent()    {}
 func (*AgentUsageAdded) workspaceEvent()      {}
 func (*AgentUsageAllowed) workspaceEvent()    {}
 func (*SessionsStopped) workspaceEvent()      {}
+func (*AppPortsChanged) workspaceEvent()      {}
