@@ -798,10 +798,12 @@ func (x *Taken) GetRetryAt() int64 {
 	return 0
 }
 
+// LockAcquired: a lock was acquired or extended. Locks that had expired at that time have ended.
 type LockAcquired struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Lock          *Lock                  `protobuf:"bytes,2,opt,name=lock,proto3" json:"lock,omitempty"`
+	At            int64                  `protobuf:"varint,3,opt,name=at,proto3" json:"at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -850,6 +852,13 @@ func (x *LockAcquired) GetLock() *Lock {
 	return nil
 }
 
+func (x *LockAcquired) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
 type LockReleased struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -894,10 +903,12 @@ func (x *LockReleased) GetName() string {
 	return ""
 }
 
+// OrderTaken: an order was taken from a budget. Budgets that were full at that time have ended.
 type OrderTaken struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Authority     string                 `protobuf:"bytes,1,opt,name=authority,proto3" json:"authority,omitempty"`
 	Budget        *Budget                `protobuf:"bytes,2,opt,name=budget,proto3" json:"budget,omitempty"`
+	At            int64                  `protobuf:"varint,3,opt,name=at,proto3" json:"at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -944,6 +955,13 @@ func (x *OrderTaken) GetBudget() *Budget {
 		return x.Budget
 	}
 	return nil
+}
+
+func (x *OrderTaken) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
 }
 
 var File_messages_certificates_v1_certificates_proto protoreflect.FileDescriptor
@@ -1007,16 +1025,18 @@ const file_messages_certificates_v1_certificates_proto_rawDesc = "" +
 	"\n" +
 	"expires_at\x18\x02 \x01(\x03R\texpiresAt\"\"\n" +
 	"\x05Taken\x12\x19\n" +
-	"\bretry_at\x18\x01 \x01(\x03R\aretryAt\"U\n" +
+	"\bretry_at\x18\x01 \x01(\x03R\aretryAt\"e\n" +
 	"\fLockAcquired\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x121\n" +
-	"\x04lock\x18\x02 \x01(\v2\x1d.atelier.certificates.v1.LockR\x04lock\"\"\n" +
+	"\x04lock\x18\x02 \x01(\v2\x1d.atelier.certificates.v1.LockR\x04lock\x12\x0e\n" +
+	"\x02at\x18\x03 \x01(\x03R\x02at\"\"\n" +
 	"\fLockReleased\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"c\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"s\n" +
 	"\n" +
 	"OrderTaken\x12\x1c\n" +
 	"\tauthority\x18\x01 \x01(\tR\tauthority\x127\n" +
-	"\x06budget\x18\x02 \x01(\v2\x1f.atelier.certificates.v1.BudgetR\x06budgetBHZFgithub.com/atelier-run/atelier/messages/certificates/v1;certificatesv1b\x06proto3"
+	"\x06budget\x18\x02 \x01(\v2\x1f.atelier.certificates.v1.BudgetR\x06budget\x12\x0e\n" +
+	"\x02at\x18\x03 \x01(\x03R\x02atBHZFgithub.com/atelier-run/atelier/messages/certificates/v1;certificatesv1b\x06proto3"
 
 var (
 	file_messages_certificates_v1_certificates_proto_rawDescOnce sync.Once
