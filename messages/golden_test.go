@@ -26,6 +26,7 @@ import (
 	"github.com/atelier-run/atelier/entity/entitytest"
 	"github.com/atelier-run/atelier/entity/kinds"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
+	appv1 "github.com/atelier-run/atelier/messages/app/v1"
 	auditv1 "github.com/atelier-run/atelier/messages/audit/v1"
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 	journalv1 "github.com/atelier-run/atelier/messages/journal/v1"
@@ -45,6 +46,7 @@ var otherStored = []proto.Message{
 	&activityv1.Intent{}, &activityv1.Totals{}, &activityv1.Fold{}, &activityv1.Writer{}, &activityv1.IndexMark{},
 	&auditv1.Event{}, &computerv1.Present{}, &computerv1.Sample{}, &computerv1.Work{},
 	&workspacev1.InvitationMail{}, &workspacev1.AnchorCheck{}, &userv1.LinkMail{},
+	&appv1.DomainRow{}, &appv1.RunTask{}, &appv1.StopTask{},
 	&runtimev1.Timer{}, &runtimev1.Task{}, &runtimev1.Declared{},
 }
 

@@ -8,10 +8,15 @@
 // A revocation is final. It takes effect even if it arrives before the registration, since the reactions that send the two
 // commands may arrive in either order. Only the platform sends commands to it; the user entity has authorized the person
 // who issued or revoked the credential.
+//
+// The credential of an app is the same for all of its keys, and its id is that of the app. Its secrets have numbers: a registration with
+// a higher number replaces the secret, and a revocation ends the numbers up to its own, so that a key stays revoked in whatever order
+// the commands arrive.
 package credential
 
 import (
 	"bytes"
+	"math"
 
 	"google.golang.org/protobuf/proto"
 
@@ -70,11 +75,16 @@ func Evolve(s *credentialv1.Credential, e credentialv1.Event) *credentialv1.Cred
 	switch e := e.(type) {
 	case *credentialv1.CredentialRegistered:
 		next = entity.ShallowCopy(e.GetCredential())
-		if s.GetRevokedAt() != 0 {
+		if isNumbered(next) {
+			next.RevokedNumber, next.LastUsedAt = s.GetRevokedNumber(), s.GetLastUsedAt()
+		} else if s.GetRevokedAt() != 0 {
 			next.RevokedAt = s.GetRevokedAt()
 		}
 	case *credentialv1.CredentialRevoked:
-		next.RevokedAt = e.GetAt()
+		next.RevokedAt, next.RevokedNumber = e.GetAt(), e.GetNumber()
+		if next.RevokedNumber == 0 && (isNumbered(s) || s.GetRevokedNumber() != 0) {
+			next.RevokedNumber = math.MaxUint64
+		}
 	case *credentialv1.CredentialUsed:
 		next.LastUsedAt = e.GetAt()
 	}
@@ -108,9 +118,25 @@ func register(call entity.Call, s, c *credentialv1.Credential) ([]credentialv1.E
 		return nil, errUnbound
 	case c.GetKind() == wirev1.CredentialKind_CREDENTIAL_KIND_IMPERSONATION && c.GetImpersonatorId() == "":
 		return nil, errNoImpersonator
+	case isNumbered(c):
+		return registerNumber(s, c)
 	case isRegistered(s):
 		return nil, checkRepeated(s, c)
 	case s.GetRevokedAt() != 0:
+		return nil, nil
+	}
+	return []credentialv1.Event{&credentialv1.CredentialRegistered{Credential: c}}, nil
+}
+
+// registerNumber replaces the secret of an app. It has no effect if the number is that of the secret or was revoked, or if a later one is
+// registered. Errors: invalid_request, also for another person or workspace.
+func registerNumber(s, c *credentialv1.Credential) ([]credentialv1.Event, error) {
+	switch {
+	case isRegistered(s) && (s.GetKind() != c.GetKind() || s.GetWorkspaceId() != c.GetWorkspaceId()):
+		return nil, errRegistered
+	case isRegistered(s) && s.GetNumber() == c.GetNumber():
+		return nil, checkRepeated(s, c)
+	case c.GetNumber() < s.GetNumber(), c.GetNumber() <= s.GetRevokedNumber(), isRevokedForGood(s):
 		return nil, nil
 	}
 	return []credentialv1.Event{&credentialv1.CredentialRegistered{Credential: c}}, nil
@@ -124,18 +150,21 @@ func checkRepeated(s, c *credentialv1.Credential) error {
 	return nil
 }
 
-// revoke decides a revocation at the time of the command, or now if it has none.
+// revoke decides a revocation at the time of the command, or now if it has none. A revocation without a number is final.
 func revoke(
 	call entity.Call, s *credentialv1.Credential, c *credentialv1.RevokeCredential,
 ) ([]credentialv1.Event, error) {
-	if s.GetRevokedAt() != 0 {
-		return nil, nil
-	}
 	at := c.GetAt()
 	if at <= 0 {
 		at = call.At()
 	}
-	return []credentialv1.Event{&credentialv1.CredentialRevoked{At: at}}, nil
+	switch {
+	case isRevokedForGood(s):
+		return nil, nil
+	case c.GetNumber() != 0 && (c.GetNumber() <= s.GetRevokedNumber() || c.GetNumber() < s.GetNumber()):
+		return nil, nil // the secret is revoked or was replaced
+	}
+	return []credentialv1.Event{&credentialv1.CredentialRevoked{At: at, Number: c.GetNumber()}}, nil
 }
 
 // use updates last_used_at, at most once in entity.UsePrecision. Errors: unauthorized if the credential is not usable.
@@ -152,6 +181,14 @@ func use(call entity.Call, s *credentialv1.Credential) ([]credentialv1.Event, er
 // isBoundToWorkspace reports whether credentials of a kind give access to a single workspace.
 func isBoundToWorkspace(kind wirev1.CredentialKind) bool {
 	return kind == wirev1.CredentialKind_CREDENTIAL_KIND_SYSTEM_VM || kind == wirev1.CredentialKind_CREDENTIAL_KIND_APP
+}
+
+// isNumbered reports whether a credential has secrets with numbers, as those of apps have.
+func isNumbered(c *credentialv1.Credential) bool { return c.GetNumber() != 0 }
+
+// isRevokedForGood reports whether a revocation without a number has ended the credential.
+func isRevokedForGood(s *credentialv1.Credential) bool {
+	return s.GetRevokedAt() != 0 && (s.GetRevokedNumber() == 0 || s.GetRevokedNumber() == math.MaxUint64)
 }
 
 func isRegistered(s *credentialv1.Credential) bool { return len(s.GetSecretSha256()) > 0 }

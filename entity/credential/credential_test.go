@@ -186,6 +186,45 @@ func TestRegisterBound(t *testing.T) {
 	}
 }
 
+// TestNumberedSecrets sends the commands for the keys of an app in many orders. The secret with the highest number is usable unless a
+// revocation up to it was sent.
+func TestNumberedSecrets(t *testing.T) {
+	key := func(n uint64) *credentialv1.RegisterCredential {
+		c := good()
+		c.Kind, c.WorkspaceId, c.Number, c.SecretSha256 = wirev1.CredentialKind_CREDENTIAL_KIND_APP, "ws_1", n, bytes.Repeat([]byte{byte(n)}, 32)
+		return &credentialv1.RegisterCredential{Credential: c}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		s := credential.Zero(identity)
+		highest, revoked := uint64(0), uint64(0)
+		final := false
+		for range rapid.IntRange(1, 8).Draw(t, "commands") {
+			n := rapid.Uint64Range(1, 4).Draw(t, "number")
+			var c credentialv1.Command
+			switch rapid.IntRange(0, 5).Draw(t, "kind") {
+			case 0, 1, 2:
+				c = key(n)
+				if n > highest && n > revoked && !final {
+					highest = n
+				}
+			case 3, 4:
+				c = &credentialv1.RevokeCredential{Number: n, At: 5}
+				revoked = max(revoked, n)
+			default:
+				c = &credentialv1.RevokeCredential{At: 5}
+				final = true
+			}
+			var err error
+			if s, _, err = execute(t, platformCall(noon), s, c); err != nil {
+				t.Fatal(err)
+			}
+			if want := highest > revoked && !final; credential.IsUsable(s, noon.UnixMilli()) != want || s.GetNumber() != highest {
+				t.Fatalf("after %v: %v, want usable: %v", c, s, want)
+			}
+		}
+	})
+}
+
 func TestUse(t *testing.T) {
 	s := good()
 	s.ExpiresAt = noon.UnixMilli() + 1000
@@ -211,6 +250,7 @@ func TestEvolveKeepsOtherFields(t *testing.T) {
 	s := good()
 	s.ExpiresAt, s.RevokedAt, s.LastUsedAt = 1, 2, 3
 	s.Grants, s.WorkspaceId, s.ImpersonatorId = []string{"files:read"}, "ws_1", "usr_2"
+	s.Number, s.RevokedNumber = 4, 4
 	fields := s.ProtoReflect().Descriptor().Fields()
 	for i := range fields.Len() {
 		if !s.ProtoReflect().Has(fields.Get(i)) {
@@ -219,7 +259,7 @@ func TestEvolveKeepsOtherFields(t *testing.T) {
 	}
 	for _, e := range []credentialv1.Event{
 		&credentialv1.CredentialRegistered{Credential: s},
-		&credentialv1.CredentialRevoked{At: 2},
+		&credentialv1.CredentialRevoked{At: 2, Number: 4},
 		&credentialv1.CredentialUsed{At: 3},
 	} {
 		if next := credential.Evolve(s, e); !proto.Equal(next, s) {

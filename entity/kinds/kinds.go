@@ -5,6 +5,7 @@ package kinds
 import (
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/activity"
+	"github.com/atelier-run/atelier/entity/app"
 	"github.com/atelier-run/atelier/entity/client"
 	"github.com/atelier-run/atelier/entity/computer"
 	"github.com/atelier-run/atelier/entity/credential"
@@ -20,5 +21,5 @@ import (
 // All lists every kind.
 var All = []entity.Kind{
 	user.Kind, email.Kind, credential.Kind, device.Kind, client.Kind, grant.Kind, slug.Kind,
-	workspace.Kind, activity.Kind, computer.Kind, session.Kind,
+	workspace.Kind, activity.Kind, computer.Kind, session.Kind, app.Kind,
 }

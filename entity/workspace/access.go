@@ -158,6 +158,10 @@ func accessOf(c workspacev1.Command) entity.Access {
 		return entity.Requires(entity.Changes(entity.Apps, entity.Publish, entity.Share))
 	case *workspacev1.RegisterAgent, *workspacev1.RemoveAgent:
 		return entity.Requires(entity.Changes(entity.Agents))
+	case *workspacev1.RegisterApp, *workspacev1.ReserveAppPort:
+		return entity.Requires(entity.Changes(entity.Apps))
+	case *workspacev1.FindApp:
+		return entity.Requires(entity.Reads(entity.Apps))
 	case *workspacev1.DescribeAgent:
 		return entity.Requires(entity.Reads(entity.Sessions, entity.Agents))
 	case *workspacev1.SetDefaultSession, *workspacev1.BindDefaultSession, *workspacev1.AllowAgentUsage:
@@ -169,7 +173,8 @@ func accessOf(c workspacev1.Command) entity.Access {
 		*workspacev1.RecordAudit, *workspacev1.RemoveAnchor, *workspacev1.MoveAnchor, *workspacev1.BreakAnchor,
 		*workspacev1.RepairAnchor, *workspacev1.OrphanAnchors, *workspacev1.ListAnchors, *workspacev1.ChangeStatus,
 		*workspacev1.DescribeInvitation, *workspacev1.CreateAnchor, *workspacev1.ReportInvitationMailed,
-		*workspacev1.ReportLocksRemoved, *workspacev1.RequestAnchorCheck, *workspacev1.ReportAnchorsChecked:
+		*workspacev1.ReportLocksRemoved, *workspacev1.RequestAnchorCheck, *workspacev1.ReportAnchorsChecked,
+		*workspacev1.ReleaseAppPorts, *workspacev1.RemoveApp:
 	}
 	return entity.PlatformOnly()
 }
@@ -202,7 +207,7 @@ func decideAbsent(s *workspacev1.Workspace, c workspacev1.Command) (done bool, e
 		*workspacev1.BreakAnchor, *workspacev1.RepairAnchor, *workspacev1.OrphanAnchors, *workspacev1.ListAnchors,
 		*workspacev1.ReportLocksRemoved, *workspacev1.RequestAnchorCheck, *workspacev1.ReportAnchorsChecked,
 		*workspacev1.UpdateAgent, *workspacev1.ClearDefaultSession, *workspacev1.AddAgentUsage, *workspacev1.ReadDefaultSessions,
-		*workspacev1.ReadAgentUsage, *workspacev1.DescribeMembers:
+		*workspacev1.ReadAgentUsage, *workspacev1.DescribeMembers, *workspacev1.ReleaseAppPorts, *workspacev1.RemoveApp:
 		// Commands of the platform may arrive after the deletion. They succeed without effect.
 		return true, nil
 	default:

@@ -116,12 +116,16 @@ func conflictingAnchor(
 	return found
 }
 
-// removeAnchor removes an anchor. It has no effect if the anchor does not exist.
+// removeAnchor removes an anchor. It has no effect if the anchor does not exist. Errors: invalid_request for the anchor of an app.
 func removeAnchor(
 	call entity.Call, s *workspacev1.Workspace, c *workspacev1.RemoveAnchor,
 ) ([]workspacev1.Event, error) {
-	if _, found := s.GetAnchors()[c.GetAnchorId()]; !found {
+	anchor, found := s.GetAnchors()[c.GetAnchorId()]
+	switch {
+	case !found:
 		return nil, nil
+	case anchor.GetApp() != nil:
+		return nil, errAppAnchor
 	}
 	return []workspacev1.Event{&workspacev1.AnchorRemoved{AnchorId: c.GetAnchorId(), At: call.At()}}, nil
 }
@@ -145,9 +149,9 @@ func reanchor(call entity.Call, s *workspacev1.Workspace, c *workspacev1.Reancho
 	case conflictingAnchor(s, anchor.GetId(), anchor.GetKind(), c.GetPath()) != nil:
 		return nil, errPathTaken
 	}
-	return []workspacev1.Event{&workspacev1.AnchorRepaired{
-		AnchorId: anchor.GetId(), Path: c.GetPath(), At: call.At(), Bound: true, Seq: c.GetSeq(),
-	}}, nil
+	e := &workspacev1.AnchorRepaired{AnchorId: anchor.GetId(), Path: c.GetPath(), At: call.At(), Bound: true, Seq: c.GetSeq()}
+	e.AppId, e.Version = followedBy(call, anchor, 0)
+	return []workspacev1.Event{e}, nil
 }
 
 // moveAnchor follows a rename on the drive. The rename has replaced the file or folder at the new path, so it breaks an
@@ -163,19 +167,40 @@ func moveAnchor(call entity.Call, s *workspacev1.Workspace, c *workspacev1.MoveA
 	var events []workspacev1.Event
 	other := conflictingAnchor(s, anchor.GetId(), anchor.GetKind(), c.GetToPath())
 	if anchor.GetState() == active && other.GetState() == active {
-		events = append(events, &workspacev1.AnchorBroken{AnchorId: other.GetId(), At: call.At(), Seq: c.GetSeq()})
+		events = append(events, brokenEvent(call, other, c.GetSeq()))
 	}
-	return append(events, &workspacev1.AnchorMoved{
-		AnchorId: anchor.GetId(), Path: c.GetToPath(), At: call.At(), Seq: c.GetSeq(),
-	}), nil
+	e := &workspacev1.AnchorMoved{AnchorId: anchor.GetId(), Path: c.GetToPath(), At: call.At(), Seq: c.GetSeq()}
+	if e.AppId, e.Version = followedBy(call, anchor, len(events)); e.AppId != "" {
+		e.State = anchor.GetState()
+	}
+	return append(events, e), nil
 }
 
 // breakAnchor records that the path of an active anchor no longer exists.
 func breakAnchor(call entity.Call, s *workspacev1.Workspace, c *workspacev1.BreakAnchor) ([]workspacev1.Event, error) {
-	if anchorAt(s, c.GetAnchorId(), c.GetPath()).GetState() != active {
+	anchor := anchorAt(s, c.GetAnchorId(), c.GetPath())
+	if anchor.GetState() != active {
 		return nil, nil
 	}
-	return []workspacev1.Event{&workspacev1.AnchorBroken{AnchorId: c.GetAnchorId(), At: call.At(), Seq: c.GetSeq()}}, nil
+	return []workspacev1.Event{brokenEvent(call, anchor, c.GetSeq())}, nil
+}
+
+// brokenEvent returns the first event of a decision that breaks an anchor.
+func brokenEvent(call entity.Call, anchor *workspacev1.Anchor, seq uint64) *workspacev1.AnchorBroken {
+	e := &workspacev1.AnchorBroken{AnchorId: anchor.GetId(), At: call.At(), Seq: seq}
+	if e.AppId, e.Version = followedBy(call, anchor, 0); e.AppId != "" {
+		e.Path = anchor.GetPath()
+	}
+	return e
+}
+
+// followedBy returns the id of the app that follows an anchor, and the version of the event with an index in the decision. An anchor
+// without an app has neither.
+func followedBy(call entity.Call, anchor *workspacev1.Anchor, index int) (appID string, version uint64) {
+	if anchor.GetApp() == nil {
+		return "", 0
+	}
+	return anchor.GetApp().GetId(), call.Version + uint64(index)
 }
 
 // repairAnchor records that the path of a broken anchor exists again. The anchor stays broken if another active anchor has
@@ -185,9 +210,9 @@ func repairAnchor(call entity.Call, s *workspacev1.Workspace, c *workspacev1.Rep
 	if anchor.GetState() != broken || conflictingAnchor(s, anchor.GetId(), anchor.GetKind(), c.GetPath()).GetState() == active {
 		return nil, nil
 	}
-	return []workspacev1.Event{&workspacev1.AnchorRepaired{
-		AnchorId: anchor.GetId(), Path: anchor.GetPath(), At: call.At(), Seq: c.GetSeq(),
-	}}, nil
+	e := &workspacev1.AnchorRepaired{AnchorId: anchor.GetId(), Path: anchor.GetPath(), At: call.At(), Seq: c.GetSeq()}
+	e.AppId, e.Version = followedBy(call, anchor, 0)
+	return []workspacev1.Event{e}, nil
 }
 
 func applyRepaired(a *workspacev1.Anchor, e *workspacev1.AnchorRepaired) {
@@ -203,7 +228,11 @@ func orphanAnchors(call entity.Call, s *workspacev1.Workspace) ([]workspacev1.Ev
 	var events []workspacev1.Event
 	for _, a := range anchorsInOrder(s) {
 		if a.GetState() == broken && call.At()-a.GetBrokenAt() >= orphanAfter.Milliseconds() {
-			events = append(events, &workspacev1.AnchorOrphaned{AnchorId: a.GetId(), At: call.At()})
+			e := &workspacev1.AnchorOrphaned{AnchorId: a.GetId(), At: call.At()}
+			if e.AppId, e.Version = followedBy(call, a, len(events)); e.AppId != "" {
+				e.Path = a.GetPath()
+			}
+			events = append(events, e)
 		}
 	}
 	return events, nil

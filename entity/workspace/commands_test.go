@@ -27,6 +27,7 @@ var senders = map[protoreflect.Name]string{
 	"RegisterAgent": "oe", "RemoveAgent": "oe", "DescribeAgent": "oev", "UpdateAgent": "",
 	"SetDefaultSession": "oe", "BindDefaultSession": "oe", "ClearDefaultSession": "", "ReadDefaultSessions": "oev",
 	"DescribeMembers": "oev", "AddAgentUsage": "", "AllowAgentUsage": "oe", "ReadAgentUsage": "oev", "ReportSessionsStopped": "",
+	"RegisterApp": "oe", "ReserveAppPort": "oe", "FindApp": "oev", "ReleaseAppPorts": "", "RemoveApp": "",
 	// This command authorizes its sender itself: an invited person has no role.
 	"AcceptInvitation": "",
 }
@@ -52,6 +53,9 @@ var samples = map[protoreflect.Name]workspacev1.Command{
 	"UpdateAgent":        &workspacev1.UpdateAgent{AnchorId: "anc_a", Path: "agent", Name: "New", Description: "New."},
 	"SetDefaultSession":  &workspacev1.SetDefaultSession{Owner: "agt_a", SessionId: "ses_1"},
 	"BindDefaultSession": &workspacev1.BindDefaultSession{Owner: "agt_a", SessionId: "ses_1"},
+	"RegisterApp":        newApp("anc_9", "b", "site", 0),
+	"ReserveAppPort":     &workspacev1.ReserveAppPort{AppId: appID("p"), Port: 4000},
+	"FindApp":            &workspacev1.FindApp{Slug: "shop"},
 	"AddAgentUsage":      &workspacev1.AddAgentUsage{SessionId: "ses_1", Work: &workspacev1.AgentWork{InputTokens: 1}},
 }
 
@@ -78,6 +82,11 @@ func open() *workspacev1.Workspace {
 	s.Anchors["anc_1"].Kind, s.Anchors["anc_1"].State = workspacev1.AnchorKind_ANCHOR_KIND_APP, workspacev1.AnchorState_ANCHOR_STATE_ACTIVE
 	s.Anchors["anc_a"] = &workspacev1.Anchor{
 		Id: "anc_a", Path: "agent", Kind: agent, State: active, Position: 4, Agent: &workspacev1.Agent{Id: "agt_a", Slug: "notes", Name: "Notes"},
+	}
+	s.Anchors["anc_p"] = &workspacev1.Anchor{
+		Id: "anc_p", Path: "shop", Kind: workspacev1.AnchorKind_ANCHOR_KIND_APP, State: active, Position: 5, App: &workspacev1.App{
+			Id: appID("p"), Slug: "shop", Ports: []*workspacev1.AppPort{{Port: 3000, Reservation: 5}},
+		},
 	}
 	return s
 }
@@ -139,7 +148,7 @@ func TestClosedWorkspace(t *testing.T) {
 			want := test.code
 			switch name {
 			case "Authorize", "DescribeWorkspace", "Suspend", "Resume", "DescribeAgent", "ReadDefaultSessions", "DescribeMembers",
-				"ReadAgentUsage":
+				"ReadAgentUsage", "FindApp":
 				want = ""
 			}
 			if containsAny(senders[name], "o") {
@@ -147,7 +156,8 @@ func TestClosedWorkspace(t *testing.T) {
 					t.Errorf("%s: %s of an owner: %q, want %q", what, name, code, want)
 				}
 			}
-			if code := decide(entity.Platform(), s, c); code != "" && name != "AcceptInvitation" {
+			accepted := name != "AcceptInvitation" && name != "RegisterApp" // an app that is not suspended with the others
+			if code := decide(entity.Platform(), s, c); code != "" && accepted {
 				t.Errorf("%s: %s of the platform: %q", what, name, code)
 			}
 		}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/app"
+	appv1 "github.com/atelier-run/atelier/messages/app/v1"
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 	emailv1 "github.com/atelier-run/atelier/messages/email/v1"
 	slugv1 "github.com/atelier-run/atelier/messages/slug/v1"
@@ -85,7 +87,8 @@ func mailTasks(s *workspacev1.Workspace) []entity.Task {
 const slugReservation = 30 * 24 * time.Hour
 
 // React returns the commands that follow from an event: slugs are released, computers are requested and retired,
-// invitations are stored with their addresses, and users record the workspaces that they join and leave.
+// invitations are stored with their addresses, users record the workspaces that they join and leave, and apps are created, follow
+// their anchors, and are suspended and removed with the workspace.
 func React(identity string, event workspacev1.Event) []entity.Reaction {
 	switch e := event.(type) {
 	case *workspacev1.WorkspaceCreated:
@@ -100,6 +103,25 @@ func React(identity string, event workspacev1.Event) []entity.Reaction {
 		return []entity.Reaction{releaseSlug(e.GetOldSlug(), identity, e.GetAt())}
 	case *workspacev1.StatusChanged:
 		return afterStatusChange(identity, e)
+	case *workspacev1.WorkspaceSuspended:
+		return haltApps(identity, e.GetAppIds(), true)
+	case *workspacev1.WorkspaceResumed:
+		return haltApps(identity, e.GetAppIds(), false)
+	case *workspacev1.AnchorCreated:
+		if e.GetRegistration() == nil {
+			return nil
+		}
+		return []entity.Reaction{entity.Send(entity.KindApp, app.Identity(identity, e.GetRegistration().GetAppId()), &appv1.RegisterApp{
+			Registration: e.GetRegistration(),
+		})}
+	case *workspacev1.AnchorMoved:
+		return tellApp(identity, e.GetAppId(), e.GetPath(), e.GetState(), e.GetVersion())
+	case *workspacev1.AnchorBroken:
+		return tellApp(identity, e.GetAppId(), e.GetPath(), broken, e.GetVersion())
+	case *workspacev1.AnchorRepaired:
+		return tellApp(identity, e.GetAppId(), e.GetPath(), active, e.GetVersion())
+	case *workspacev1.AnchorOrphaned:
+		return tellApp(identity, e.GetAppId(), e.GetPath(), orphaned, e.GetVersion())
 	case *workspacev1.InvitationCreated:
 		return []entity.Reaction{entity.Send(entity.KindEmail, e.GetInvitation().GetEmail(), &emailv1.AddInvitation{
 			InvitationId: e.GetInvitation().GetId(), WorkspaceId: identity, InviterId: e.GetInvitation().GetInviter().GetUserId(),
@@ -117,12 +139,16 @@ func afterStatusChange(identity string, e *workspacev1.StatusChanged) []entity.R
 	switch e.GetStatus() {
 	case workspacev1.Status_STATUS_ACTIVE:
 		// A closed workspace ignores ReportUnhealthy, so a computer that was lost in that time has to report it again.
-		return []entity.Reaction{entity.Send(entity.KindComputer, identity, &computerv1.AnnounceLoss{At: e.GetAt()})}
+		lost := entity.Send(entity.KindComputer, identity, &computerv1.AnnounceLoss{At: e.GetAt()})
+		return append([]entity.Reaction{lost}, haltApps(identity, e.GetAppIds(), false)...)
+	case workspacev1.Status_STATUS_ARCHIVED, workspacev1.Status_STATUS_RETIRED:
+		return haltApps(identity, e.GetAppIds(), true)
 	case workspacev1.Status_STATUS_DELETED:
 		reactions := []entity.Reaction{
 			releaseSlug(e.GetSlug(), identity, e.GetAt()),
 			entity.Send(entity.KindComputer, identity, &computerv1.RetireComputer{TaskId: taskID("retire", e.GetAt())}),
 		}
+		reactions = append(reactions, removeApps(identity, e.GetAppIds(), e.GetAt())...)
 		if e.GetBillingUserId() == "" { // an event of an older version
 			return reactions
 		}

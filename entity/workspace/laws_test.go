@@ -156,9 +156,36 @@ func drawAgentCommand() *rapid.Generator[workspacev1.Command] {
 	})
 }
 
+// drawAppCommand draws commands for apps and their reservations.
+func drawAppCommand() *rapid.Generator[workspacev1.Command] {
+	return rapid.Custom(func(t *rapid.T) workspacev1.Command {
+		id, path := anyAnchor.Draw(t, "anchor"), anyPath.Draw(t, "path")
+		port := rapid.SampledFrom([]uint32{0, 3000, 3001, 3002, 70000}).Draw(t, "port")
+		slug := rapid.SampledFrom([]string{"site", "shop", "No"}).Draw(t, "slug")
+		switch rapid.IntRange(0, 6).Draw(t, "command") {
+		case 0, 1, 2:
+			c := newApp(id, path, slug, port)
+			c.Registration.CreatedByUserId = "ann"
+			return c
+		case 3:
+			return &workspacev1.ReserveAppPort{AppId: appID(id[len(id)-1:]), Port: port}
+		case 4:
+			return &workspacev1.ReleaseAppPorts{
+				AppId: appID(id[len(id)-1:]), Port: port, Reservation: rapid.Uint64Range(0, 60).Draw(t, "reservation"),
+			}
+		case 5:
+			return &workspacev1.RemoveApp{AppId: appID(id[len(id)-1:])}
+		default:
+			return &workspacev1.FindApp{Slug: slug}
+		}
+	})
+}
+
 func drawAnyCommand() *rapid.Generator[workspacev1.Command] {
 	return rapid.Custom(func(t *rapid.T) workspacev1.Command {
-		switch rapid.IntRange(0, 7).Draw(t, "subject") {
+		switch rapid.IntRange(0, 9).Draw(t, "subject") {
+		case 8, 9:
+			return drawAppCommand().Draw(t, "apps")
 		case 0, 1, 2:
 			return drawAdminCommand().Draw(t, "administration")
 		case 3:

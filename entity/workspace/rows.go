@@ -5,6 +5,7 @@ import (
 
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/audit"
+	appv1 "github.com/atelier-run/atelier/messages/app/v1"
 	auditv1 "github.com/atelier-run/atelier/messages/audit/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
@@ -75,6 +76,8 @@ func listRows(before, after *workspacev1.Workspace, e workspacev1.Event) []entit
 	case *workspacev1.AnchorOrphaned:
 		return anchorRows(before, after, e.GetAnchorId())
 	case *workspacev1.AgentUpdated:
+		return anchorRows(before, after, e.GetAnchorId())
+	case *workspacev1.AppPortsChanged:
 		return anchorRows(before, after, e.GetAnchorId())
 	case *workspacev1.WorkspaceReady, *workspacev1.WorkspaceUnhealthy, *workspacev1.WorkspaceRenamed,
 		*workspacev1.WorkspaceSuspended, *workspacev1.WorkspaceResumed, *workspacev1.StatusChanged,
@@ -185,6 +188,7 @@ func auditEvent(call entity.Call, before *workspacev1.Workspace, e workspacev1.E
 		return anchorsAuditEvent(call, before, e)
 	case *workspacev1.InvitationMailed, *workspacev1.LocksRemoved, *workspacev1.AnchorCheckRequested, *workspacev1.AnchorsChecked,
 		*workspacev1.SessionsStopped, *workspacev1.AgentUsageAdded, *workspacev1.AgentUsageAllowed, *workspacev1.DefaultSessionSet:
+	case *workspacev1.AppPortsChanged: // the app logs the update
 	case *workspacev1.MemberUpdated, *workspacev1.AgentUpdated:
 		// The person has changed the account, or a file, not the workspace.
 	}
@@ -232,8 +236,14 @@ func peopleAuditEvent(call entity.Call, before *workspacev1.Workspace, event wor
 func anchorsAuditEvent(call entity.Call, before *workspacev1.Workspace, event workspacev1.Event) *auditv1.Event {
 	switch e := event.(type) {
 	case *workspacev1.AnchorCreated:
+		if e.GetRegistration() != nil {
+			return appRegistered(call, e.GetRegistration())
+		}
 		return anchorAuditEvent(call, "anchor.created", e.GetAnchor(), "")
 	case *workspacev1.AnchorRemoved:
+		if before.GetAnchors()[e.GetAnchorId()].GetApp() != nil {
+			return nil // the app has logged its removal
+		}
 		return anchorAuditEvent(call, "anchor.removed", before.GetAnchors()[e.GetAnchorId()], "")
 	case *workspacev1.AnchorMoved:
 		return anchorAuditEvent(call, "anchor.moved", before.GetAnchors()[e.GetAnchorId()], e.GetPath())
@@ -253,12 +263,24 @@ func anchorsAuditEvent(call entity.Call, before *workspacev1.Workspace, event wo
 func anchorAuditEvent(call entity.Call, name string, was *workspacev1.Anchor, toPath string) *auditv1.Event {
 	p := &auditv1.Provenance{
 		AnchorId: was.GetId(), Path: was.GetPath(), Kind: apiName("ANCHOR_KIND_", was.GetKind().String()),
-		Slug: was.GetAgent().GetSlug(),
+		Slug: was.GetAgent().GetSlug(), AppId: was.GetApp().GetId(), AppSlug: was.GetApp().GetSlug(),
 	}
 	if toPath != "" && toPath != was.GetPath() {
 		p.FromPath, p.ToPath, p.Path = was.GetPath(), toPath, toPath
 	}
 	return audit.NewEvent(call, name, p)
+}
+
+// appRegistered returns the audit event for the registration of an app, the only one, although it creates an anchor.
+func appRegistered(call entity.Call, r *appv1.Registration) *auditv1.Event {
+	p := &auditv1.Provenance{
+		AppId: r.GetAppId(), AppSlug: r.GetSlug(), AnchorId: r.GetAnchorId(), Path: r.GetPath(), Name: r.GetName(),
+		Scopes: r.GetRuntime().GetApiScopes(),
+	}
+	if r.GetOrigin() != nil {
+		p.Mode = apiName("SHARE_MODE_", r.GetOrigin().GetMode().String())
+	}
+	return audit.NewEvent(call, "app.registered", p)
 }
 
 // withActor sets the actor of an audit event for a change that the platform made on behalf of a person.

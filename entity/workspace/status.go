@@ -108,8 +108,12 @@ func changeStatus(
 		Status: c.GetStatus(), At: call.At(), Slug: s.GetSlug(),
 		BillingUserId: s.GetBillingUserId(),
 	}
-	if isClosedStatus(c.GetStatus()) {
+	closes := isClosedStatus(c.GetStatus())
+	if closes {
 		changed.SessionStopId = sessionStopID(call)
+	}
+	if closes || s.GetSuspension() == nil {
+		changed.AppIds = appIDs(s)
 	}
 	return []workspacev1.Event{changed}, nil
 }
@@ -173,7 +177,7 @@ func suspend(call entity.Call, s *workspacev1.Workspace, c *workspacev1.Suspend)
 	}
 	suspended := &workspacev1.WorkspaceSuspended{Suspension: next}
 	if before == nil {
-		suspended.SessionStopId = sessionStopID(call)
+		suspended.SessionStopId, suspended.AppIds = sessionStopID(call), appIDs(s)
 	}
 	return []workspacev1.Event{suspended}, nil
 }
@@ -186,5 +190,9 @@ func resume(call entity.Call, s *workspacev1.Workspace) ([]workspacev1.Event, er
 	case s.GetSuspension().GetByOperator() && !entity.IsPlatform(call.Principal):
 		return nil, errOperator
 	}
-	return []workspacev1.Event{&workspacev1.WorkspaceResumed{At: call.At()}}, nil
+	resumed := &workspacev1.WorkspaceResumed{At: call.At()}
+	if !isClosedStatus(s.GetStatus()) {
+		resumed.AppIds = appIDs(s)
+	}
+	return []workspacev1.Event{resumed}, nil
 }

@@ -12,7 +12,8 @@
 //
 // The creator is the billing user and therefore always an owner (members.go). Other people join by invitation
 // (invitations.go). An anchor binds an app, an agent or a share to a path of the drive (anchors.go). An agent is an anchor
-// whose folder has an AGENT.md; the workspace stores its name, description and tier for lists (agents.go).
+// whose folder has an AGENT.md; the workspace stores its name, description and tier for lists (agents.go). An app is an entity of
+// its own (package app); its anchor reserves its slug, its path and its ports (apps.go).
 //
 // For its sessions, a workspace stores the pointers to the default sessions of its owners (sessions.go), and their usage
 // on the present day (usage.go). A suspended or closed workspace interrupts them by a task.
@@ -31,9 +32,12 @@
 package workspace
 
 import (
+	"maps"
+
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/app"
 	"github.com/atelier-run/atelier/entity/audit"
 	"github.com/atelier-run/atelier/entity/email"
 	"github.com/atelier-run/atelier/entity/session"
@@ -53,6 +57,7 @@ var Rules = entity.Rules[*workspacev1.Workspace, workspacev1.Command, workspacev
 
 func lists() map[string]entity.List {
 	all := session.Lists()
+	maps.Copy(all, app.Lists())
 	all[MembersList] = entity.List{Need: entity.Reads(entity.Sessions, entity.FilesRead), Match: matchesMember}
 	all[InvitationsList] = entity.List{Need: entity.Reads(entity.Members)}
 	all[AnchorsList] = entity.List{Need: entity.Reads(entity.FilesRead)}
@@ -137,6 +142,8 @@ func Decide(call entity.Call, s *workspacev1.Workspace, c workspacev1.Command) (
 		*workspacev1.ReadDefaultSessions, *workspacev1.DescribeMembers, *workspacev1.AddAgentUsage,
 		*workspacev1.AllowAgentUsage, *workspacev1.ReadAgentUsage, *workspacev1.ReportSessionsStopped:
 		return decideAboutAgents(call, s, c)
+	case *workspacev1.RegisterApp, *workspacev1.ReserveAppPort, *workspacev1.ReleaseAppPorts, *workspacev1.RemoveApp, *workspacev1.FindApp:
+		return decideAboutApps(call, s, c)
 	case *workspacev1.Authorize, *workspacev1.DescribeWorkspace, *workspacev1.ListAnchors:
 		return nil, nil
 	}
@@ -172,6 +179,27 @@ func decideAboutAgents(call entity.Call, s *workspacev1.Workspace, command works
 	case *workspacev1.ReportSessionsStopped:
 		return reportSessionsStopped(call, s, c), nil
 	case *workspacev1.ReadDefaultSessions, *workspacev1.ReadAgentUsage:
+		return nil, nil
+	default:
+		return nil, entity.UnknownCommand(entity.KindWorkspace, c)
+	}
+}
+
+// decideAboutApps is the part of Decide for the reservations of apps.
+func decideAboutApps(call entity.Call, s *workspacev1.Workspace, command workspacev1.Command) ([]workspacev1.Event, error) {
+	switch c := command.(type) {
+	case *workspacev1.RegisterApp:
+		return registerApp(call, s, c)
+	case *workspacev1.ReserveAppPort:
+		return reserveAppPort(call, s, c)
+	case *workspacev1.ReleaseAppPorts:
+		return releaseAppPorts(call, s, c), nil
+	case *workspacev1.RemoveApp:
+		return removeApp(call, s, c), nil
+	case *workspacev1.FindApp:
+		if foundApp(s, c) == nil {
+			return nil, errNoApp
+		}
 		return nil, nil
 	default:
 		return nil, entity.UnknownCommand(entity.KindWorkspace, c)
@@ -246,6 +274,8 @@ func Evolve(s *workspacev1.Workspace, e workspacev1.Event) *workspacev1.Workspac
 		next.AnchorCheck = e.GetCheck()
 	case *workspacev1.AnchorsChecked:
 		next.AnchorCheck = 0
+	case *workspacev1.AppPortsChanged:
+		next.Anchors = entity.WithChanged(s.GetAnchors(), e.GetAnchorId(), func(a *workspacev1.Anchor) { applyAppPortsChanged(a, e) })
 	case *workspacev1.AgentUpdated:
 		next.Anchors = entity.WithChanged(s.GetAnchors(), e.GetAnchorId(), func(a *workspacev1.Anchor) { applyAgentUpdated(a, e) })
 	case *workspacev1.DefaultSessionSet:
@@ -295,6 +325,12 @@ func Reply(
 		return s.GetAnchors()[c.GetAnchorId()]
 	case *workspacev1.DescribeAgent:
 		return describedAgent(s, c)
+	case *workspacev1.RegisterApp:
+		return s.GetAnchors()[c.GetRegistration().GetAnchorId()]
+	case *workspacev1.ReserveAppPort:
+		return replyPort(s, c)
+	case *workspacev1.FindApp:
+		return foundApp(s, c)
 	case *workspacev1.SetDefaultSession:
 		return replyDefaultSession(s, c.GetOwner())
 	case *workspacev1.BindDefaultSession:
@@ -309,7 +345,7 @@ func Reply(
 		*workspacev1.UpdateMember, *workspacev1.ReportInvitationMailed, *workspacev1.RecordAudit, *workspacev1.MoveAnchor, *workspacev1.BreakAnchor,
 		*workspacev1.RepairAnchor, *workspacev1.OrphanAnchors, *workspacev1.ReportLocksRemoved, *workspacev1.RequestAnchorCheck,
 		*workspacev1.ReportAnchorsChecked, *workspacev1.UpdateAgent, *workspacev1.ClearDefaultSession, *workspacev1.AddAgentUsage,
-		*workspacev1.ReportSessionsStopped:
+		*workspacev1.ReportSessionsStopped, *workspacev1.ReleaseAppPorts, *workspacev1.RemoveApp:
 	}
 	return &wirev1.Done{}
 }

@@ -87,11 +87,11 @@ func (w *world) execute(call entity.Call, c workspacev1.Command) (*workspacev1.W
 	return next, events, err
 }
 
-// isNotRepeatable reports whether the repetition of a command may have another result: audit events and work are recorded
+// isNotRepeatable reports whether the repetition of a command may have another result: reservations are renewed, audit events and work are recorded
 // again, and members who have given up their own role may no longer send the command.
 func isNotRepeatable(p *wirev1.Principal, c workspacev1.Command) bool {
 	switch c := c.(type) {
-	case *workspacev1.RecordAudit, *workspacev1.RequestAnchorCheck, *workspacev1.AddAgentUsage:
+	case *workspacev1.ReserveAppPort, *workspacev1.RecordAudit, *workspacev1.RequestAnchorCheck, *workspacev1.AddAgentUsage:
 		return true
 	case *workspacev1.ChangeRole:
 		return c.GetUserId() == p.GetUserId()
@@ -164,12 +164,18 @@ func (w *world) check() {
 			w.t.Fatalf("list %s is %v, want %v", name, w.lists[name], rows)
 		}
 	}
-	changes := 0
+	changes, apps := 0, map[string]bool{}
 	for _, e := range w.events {
+		if created, is := e.(*workspacev1.AnchorCreated); is {
+			apps[created.GetAnchor().GetId()] = created.GetRegistration() != nil
+		}
+		if gone, is := e.(*workspacev1.AnchorRemoved); is && apps[gone.GetAnchorId()] {
+			continue // the app itself logs its removal
+		}
 		switch e.(type) {
 		case *workspacev1.MemberUpdated, *workspacev1.LocksRemoved, *workspacev1.AnchorCheckRequested, *workspacev1.AnchorsChecked,
 			*workspacev1.AgentUpdated, *workspacev1.DefaultSessionSet, *workspacev1.AgentUsageAdded, *workspacev1.AgentUsageAllowed,
-			*workspacev1.SessionsStopped:
+			*workspacev1.SessionsStopped, *workspacev1.AppPortsChanged:
 		default:
 			changes++
 		}
@@ -198,6 +204,7 @@ func checkInvariants(s *workspacev1.Workspace) error {
 		return fmt.Errorf("the payer is %v", payer)
 	}
 	taken := map[string]string{}
+	appSlugs, ports := map[string]bool{}, map[uint32]bool{}
 	slugs, owners := map[string]bool{"root": true}, map[string]bool{"root": true}
 	for id, a := range s.GetAnchors() {
 		if agent := a.GetAgent(); agent != nil {
@@ -205,6 +212,18 @@ func checkInvariants(s *workspacev1.Workspace) error {
 				return fmt.Errorf("two agents have the slug %s", agent.GetSlug())
 			}
 			slugs[agent.GetSlug()], owners[agent.GetId()] = true, true
+		}
+		if app := a.GetApp(); app != nil {
+			if appSlugs[app.GetSlug()] || len(app.GetPorts()) == 0 {
+				return fmt.Errorf("the slug or the ports of %v", app)
+			}
+			appSlugs[app.GetSlug()] = true
+			for _, p := range app.GetPorts() {
+				if ports[p.GetPort()] {
+					return fmt.Errorf("two apps have the port %d", p.GetPort())
+				}
+				ports[p.GetPort()] = true
+			}
 		}
 		place := a.GetKind().String() + a.GetPath()
 		alone := a.GetKind() <= workspacev1.AnchorKind_ANCHOR_KIND_AGENT && a.GetState() == workspacev1.AnchorState_ANCHOR_STATE_ACTIVE

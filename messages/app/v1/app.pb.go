@@ -774,7 +774,15 @@ type App struct {
 	// The last unexpected ends of the process, newest last; at most 20.
 	Crashes []*Crash `protobuf:"bytes,30,rep,name=crashes,proto3" json:"crashes,omitempty"`
 	// The version of the last event. Commands that wait for a change have the last one that their sender has seen.
-	Revision      uint64 `protobuf:"varint,31,opt,name=revision,proto3" json:"revision,omitempty"`
+	Revision uint64 `protobuf:"varint,31,opt,name=revision,proto3" json:"revision,omitempty"`
+	// The version of the workspace's event that registered the app, which determines the order of the list.
+	Position uint64 `protobuf:"varint,32,opt,name=position,proto3" json:"position,omitempty"`
+	// The version of the workspace's last event that the app has followed.
+	AnchorVersion uint64 `protobuf:"varint,33,opt,name=anchor_version,json=anchorVersion,proto3" json:"anchor_version,omitempty"`
+	// The number of the last reservation of a port that a requested configuration had.
+	PortReservation uint64 `protobuf:"varint,34,opt,name=port_reservation,json=portReservation,proto3" json:"port_reservation,omitempty"`
+	// The sender of the last AttachDomain, for the audit log.
+	DomainAuthor  *Author `protobuf:"bytes,35,opt,name=domain_author,json=domainAuthor,proto3" json:"domain_author,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1026,6 +1034,87 @@ func (x *App) GetRevision() uint64 {
 	return 0
 }
 
+func (x *App) GetPosition() uint64 {
+	if x != nil {
+		return x.Position
+	}
+	return 0
+}
+
+func (x *App) GetAnchorVersion() uint64 {
+	if x != nil {
+		return x.AnchorVersion
+	}
+	return 0
+}
+
+func (x *App) GetPortReservation() uint64 {
+	if x != nil {
+		return x.PortReservation
+	}
+	return 0
+}
+
+func (x *App) GetDomainAuthor() *Author {
+	if x != nil {
+		return x.DomainAuthor
+	}
+	return nil
+}
+
+// Author is the person behind a change, and the operator who impersonated that person; empty if none did.
+type Author struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	UserId         string                 `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	ImpersonatorId string                 `protobuf:"bytes,2,opt,name=impersonator_id,json=impersonatorId,proto3" json:"impersonator_id,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *Author) Reset() {
+	*x = Author{}
+	mi := &file_messages_app_v1_app_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Author) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Author) ProtoMessage() {}
+
+func (x *Author) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_app_v1_app_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Author.ProtoReflect.Descriptor instead.
+func (*Author) Descriptor() ([]byte, []int) {
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Author) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *Author) GetImpersonatorId() string {
+	if x != nil {
+		return x.ImpersonatorId
+	}
+	return ""
+}
+
 type Key struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Number        uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
@@ -1037,7 +1126,7 @@ type Key struct {
 
 func (x *Key) Reset() {
 	*x = Key{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[6]
+	mi := &file_messages_app_v1_app_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1049,7 +1138,7 @@ func (x *Key) String() string {
 func (*Key) ProtoMessage() {}
 
 func (x *Key) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[6]
+	mi := &file_messages_app_v1_app_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1062,7 +1151,7 @@ func (x *Key) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Key.ProtoReflect.Descriptor instead.
 func (*Key) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{6}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Key) GetNumber() uint64 {
@@ -1089,7 +1178,7 @@ func (x *Key) GetScopes() []string {
 type Removal struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	RequestedAt   int64                  `protobuf:"varint,1,opt,name=requested_at,json=requestedAt,proto3" json:"requested_at,omitempty"`
-	RequestedBy   string                 `protobuf:"bytes,2,opt,name=requested_by,json=requestedBy,proto3" json:"requested_by,omitempty"`
+	Author        *Author                `protobuf:"bytes,2,opt,name=author,proto3" json:"author,omitempty"`
 	TaskId        string                 `protobuf:"bytes,3,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1097,7 +1186,7 @@ type Removal struct {
 
 func (x *Removal) Reset() {
 	*x = Removal{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[7]
+	mi := &file_messages_app_v1_app_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1109,7 +1198,7 @@ func (x *Removal) String() string {
 func (*Removal) ProtoMessage() {}
 
 func (x *Removal) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[7]
+	mi := &file_messages_app_v1_app_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1122,7 +1211,7 @@ func (x *Removal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Removal.ProtoReflect.Descriptor instead.
 func (*Removal) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{7}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Removal) GetRequestedAt() int64 {
@@ -1132,11 +1221,11 @@ func (x *Removal) GetRequestedAt() int64 {
 	return 0
 }
 
-func (x *Removal) GetRequestedBy() string {
+func (x *Removal) GetAuthor() *Author {
 	if x != nil {
-		return x.RequestedBy
+		return x.Author
 	}
-	return ""
+	return nil
 }
 
 func (x *Removal) GetTaskId() string {
@@ -1158,7 +1247,7 @@ type DomainRefusal struct {
 
 func (x *DomainRefusal) Reset() {
 	*x = DomainRefusal{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[8]
+	mi := &file_messages_app_v1_app_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1170,7 +1259,7 @@ func (x *DomainRefusal) String() string {
 func (*DomainRefusal) ProtoMessage() {}
 
 func (x *DomainRefusal) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[8]
+	mi := &file_messages_app_v1_app_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1183,7 +1272,7 @@ func (x *DomainRefusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DomainRefusal.ProtoReflect.Descriptor instead.
 func (*DomainRefusal) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{8}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *DomainRefusal) GetDomainId() string {
@@ -1218,7 +1307,7 @@ type Crash struct {
 
 func (x *Crash) Reset() {
 	*x = Crash{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[9]
+	mi := &file_messages_app_v1_app_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1230,7 +1319,7 @@ func (x *Crash) String() string {
 func (*Crash) ProtoMessage() {}
 
 func (x *Crash) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[9]
+	mi := &file_messages_app_v1_app_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1243,7 +1332,7 @@ func (x *Crash) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Crash.ProtoReflect.Descriptor instead.
 func (*Crash) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{9}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Crash) GetAt() int64 {
@@ -1270,15 +1359,17 @@ type UpdateApp struct {
 	InstallCommand *string `protobuf:"bytes,4,opt,name=install_command,json=installCommand,proto3,oneof" json:"install_command,omitempty"`
 	Port           *uint32 `protobuf:"varint,5,opt,name=port,proto3,oneof" json:"port,omitempty"`
 	// Unset: unchanged.
-	ApiScopes     *Scopes `protobuf:"bytes,6,opt,name=api_scopes,json=apiScopes,proto3" json:"api_scopes,omitempty"`
-	SleepAfterMs  *int64  `protobuf:"varint,7,opt,name=sleep_after_ms,json=sleepAfterMs,proto3,oneof" json:"sleep_after_ms,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	ApiScopes    *Scopes `protobuf:"bytes,6,opt,name=api_scopes,json=apiScopes,proto3" json:"api_scopes,omitempty"`
+	SleepAfterMs *int64  `protobuf:"varint,7,opt,name=sleep_after_ms,json=sleepAfterMs,proto3,oneof" json:"sleep_after_ms,omitempty"`
+	// The number of the reservation of the port in the workspace, which comes first.
+	PortReservation uint64 `protobuf:"varint,8,opt,name=port_reservation,json=portReservation,proto3" json:"port_reservation,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *UpdateApp) Reset() {
 	*x = UpdateApp{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[10]
+	mi := &file_messages_app_v1_app_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1290,7 +1381,7 @@ func (x *UpdateApp) String() string {
 func (*UpdateApp) ProtoMessage() {}
 
 func (x *UpdateApp) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[10]
+	mi := &file_messages_app_v1_app_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1303,7 +1394,7 @@ func (x *UpdateApp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateApp.ProtoReflect.Descriptor instead.
 func (*UpdateApp) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{10}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *UpdateApp) GetName() string {
@@ -1355,6 +1446,13 @@ func (x *UpdateApp) GetSleepAfterMs() int64 {
 	return 0
 }
 
+func (x *UpdateApp) GetPortReservation() uint64 {
+	if x != nil {
+		return x.PortReservation
+	}
+	return 0
+}
+
 type Scopes struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Scopes        []string               `protobuf:"bytes,1,rep,name=scopes,proto3" json:"scopes,omitempty"`
@@ -1364,7 +1462,7 @@ type Scopes struct {
 
 func (x *Scopes) Reset() {
 	*x = Scopes{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[11]
+	mi := &file_messages_app_v1_app_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1376,7 +1474,7 @@ func (x *Scopes) String() string {
 func (*Scopes) ProtoMessage() {}
 
 func (x *Scopes) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[11]
+	mi := &file_messages_app_v1_app_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1389,7 +1487,7 @@ func (x *Scopes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Scopes.ProtoReflect.Descriptor instead.
 func (*Scopes) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{11}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Scopes) GetScopes() []string {
@@ -1408,7 +1506,7 @@ type SetVisibility struct {
 
 func (x *SetVisibility) Reset() {
 	*x = SetVisibility{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[12]
+	mi := &file_messages_app_v1_app_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1420,7 +1518,7 @@ func (x *SetVisibility) String() string {
 func (*SetVisibility) ProtoMessage() {}
 
 func (x *SetVisibility) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[12]
+	mi := &file_messages_app_v1_app_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1433,7 +1531,7 @@ func (x *SetVisibility) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetVisibility.ProtoReflect.Descriptor instead.
 func (*SetVisibility) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{12}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SetVisibility) GetVisibility() Visibility {
@@ -1452,7 +1550,7 @@ type SetDisabled struct {
 
 func (x *SetDisabled) Reset() {
 	*x = SetDisabled{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[13]
+	mi := &file_messages_app_v1_app_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1464,7 +1562,7 @@ func (x *SetDisabled) String() string {
 func (*SetDisabled) ProtoMessage() {}
 
 func (x *SetDisabled) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[13]
+	mi := &file_messages_app_v1_app_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1477,7 +1575,7 @@ func (x *SetDisabled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetDisabled.ProtoReflect.Descriptor instead.
 func (*SetDisabled) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{13}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SetDisabled) GetDisabled() bool {
@@ -1496,7 +1594,7 @@ type RestartApp struct {
 
 func (x *RestartApp) Reset() {
 	*x = RestartApp{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[14]
+	mi := &file_messages_app_v1_app_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1508,7 +1606,7 @@ func (x *RestartApp) String() string {
 func (*RestartApp) ProtoMessage() {}
 
 func (x *RestartApp) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[14]
+	mi := &file_messages_app_v1_app_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1521,7 +1619,7 @@ func (x *RestartApp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestartApp.ProtoReflect.Descriptor instead.
 func (*RestartApp) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{14}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{15}
 }
 
 // RemoveApp stops serving the app, and unregisters it when its process has ended.
@@ -1534,7 +1632,7 @@ type RemoveApp struct {
 
 func (x *RemoveApp) Reset() {
 	*x = RemoveApp{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[15]
+	mi := &file_messages_app_v1_app_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1546,7 +1644,7 @@ func (x *RemoveApp) String() string {
 func (*RemoveApp) ProtoMessage() {}
 
 func (x *RemoveApp) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[15]
+	mi := &file_messages_app_v1_app_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1559,7 +1657,7 @@ func (x *RemoveApp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveApp.ProtoReflect.Descriptor instead.
 func (*RemoveApp) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{15}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *RemoveApp) GetTaskId() string {
@@ -1578,7 +1676,7 @@ type DescribeApp struct {
 
 func (x *DescribeApp) Reset() {
 	*x = DescribeApp{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[16]
+	mi := &file_messages_app_v1_app_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1590,7 +1688,7 @@ func (x *DescribeApp) String() string {
 func (*DescribeApp) ProtoMessage() {}
 
 func (x *DescribeApp) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[16]
+	mi := &file_messages_app_v1_app_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1603,22 +1701,23 @@ func (x *DescribeApp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeApp.ProtoReflect.Descriptor instead.
 func (*DescribeApp) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{16}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{17}
 }
 
-// AwaitApp is a query that is answered with Description when the app is not reconciling a generation up to this one, or, with
-// removal set, when it is not being removed.
+// AwaitApp is a query that is answered with Description when the app waits for none of the given results: of reconciling a generation
+// up to this one, unless the app may not run; of its removal; of the claim of a domain.
 type AwaitApp struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Generation    uint64                 `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
 	Removal       bool                   `protobuf:"varint,2,opt,name=removal,proto3" json:"removal,omitempty"`
+	DomainId      string                 `protobuf:"bytes,3,opt,name=domain_id,json=domainId,proto3" json:"domain_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AwaitApp) Reset() {
 	*x = AwaitApp{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[17]
+	mi := &file_messages_app_v1_app_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1630,7 +1729,7 @@ func (x *AwaitApp) String() string {
 func (*AwaitApp) ProtoMessage() {}
 
 func (x *AwaitApp) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[17]
+	mi := &file_messages_app_v1_app_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1643,7 +1742,7 @@ func (x *AwaitApp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AwaitApp.ProtoReflect.Descriptor instead.
 func (*AwaitApp) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{17}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *AwaitApp) GetGeneration() uint64 {
@@ -1660,6 +1759,13 @@ func (x *AwaitApp) GetRemoval() bool {
 	return false
 }
 
+func (x *AwaitApp) GetDomainId() string {
+	if x != nil {
+		return x.DomainId
+	}
+	return ""
+}
+
 type AttachDomain struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	DomainId      string                 `protobuf:"bytes,1,opt,name=domain_id,json=domainId,proto3" json:"domain_id,omitempty"`
@@ -1670,7 +1776,7 @@ type AttachDomain struct {
 
 func (x *AttachDomain) Reset() {
 	*x = AttachDomain{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[18]
+	mi := &file_messages_app_v1_app_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1682,7 +1788,7 @@ func (x *AttachDomain) String() string {
 func (*AttachDomain) ProtoMessage() {}
 
 func (x *AttachDomain) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[18]
+	mi := &file_messages_app_v1_app_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1695,7 +1801,7 @@ func (x *AttachDomain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachDomain.ProtoReflect.Descriptor instead.
 func (*AttachDomain) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{18}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *AttachDomain) GetDomainId() string {
@@ -1720,7 +1826,7 @@ type RecheckDomain struct {
 
 func (x *RecheckDomain) Reset() {
 	*x = RecheckDomain{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[19]
+	mi := &file_messages_app_v1_app_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1732,7 +1838,7 @@ func (x *RecheckDomain) String() string {
 func (*RecheckDomain) ProtoMessage() {}
 
 func (x *RecheckDomain) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[19]
+	mi := &file_messages_app_v1_app_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1745,7 +1851,7 @@ func (x *RecheckDomain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecheckDomain.ProtoReflect.Descriptor instead.
 func (*RecheckDomain) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{19}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{20}
 }
 
 type RemoveDomain struct {
@@ -1756,7 +1862,7 @@ type RemoveDomain struct {
 
 func (x *RemoveDomain) Reset() {
 	*x = RemoveDomain{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[20]
+	mi := &file_messages_app_v1_app_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1768,7 +1874,7 @@ func (x *RemoveDomain) String() string {
 func (*RemoveDomain) ProtoMessage() {}
 
 func (x *RemoveDomain) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[20]
+	mi := &file_messages_app_v1_app_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1781,7 +1887,7 @@ func (x *RemoveDomain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveDomain.ProtoReflect.Descriptor instead.
 func (*RemoveDomain) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{20}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{21}
 }
 
 // RegisterApp creates the app. The workspace has reserved its slug, path and port.
@@ -1794,7 +1900,7 @@ type RegisterApp struct {
 
 func (x *RegisterApp) Reset() {
 	*x = RegisterApp{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[21]
+	mi := &file_messages_app_v1_app_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1806,7 +1912,7 @@ func (x *RegisterApp) String() string {
 func (*RegisterApp) ProtoMessage() {}
 
 func (x *RegisterApp) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[21]
+	mi := &file_messages_app_v1_app_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1819,7 +1925,7 @@ func (x *RegisterApp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterApp.ProtoReflect.Descriptor instead.
 func (*RegisterApp) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{21}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *RegisterApp) GetRegistration() *Registration {
@@ -1840,13 +1946,15 @@ type Registration struct {
 	Runtime         *Runtime               `protobuf:"bytes,7,opt,name=runtime,proto3" json:"runtime,omitempty"`
 	Origin          *Origin                `protobuf:"bytes,8,opt,name=origin,proto3" json:"origin,omitempty"`
 	CreatedByUserId string                 `protobuf:"bytes,9,opt,name=created_by_user_id,json=createdByUserId,proto3" json:"created_by_user_id,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// The workspace sets it: see App.
+	Position      uint64 `protobuf:"varint,10,opt,name=position,proto3" json:"position,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Registration) Reset() {
 	*x = Registration{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[22]
+	mi := &file_messages_app_v1_app_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1858,7 +1966,7 @@ func (x *Registration) String() string {
 func (*Registration) ProtoMessage() {}
 
 func (x *Registration) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[22]
+	mi := &file_messages_app_v1_app_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1871,7 +1979,7 @@ func (x *Registration) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Registration.ProtoReflect.Descriptor instead.
 func (*Registration) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{22}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Registration) GetAppId() string {
@@ -1937,6 +2045,13 @@ func (x *Registration) GetCreatedByUserId() string {
 	return ""
 }
 
+func (x *Registration) GetPosition() uint64 {
+	if x != nil {
+		return x.Position
+	}
+	return 0
+}
+
 // FollowAnchor reports the path and the state of the anchor.
 type FollowAnchor struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1950,7 +2065,7 @@ type FollowAnchor struct {
 
 func (x *FollowAnchor) Reset() {
 	*x = FollowAnchor{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[23]
+	mi := &file_messages_app_v1_app_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1962,7 +2077,7 @@ func (x *FollowAnchor) String() string {
 func (*FollowAnchor) ProtoMessage() {}
 
 func (x *FollowAnchor) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[23]
+	mi := &file_messages_app_v1_app_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1975,7 +2090,7 @@ func (x *FollowAnchor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowAnchor.ProtoReflect.Descriptor instead.
 func (*FollowAnchor) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{23}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *FollowAnchor) GetPath() string {
@@ -2009,7 +2124,7 @@ type HaltApp struct {
 
 func (x *HaltApp) Reset() {
 	*x = HaltApp{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[24]
+	mi := &file_messages_app_v1_app_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2021,7 +2136,7 @@ func (x *HaltApp) String() string {
 func (*HaltApp) ProtoMessage() {}
 
 func (x *HaltApp) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[24]
+	mi := &file_messages_app_v1_app_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2034,7 +2149,7 @@ func (x *HaltApp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HaltApp.ProtoReflect.Descriptor instead.
 func (*HaltApp) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{24}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *HaltApp) GetHalted() bool {
@@ -2053,7 +2168,7 @@ type WakeApp struct {
 
 func (x *WakeApp) Reset() {
 	*x = WakeApp{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[25]
+	mi := &file_messages_app_v1_app_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2065,7 +2180,7 @@ func (x *WakeApp) String() string {
 func (*WakeApp) ProtoMessage() {}
 
 func (x *WakeApp) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[25]
+	mi := &file_messages_app_v1_app_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2078,7 +2193,7 @@ func (x *WakeApp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WakeApp.ProtoReflect.Descriptor instead.
 func (*WakeApp) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{25}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{26}
 }
 
 // ReportAsleep reports that the process has ended because nobody used it.
@@ -2091,7 +2206,7 @@ type ReportAsleep struct {
 
 func (x *ReportAsleep) Reset() {
 	*x = ReportAsleep{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[26]
+	mi := &file_messages_app_v1_app_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2103,7 +2218,7 @@ func (x *ReportAsleep) String() string {
 func (*ReportAsleep) ProtoMessage() {}
 
 func (x *ReportAsleep) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[26]
+	mi := &file_messages_app_v1_app_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2116,7 +2231,7 @@ func (x *ReportAsleep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportAsleep.ProtoReflect.Descriptor instead.
 func (*ReportAsleep) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{26}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ReportAsleep) GetGeneration() uint64 {
@@ -2137,7 +2252,7 @@ type IssueKey struct {
 
 func (x *IssueKey) Reset() {
 	*x = IssueKey{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[27]
+	mi := &file_messages_app_v1_app_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2149,7 +2264,7 @@ func (x *IssueKey) String() string {
 func (*IssueKey) ProtoMessage() {}
 
 func (x *IssueKey) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[27]
+	mi := &file_messages_app_v1_app_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2162,7 +2277,7 @@ func (x *IssueKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueKey.ProtoReflect.Descriptor instead.
 func (*IssueKey) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{27}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *IssueKey) GetGeneration() uint64 {
@@ -2191,7 +2306,7 @@ type ReportReconciled struct {
 
 func (x *ReportReconciled) Reset() {
 	*x = ReportReconciled{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[28]
+	mi := &file_messages_app_v1_app_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2203,7 +2318,7 @@ func (x *ReportReconciled) String() string {
 func (*ReportReconciled) ProtoMessage() {}
 
 func (x *ReportReconciled) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[28]
+	mi := &file_messages_app_v1_app_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2216,7 +2331,7 @@ func (x *ReportReconciled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportReconciled.ProtoReflect.Descriptor instead.
 func (*ReportReconciled) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{28}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ReportReconciled) GetGeneration() uint64 {
@@ -2244,7 +2359,7 @@ type ReportCrash struct {
 
 func (x *ReportCrash) Reset() {
 	*x = ReportCrash{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[29]
+	mi := &file_messages_app_v1_app_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2256,7 +2371,7 @@ func (x *ReportCrash) String() string {
 func (*ReportCrash) ProtoMessage() {}
 
 func (x *ReportCrash) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[29]
+	mi := &file_messages_app_v1_app_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2269,7 +2384,7 @@ func (x *ReportCrash) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportCrash.ProtoReflect.Descriptor instead.
 func (*ReportCrash) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{29}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ReportCrash) GetGeneration() uint64 {
@@ -2298,7 +2413,7 @@ type ReportStopped struct {
 
 func (x *ReportStopped) Reset() {
 	*x = ReportStopped{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[30]
+	mi := &file_messages_app_v1_app_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2310,7 +2425,7 @@ func (x *ReportStopped) String() string {
 func (*ReportStopped) ProtoMessage() {}
 
 func (x *ReportStopped) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[30]
+	mi := &file_messages_app_v1_app_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2323,7 +2438,7 @@ func (x *ReportStopped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportStopped.ProtoReflect.Descriptor instead.
 func (*ReportStopped) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{30}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ReportStopped) GetTaskId() string {
@@ -2350,7 +2465,7 @@ type AwaitRuntime struct {
 
 func (x *AwaitRuntime) Reset() {
 	*x = AwaitRuntime{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[31]
+	mi := &file_messages_app_v1_app_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2362,7 +2477,7 @@ func (x *AwaitRuntime) String() string {
 func (*AwaitRuntime) ProtoMessage() {}
 
 func (x *AwaitRuntime) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[31]
+	mi := &file_messages_app_v1_app_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2375,7 +2490,7 @@ func (x *AwaitRuntime) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AwaitRuntime.ProtoReflect.Descriptor instead.
 func (*AwaitRuntime) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{31}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *AwaitRuntime) GetRevision() uint64 {
@@ -2395,7 +2510,7 @@ type ReportDomain struct {
 
 func (x *ReportDomain) Reset() {
 	*x = ReportDomain{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[32]
+	mi := &file_messages_app_v1_app_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2407,7 +2522,7 @@ func (x *ReportDomain) String() string {
 func (*ReportDomain) ProtoMessage() {}
 
 func (x *ReportDomain) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[32]
+	mi := &file_messages_app_v1_app_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2420,7 +2535,7 @@ func (x *ReportDomain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportDomain.ProtoReflect.Descriptor instead.
 func (*ReportDomain) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{32}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ReportDomain) GetDomain() *Domain {
@@ -2441,7 +2556,7 @@ type ReportDomainRefused struct {
 
 func (x *ReportDomainRefused) Reset() {
 	*x = ReportDomainRefused{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[33]
+	mi := &file_messages_app_v1_app_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2453,7 +2568,7 @@ func (x *ReportDomainRefused) String() string {
 func (*ReportDomainRefused) ProtoMessage() {}
 
 func (x *ReportDomainRefused) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[33]
+	mi := &file_messages_app_v1_app_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2466,7 +2581,7 @@ func (x *ReportDomainRefused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportDomainRefused.ProtoReflect.Descriptor instead.
 func (*ReportDomainRefused) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{33}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ReportDomainRefused) GetDomainId() string {
@@ -2493,7 +2608,7 @@ type ReportDomainReleased struct {
 
 func (x *ReportDomainReleased) Reset() {
 	*x = ReportDomainReleased{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[34]
+	mi := &file_messages_app_v1_app_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2505,7 +2620,7 @@ func (x *ReportDomainReleased) String() string {
 func (*ReportDomainReleased) ProtoMessage() {}
 
 func (x *ReportDomainReleased) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[34]
+	mi := &file_messages_app_v1_app_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2518,7 +2633,7 @@ func (x *ReportDomainReleased) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportDomainReleased.ProtoReflect.Descriptor instead.
 func (*ReportDomainReleased) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{34}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ReportDomainReleased) GetDomainId() string {
@@ -2538,7 +2653,7 @@ type Description struct {
 
 func (x *Description) Reset() {
 	*x = Description{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[35]
+	mi := &file_messages_app_v1_app_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2550,7 +2665,7 @@ func (x *Description) String() string {
 func (*Description) ProtoMessage() {}
 
 func (x *Description) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[35]
+	mi := &file_messages_app_v1_app_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2563,7 +2678,7 @@ func (x *Description) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Description.ProtoReflect.Descriptor instead.
 func (*Description) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{35}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Description) GetApp() *App {
@@ -2593,7 +2708,7 @@ type Controls struct {
 
 func (x *Controls) Reset() {
 	*x = Controls{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[36]
+	mi := &file_messages_app_v1_app_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2605,7 +2720,7 @@ func (x *Controls) String() string {
 func (*Controls) ProtoMessage() {}
 
 func (x *Controls) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[36]
+	mi := &file_messages_app_v1_app_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2618,7 +2733,7 @@ func (x *Controls) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Controls.ProtoReflect.Descriptor instead.
 func (*Controls) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{36}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Controls) GetManageDomain() bool {
@@ -2667,7 +2782,7 @@ type AppRegistered struct {
 
 func (x *AppRegistered) Reset() {
 	*x = AppRegistered{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[37]
+	mi := &file_messages_app_v1_app_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2679,7 +2794,7 @@ func (x *AppRegistered) String() string {
 func (*AppRegistered) ProtoMessage() {}
 
 func (x *AppRegistered) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[37]
+	mi := &file_messages_app_v1_app_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2692,7 +2807,7 @@ func (x *AppRegistered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppRegistered.ProtoReflect.Descriptor instead.
 func (*AppRegistered) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{37}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *AppRegistered) GetRegistration() *Registration {
@@ -2727,7 +2842,7 @@ type MetadataChanged struct {
 
 func (x *MetadataChanged) Reset() {
 	*x = MetadataChanged{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[38]
+	mi := &file_messages_app_v1_app_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2739,7 +2854,7 @@ func (x *MetadataChanged) String() string {
 func (*MetadataChanged) ProtoMessage() {}
 
 func (x *MetadataChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[38]
+	mi := &file_messages_app_v1_app_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2752,7 +2867,7 @@ func (x *MetadataChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetadataChanged.ProtoReflect.Descriptor instead.
 func (*MetadataChanged) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{38}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *MetadataChanged) GetName() string {
@@ -2778,17 +2893,19 @@ func (x *MetadataChanged) GetAt() int64 {
 
 // RuntimeRequested: a configuration is to be reconciled.
 type RuntimeRequested struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Generation    uint64                 `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
-	Runtime       *Runtime               `protobuf:"bytes,2,opt,name=runtime,proto3" json:"runtime,omitempty"`
-	At            int64                  `protobuf:"varint,3,opt,name=at,proto3" json:"at,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Generation uint64                 `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
+	Runtime    *Runtime               `protobuf:"bytes,2,opt,name=runtime,proto3" json:"runtime,omitempty"`
+	At         int64                  `protobuf:"varint,3,opt,name=at,proto3" json:"at,omitempty"`
+	// The highest number of a reservation that a configuration has had so far; as in RuntimeReconciled and RuntimeFailed.
+	PortReservation uint64 `protobuf:"varint,4,opt,name=port_reservation,json=portReservation,proto3" json:"port_reservation,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *RuntimeRequested) Reset() {
 	*x = RuntimeRequested{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[39]
+	mi := &file_messages_app_v1_app_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2800,7 +2917,7 @@ func (x *RuntimeRequested) String() string {
 func (*RuntimeRequested) ProtoMessage() {}
 
 func (x *RuntimeRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[39]
+	mi := &file_messages_app_v1_app_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2813,7 +2930,7 @@ func (x *RuntimeRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RuntimeRequested.ProtoReflect.Descriptor instead.
 func (*RuntimeRequested) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{39}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *RuntimeRequested) GetGeneration() uint64 {
@@ -2837,20 +2954,28 @@ func (x *RuntimeRequested) GetAt() int64 {
 	return 0
 }
 
+func (x *RuntimeRequested) GetPortReservation() uint64 {
+	if x != nil {
+		return x.PortReservation
+	}
+	return 0
+}
+
 // RuntimeReconciled: the computer has accepted a configuration.
 type RuntimeReconciled struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Generation uint64                 `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
 	At         int64                  `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`
-	// The port, for the reservation of the workspace.
-	Port          uint32 `protobuf:"varint,3,opt,name=port,proto3" json:"port,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// The port that the app uses. The workspace ends the app's other reservations up to this one.
+	Port            uint32 `protobuf:"varint,3,opt,name=port,proto3" json:"port,omitempty"`
+	PortReservation uint64 `protobuf:"varint,4,opt,name=port_reservation,json=portReservation,proto3" json:"port_reservation,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *RuntimeReconciled) Reset() {
 	*x = RuntimeReconciled{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[40]
+	mi := &file_messages_app_v1_app_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2862,7 +2987,7 @@ func (x *RuntimeReconciled) String() string {
 func (*RuntimeReconciled) ProtoMessage() {}
 
 func (x *RuntimeReconciled) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[40]
+	mi := &file_messages_app_v1_app_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2875,7 +3000,7 @@ func (x *RuntimeReconciled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RuntimeReconciled.ProtoReflect.Descriptor instead.
 func (*RuntimeReconciled) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{40}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *RuntimeReconciled) GetGeneration() uint64 {
@@ -2899,21 +3024,28 @@ func (x *RuntimeReconciled) GetPort() uint32 {
 	return 0
 }
 
+func (x *RuntimeReconciled) GetPortReservation() uint64 {
+	if x != nil {
+		return x.PortReservation
+	}
+	return 0
+}
+
 // RuntimeFailed: a configuration was not accepted. The last accepted one continues.
 type RuntimeFailed struct {
-	state      protoimpl.MessageState `protogen:"open.v1"`
-	Generation uint64                 `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
-	Reason     string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
-	At         int64                  `protobuf:"varint,3,opt,name=at,proto3" json:"at,omitempty"`
-	// The port that the app keeps.
-	Port          uint32 `protobuf:"varint,4,opt,name=port,proto3" json:"port,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Generation      uint64                 `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
+	Reason          string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	At              int64                  `protobuf:"varint,3,opt,name=at,proto3" json:"at,omitempty"`
+	Port            uint32                 `protobuf:"varint,4,opt,name=port,proto3" json:"port,omitempty"`
+	PortReservation uint64                 `protobuf:"varint,5,opt,name=port_reservation,json=portReservation,proto3" json:"port_reservation,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *RuntimeFailed) Reset() {
 	*x = RuntimeFailed{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[41]
+	mi := &file_messages_app_v1_app_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2925,7 +3057,7 @@ func (x *RuntimeFailed) String() string {
 func (*RuntimeFailed) ProtoMessage() {}
 
 func (x *RuntimeFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[41]
+	mi := &file_messages_app_v1_app_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2938,7 +3070,7 @@ func (x *RuntimeFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RuntimeFailed.ProtoReflect.Descriptor instead.
 func (*RuntimeFailed) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{41}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *RuntimeFailed) GetGeneration() uint64 {
@@ -2969,6 +3101,13 @@ func (x *RuntimeFailed) GetPort() uint32 {
 	return 0
 }
 
+func (x *RuntimeFailed) GetPortReservation() uint64 {
+	if x != nil {
+		return x.PortReservation
+	}
+	return 0
+}
+
 type KeyIssued struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	Key         *Key                   `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
@@ -2983,7 +3122,7 @@ type KeyIssued struct {
 
 func (x *KeyIssued) Reset() {
 	*x = KeyIssued{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[42]
+	mi := &file_messages_app_v1_app_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2995,7 +3134,7 @@ func (x *KeyIssued) String() string {
 func (*KeyIssued) ProtoMessage() {}
 
 func (x *KeyIssued) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[42]
+	mi := &file_messages_app_v1_app_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3008,7 +3147,7 @@ func (x *KeyIssued) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyIssued.ProtoReflect.Descriptor instead.
 func (*KeyIssued) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{42}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *KeyIssued) GetKey() *Key {
@@ -3058,7 +3197,7 @@ type KeyRevoked struct {
 
 func (x *KeyRevoked) Reset() {
 	*x = KeyRevoked{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[43]
+	mi := &file_messages_app_v1_app_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3070,7 +3209,7 @@ func (x *KeyRevoked) String() string {
 func (*KeyRevoked) ProtoMessage() {}
 
 func (x *KeyRevoked) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[43]
+	mi := &file_messages_app_v1_app_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3083,7 +3222,7 @@ func (x *KeyRevoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRevoked.ProtoReflect.Descriptor instead.
 func (*KeyRevoked) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{43}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *KeyRevoked) GetNumber() uint64 {
@@ -3117,7 +3256,7 @@ type VisibilityChanged struct {
 
 func (x *VisibilityChanged) Reset() {
 	*x = VisibilityChanged{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[44]
+	mi := &file_messages_app_v1_app_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3129,7 +3268,7 @@ func (x *VisibilityChanged) String() string {
 func (*VisibilityChanged) ProtoMessage() {}
 
 func (x *VisibilityChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[44]
+	mi := &file_messages_app_v1_app_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3142,7 +3281,7 @@ func (x *VisibilityChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VisibilityChanged.ProtoReflect.Descriptor instead.
 func (*VisibilityChanged) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{44}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *VisibilityChanged) GetVisibility() Visibility {
@@ -3169,7 +3308,7 @@ type AppDisabled struct {
 
 func (x *AppDisabled) Reset() {
 	*x = AppDisabled{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[45]
+	mi := &file_messages_app_v1_app_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3181,7 +3320,7 @@ func (x *AppDisabled) String() string {
 func (*AppDisabled) ProtoMessage() {}
 
 func (x *AppDisabled) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[45]
+	mi := &file_messages_app_v1_app_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3194,7 +3333,7 @@ func (x *AppDisabled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppDisabled.ProtoReflect.Descriptor instead.
 func (*AppDisabled) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{45}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *AppDisabled) GetUserId() string {
@@ -3220,7 +3359,7 @@ type AppEnabled struct {
 
 func (x *AppEnabled) Reset() {
 	*x = AppEnabled{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[46]
+	mi := &file_messages_app_v1_app_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3232,7 +3371,7 @@ func (x *AppEnabled) String() string {
 func (*AppEnabled) ProtoMessage() {}
 
 func (x *AppEnabled) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[46]
+	mi := &file_messages_app_v1_app_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3245,7 +3384,7 @@ func (x *AppEnabled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppEnabled.ProtoReflect.Descriptor instead.
 func (*AppEnabled) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{46}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *AppEnabled) GetAt() int64 {
@@ -3265,7 +3404,7 @@ type AppHalted struct {
 
 func (x *AppHalted) Reset() {
 	*x = AppHalted{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[47]
+	mi := &file_messages_app_v1_app_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3277,7 +3416,7 @@ func (x *AppHalted) String() string {
 func (*AppHalted) ProtoMessage() {}
 
 func (x *AppHalted) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[47]
+	mi := &file_messages_app_v1_app_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3290,7 +3429,7 @@ func (x *AppHalted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppHalted.ProtoReflect.Descriptor instead.
 func (*AppHalted) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{47}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *AppHalted) GetHalted() bool {
@@ -3316,7 +3455,7 @@ type AppSlept struct {
 
 func (x *AppSlept) Reset() {
 	*x = AppSlept{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[48]
+	mi := &file_messages_app_v1_app_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3328,7 +3467,7 @@ func (x *AppSlept) String() string {
 func (*AppSlept) ProtoMessage() {}
 
 func (x *AppSlept) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[48]
+	mi := &file_messages_app_v1_app_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3341,7 +3480,7 @@ func (x *AppSlept) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppSlept.ProtoReflect.Descriptor instead.
 func (*AppSlept) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{48}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *AppSlept) GetAt() int64 {
@@ -3360,7 +3499,7 @@ type AppWoken struct {
 
 func (x *AppWoken) Reset() {
 	*x = AppWoken{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[49]
+	mi := &file_messages_app_v1_app_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3372,7 +3511,7 @@ func (x *AppWoken) String() string {
 func (*AppWoken) ProtoMessage() {}
 
 func (x *AppWoken) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[49]
+	mi := &file_messages_app_v1_app_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3385,7 +3524,7 @@ func (x *AppWoken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppWoken.ProtoReflect.Descriptor instead.
 func (*AppWoken) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{49}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *AppWoken) GetAt() int64 {
@@ -3405,7 +3544,7 @@ type AppCrashed struct {
 
 func (x *AppCrashed) Reset() {
 	*x = AppCrashed{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[50]
+	mi := &file_messages_app_v1_app_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3417,7 +3556,7 @@ func (x *AppCrashed) String() string {
 func (*AppCrashed) ProtoMessage() {}
 
 func (x *AppCrashed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[50]
+	mi := &file_messages_app_v1_app_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3430,7 +3569,7 @@ func (x *AppCrashed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppCrashed.ProtoReflect.Descriptor instead.
 func (*AppCrashed) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{50}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *AppCrashed) GetGeneration() uint64 {
@@ -3459,7 +3598,7 @@ type AnchorFollowed struct {
 
 func (x *AnchorFollowed) Reset() {
 	*x = AnchorFollowed{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[51]
+	mi := &file_messages_app_v1_app_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3471,7 +3610,7 @@ func (x *AnchorFollowed) String() string {
 func (*AnchorFollowed) ProtoMessage() {}
 
 func (x *AnchorFollowed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[51]
+	mi := &file_messages_app_v1_app_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3484,7 +3623,7 @@ func (x *AnchorFollowed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnchorFollowed.ProtoReflect.Descriptor instead.
 func (*AnchorFollowed) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{51}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *AnchorFollowed) GetPath() string {
@@ -3524,7 +3663,7 @@ type RemovalRequested struct {
 
 func (x *RemovalRequested) Reset() {
 	*x = RemovalRequested{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[52]
+	mi := &file_messages_app_v1_app_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3536,7 +3675,7 @@ func (x *RemovalRequested) String() string {
 func (*RemovalRequested) ProtoMessage() {}
 
 func (x *RemovalRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[52]
+	mi := &file_messages_app_v1_app_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3549,7 +3688,7 @@ func (x *RemovalRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovalRequested.ProtoReflect.Descriptor instead.
 func (*RemovalRequested) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{52}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *RemovalRequested) GetRemoval() *Removal {
@@ -3569,7 +3708,7 @@ type RemovalFailed struct {
 
 func (x *RemovalFailed) Reset() {
 	*x = RemovalFailed{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[53]
+	mi := &file_messages_app_v1_app_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3581,7 +3720,7 @@ func (x *RemovalFailed) String() string {
 func (*RemovalFailed) ProtoMessage() {}
 
 func (x *RemovalFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[53]
+	mi := &file_messages_app_v1_app_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3594,7 +3733,7 @@ func (x *RemovalFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovalFailed.ProtoReflect.Descriptor instead.
 func (*RemovalFailed) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{53}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *RemovalFailed) GetReason() string {
@@ -3623,7 +3762,7 @@ type AppRemoved struct {
 
 func (x *AppRemoved) Reset() {
 	*x = AppRemoved{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[54]
+	mi := &file_messages_app_v1_app_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3635,7 +3774,7 @@ func (x *AppRemoved) String() string {
 func (*AppRemoved) ProtoMessage() {}
 
 func (x *AppRemoved) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[54]
+	mi := &file_messages_app_v1_app_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3648,7 +3787,7 @@ func (x *AppRemoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppRemoved.ProtoReflect.Descriptor instead.
 func (*AppRemoved) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{54}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *AppRemoved) GetWorkspaceId() string {
@@ -3686,13 +3825,14 @@ type DomainRequested struct {
 	DomainId      string                 `protobuf:"bytes,3,opt,name=domain_id,json=domainId,proto3" json:"domain_id,omitempty"`
 	Hostname      string                 `protobuf:"bytes,4,opt,name=hostname,proto3" json:"hostname,omitempty"`
 	At            int64                  `protobuf:"varint,5,opt,name=at,proto3" json:"at,omitempty"`
+	Author        *Author                `protobuf:"bytes,6,opt,name=author,proto3" json:"author,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *DomainRequested) Reset() {
 	*x = DomainRequested{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[55]
+	mi := &file_messages_app_v1_app_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3704,7 +3844,7 @@ func (x *DomainRequested) String() string {
 func (*DomainRequested) ProtoMessage() {}
 
 func (x *DomainRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[55]
+	mi := &file_messages_app_v1_app_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3717,7 +3857,7 @@ func (x *DomainRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DomainRequested.ProtoReflect.Descriptor instead.
 func (*DomainRequested) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{55}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *DomainRequested) GetWorkspaceId() string {
@@ -3755,6 +3895,13 @@ func (x *DomainRequested) GetAt() int64 {
 	return 0
 }
 
+func (x *DomainRequested) GetAuthor() *Author {
+	if x != nil {
+		return x.Author
+	}
+	return nil
+}
+
 type DomainReported struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Domain        *Domain                `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
@@ -3764,7 +3911,7 @@ type DomainReported struct {
 
 func (x *DomainReported) Reset() {
 	*x = DomainReported{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[56]
+	mi := &file_messages_app_v1_app_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3776,7 +3923,7 @@ func (x *DomainReported) String() string {
 func (*DomainReported) ProtoMessage() {}
 
 func (x *DomainReported) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[56]
+	mi := &file_messages_app_v1_app_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3789,7 +3936,7 @@ func (x *DomainReported) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DomainReported.ProtoReflect.Descriptor instead.
 func (*DomainReported) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{56}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *DomainReported) GetDomain() *Domain {
@@ -3810,7 +3957,7 @@ type DomainRecheckRequested struct {
 
 func (x *DomainRecheckRequested) Reset() {
 	*x = DomainRecheckRequested{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[57]
+	mi := &file_messages_app_v1_app_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3822,7 +3969,7 @@ func (x *DomainRecheckRequested) String() string {
 func (*DomainRecheckRequested) ProtoMessage() {}
 
 func (x *DomainRecheckRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[57]
+	mi := &file_messages_app_v1_app_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3835,7 +3982,7 @@ func (x *DomainRecheckRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DomainRecheckRequested.ProtoReflect.Descriptor instead.
 func (*DomainRecheckRequested) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{57}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *DomainRecheckRequested) GetDomainId() string {
@@ -3870,7 +4017,7 @@ type DomainRemovalRequested struct {
 
 func (x *DomainRemovalRequested) Reset() {
 	*x = DomainRemovalRequested{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[58]
+	mi := &file_messages_app_v1_app_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3882,7 +4029,7 @@ func (x *DomainRemovalRequested) String() string {
 func (*DomainRemovalRequested) ProtoMessage() {}
 
 func (x *DomainRemovalRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[58]
+	mi := &file_messages_app_v1_app_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3895,7 +4042,7 @@ func (x *DomainRemovalRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DomainRemovalRequested.ProtoReflect.Descriptor instead.
 func (*DomainRemovalRequested) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{58}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *DomainRemovalRequested) GetDomainId() string {
@@ -3928,7 +4075,7 @@ type DomainRefused struct {
 
 func (x *DomainRefused) Reset() {
 	*x = DomainRefused{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[59]
+	mi := &file_messages_app_v1_app_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3940,7 +4087,7 @@ func (x *DomainRefused) String() string {
 func (*DomainRefused) ProtoMessage() {}
 
 func (x *DomainRefused) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[59]
+	mi := &file_messages_app_v1_app_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3953,7 +4100,7 @@ func (x *DomainRefused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DomainRefused.ProtoReflect.Descriptor instead.
 func (*DomainRefused) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{59}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *DomainRefused) GetRefusal() *DomainRefusal {
@@ -3973,7 +4120,7 @@ type DomainReleased struct {
 
 func (x *DomainReleased) Reset() {
 	*x = DomainReleased{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[60]
+	mi := &file_messages_app_v1_app_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3985,7 +4132,7 @@ func (x *DomainReleased) String() string {
 func (*DomainReleased) ProtoMessage() {}
 
 func (x *DomainReleased) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[60]
+	mi := &file_messages_app_v1_app_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3998,7 +4145,7 @@ func (x *DomainReleased) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DomainReleased.ProtoReflect.Descriptor instead.
 func (*DomainReleased) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{60}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *DomainReleased) GetDomainId() string {
@@ -4028,7 +4175,7 @@ type DomainRow struct {
 
 func (x *DomainRow) Reset() {
 	*x = DomainRow{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[61]
+	mi := &file_messages_app_v1_app_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4040,7 +4187,7 @@ func (x *DomainRow) String() string {
 func (*DomainRow) ProtoMessage() {}
 
 func (x *DomainRow) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[61]
+	mi := &file_messages_app_v1_app_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4053,7 +4200,7 @@ func (x *DomainRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DomainRow.ProtoReflect.Descriptor instead.
 func (*DomainRow) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{61}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *DomainRow) GetDomain() *Domain {
@@ -4101,7 +4248,7 @@ type Filter struct {
 
 func (x *Filter) Reset() {
 	*x = Filter{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[62]
+	mi := &file_messages_app_v1_app_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4113,7 +4260,7 @@ func (x *Filter) String() string {
 func (*Filter) ProtoMessage() {}
 
 func (x *Filter) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[62]
+	mi := &file_messages_app_v1_app_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4126,7 +4273,7 @@ func (x *Filter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Filter.ProtoReflect.Descriptor instead.
 func (*Filter) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{62}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *Filter) GetId() string {
@@ -4166,7 +4313,7 @@ type RunTask struct {
 
 func (x *RunTask) Reset() {
 	*x = RunTask{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[63]
+	mi := &file_messages_app_v1_app_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4178,7 +4325,7 @@ func (x *RunTask) String() string {
 func (*RunTask) ProtoMessage() {}
 
 func (x *RunTask) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[63]
+	mi := &file_messages_app_v1_app_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4191,7 +4338,7 @@ func (x *RunTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunTask.ProtoReflect.Descriptor instead.
 func (*RunTask) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{63}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{64}
 }
 
 // StopTask is the input of the executor that ends the process of an app that is being removed.
@@ -4204,7 +4351,7 @@ type StopTask struct {
 
 func (x *StopTask) Reset() {
 	*x = StopTask{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[64]
+	mi := &file_messages_app_v1_app_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4216,7 +4363,7 @@ func (x *StopTask) String() string {
 func (*StopTask) ProtoMessage() {}
 
 func (x *StopTask) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[64]
+	mi := &file_messages_app_v1_app_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4229,7 +4376,7 @@ func (x *StopTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopTask.ProtoReflect.Descriptor instead.
 func (*StopTask) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{64}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *StopTask) GetTaskId() string {
@@ -4285,7 +4432,8 @@ const file_messages_app_v1_app_proto_rawDesc = "" +
 	"\x18operator_repair_required\x18\f \x01(\bR\x16operatorRepairRequired\x12\x1a\n" +
 	"\bchecking\x18\r \x01(\bR\bchecking\x12\x18\n" +
 	"\aclaimed\x18\x0e \x01(\bR\aclaimed\x12\x1a\n" +
-	"\brevision\x18\x0f \x01(\x04R\brevision\"\xb7\t\n" +
+	"\brevision\x18\x0f \x01(\x04R\brevision\"\xe2\n" +
+	"\n" +
 	"\x03App\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12!\n" +
 	"\fworkspace_id\x18\x02 \x01(\tR\vworkspaceId\x12\x1b\n" +
@@ -4325,14 +4473,21 @@ const file_messages_app_v1_app_proto_rawDesc = "" +
 	"\aremoval\x18\x1c \x01(\v2\x17.atelier.app.v1.RemovalR\aremoval\x12\x18\n" +
 	"\aremoved\x18\x1d \x01(\bR\aremoved\x12/\n" +
 	"\acrashes\x18\x1e \x03(\v2\x15.atelier.app.v1.CrashR\acrashes\x12\x1a\n" +
-	"\brevision\x18\x1f \x01(\x04R\brevision\"Z\n" +
+	"\brevision\x18\x1f \x01(\x04R\brevision\x12\x1a\n" +
+	"\bposition\x18  \x01(\x04R\bposition\x12%\n" +
+	"\x0eanchor_version\x18! \x01(\x04R\ranchorVersion\x12)\n" +
+	"\x10port_reservation\x18\" \x01(\x04R\x0fportReservation\x12;\n" +
+	"\rdomain_author\x18# \x01(\v2\x16.atelier.app.v1.AuthorR\fdomainAuthor\"J\n" +
+	"\x06Author\x12\x17\n" +
+	"\auser_id\x18\x01 \x01(\tR\x06userId\x12'\n" +
+	"\x0fimpersonator_id\x18\x02 \x01(\tR\x0eimpersonatorId\"Z\n" +
 	"\x03Key\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12#\n" +
 	"\rsecret_sha256\x18\x02 \x01(\fR\fsecretSha256\x12\x16\n" +
-	"\x06scopes\x18\x03 \x03(\tR\x06scopes\"h\n" +
+	"\x06scopes\x18\x03 \x03(\tR\x06scopes\"u\n" +
 	"\aRemoval\x12!\n" +
-	"\frequested_at\x18\x01 \x01(\x03R\vrequestedAt\x12!\n" +
-	"\frequested_by\x18\x02 \x01(\tR\vrequestedBy\x12\x17\n" +
+	"\frequested_at\x18\x01 \x01(\x03R\vrequestedAt\x12.\n" +
+	"\x06author\x18\x02 \x01(\v2\x16.atelier.app.v1.AuthorR\x06author\x12\x17\n" +
 	"\atask_id\x18\x03 \x01(\tR\x06taskId\"\\\n" +
 	"\rDomainRefusal\x12\x1b\n" +
 	"\tdomain_id\x18\x01 \x01(\tR\bdomainId\x12\x1a\n" +
@@ -4340,7 +4495,7 @@ const file_messages_app_v1_app_proto_rawDesc = "" +
 	"\x04code\x18\x03 \x01(\tR\x04code\"/\n" +
 	"\x05Crash\x12\x0e\n" +
 	"\x02at\x18\x01 \x01(\x03R\x02at\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"\xd3\x02\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"\xfe\x02\n" +
 	"\tUpdateApp\x12\x17\n" +
 	"\x04name\x18\x01 \x01(\tH\x00R\x04name\x88\x01\x01\x12\x17\n" +
 	"\x04icon\x18\x02 \x01(\tH\x01R\x04icon\x88\x01\x01\x12\x1d\n" +
@@ -4349,7 +4504,8 @@ const file_messages_app_v1_app_proto_rawDesc = "" +
 	"\x04port\x18\x05 \x01(\rH\x04R\x04port\x88\x01\x01\x125\n" +
 	"\n" +
 	"api_scopes\x18\x06 \x01(\v2\x16.atelier.app.v1.ScopesR\tapiScopes\x12)\n" +
-	"\x0esleep_after_ms\x18\a \x01(\x03H\x05R\fsleepAfterMs\x88\x01\x01B\a\n" +
+	"\x0esleep_after_ms\x18\a \x01(\x03H\x05R\fsleepAfterMs\x88\x01\x01\x12)\n" +
+	"\x10port_reservation\x18\b \x01(\x04R\x0fportReservationB\a\n" +
 	"\x05_nameB\a\n" +
 	"\x05_iconB\n" +
 	"\n" +
@@ -4369,19 +4525,20 @@ const file_messages_app_v1_app_proto_rawDesc = "" +
 	"RestartApp\"$\n" +
 	"\tRemoveApp\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\"\r\n" +
-	"\vDescribeApp\"D\n" +
+	"\vDescribeApp\"a\n" +
 	"\bAwaitApp\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
 	"generation\x12\x18\n" +
-	"\aremoval\x18\x02 \x01(\bR\aremoval\"G\n" +
+	"\aremoval\x18\x02 \x01(\bR\aremoval\x12\x1b\n" +
+	"\tdomain_id\x18\x03 \x01(\tR\bdomainId\"G\n" +
 	"\fAttachDomain\x12\x1b\n" +
 	"\tdomain_id\x18\x01 \x01(\tR\bdomainId\x12\x1a\n" +
 	"\bhostname\x18\x02 \x01(\tR\bhostname\"\x0f\n" +
 	"\rRecheckDomain\"\x0e\n" +
 	"\fRemoveDomain\"O\n" +
 	"\vRegisterApp\x12@\n" +
-	"\fregistration\x18\x01 \x01(\v2\x1c.atelier.app.v1.RegistrationR\fregistration\"\xa2\x02\n" +
+	"\fregistration\x18\x01 \x01(\v2\x1c.atelier.app.v1.RegistrationR\fregistration\"\xbe\x02\n" +
 	"\fRegistration\x12\x15\n" +
 	"\x06app_id\x18\x01 \x01(\tR\x05appId\x12\x1b\n" +
 	"\tanchor_id\x18\x02 \x01(\tR\banchorId\x12\x12\n" +
@@ -4391,7 +4548,9 @@ const file_messages_app_v1_app_proto_rawDesc = "" +
 	"\x04icon\x18\x06 \x01(\tR\x04icon\x121\n" +
 	"\aruntime\x18\a \x01(\v2\x17.atelier.app.v1.RuntimeR\aruntime\x12.\n" +
 	"\x06origin\x18\b \x01(\v2\x16.atelier.app.v1.OriginR\x06origin\x12+\n" +
-	"\x12created_by_user_id\x18\t \x01(\tR\x0fcreatedByUserId\"o\n" +
+	"\x12created_by_user_id\x18\t \x01(\tR\x0fcreatedByUserId\x12\x1a\n" +
+	"\bposition\x18\n" +
+	" \x01(\x04R\bposition\"o\n" +
 	"\fFollowAnchor\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x121\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x1b.atelier.app.v1.FolderStateR\x05state\x12\x18\n" +
@@ -4447,26 +4606,29 @@ const file_messages_app_v1_app_proto_rawDesc = "" +
 	"\x0fMetadataChanged\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04icon\x18\x02 \x01(\tR\x04icon\x12\x0e\n" +
-	"\x02at\x18\x03 \x01(\x03R\x02at\"u\n" +
+	"\x02at\x18\x03 \x01(\x03R\x02at\"\xa0\x01\n" +
 	"\x10RuntimeRequested\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
 	"generation\x121\n" +
 	"\aruntime\x18\x02 \x01(\v2\x17.atelier.app.v1.RuntimeR\aruntime\x12\x0e\n" +
-	"\x02at\x18\x03 \x01(\x03R\x02at\"W\n" +
+	"\x02at\x18\x03 \x01(\x03R\x02at\x12)\n" +
+	"\x10port_reservation\x18\x04 \x01(\x04R\x0fportReservation\"\x82\x01\n" +
 	"\x11RuntimeReconciled\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
 	"generation\x12\x0e\n" +
 	"\x02at\x18\x02 \x01(\x03R\x02at\x12\x12\n" +
-	"\x04port\x18\x03 \x01(\rR\x04port\"k\n" +
+	"\x04port\x18\x03 \x01(\rR\x04port\x12)\n" +
+	"\x10port_reservation\x18\x04 \x01(\x04R\x0fportReservation\"\x96\x01\n" +
 	"\rRuntimeFailed\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
 	"generation\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x0e\n" +
 	"\x02at\x18\x03 \x01(\x03R\x02at\x12\x12\n" +
-	"\x04port\x18\x04 \x01(\rR\x04port\"\x95\x01\n" +
+	"\x04port\x18\x04 \x01(\rR\x04port\x12)\n" +
+	"\x10port_reservation\x18\x05 \x01(\x04R\x0fportReservation\"\x95\x01\n" +
 	"\tKeyIssued\x12%\n" +
 	"\x03key\x18\x01 \x01(\v2\x13.atelier.app.v1.KeyR\x03key\x12!\n" +
 	"\fworkspace_id\x18\x02 \x01(\tR\vworkspaceId\x12\x15\n" +
@@ -4517,13 +4679,14 @@ const file_messages_app_v1_app_proto_rawDesc = "" +
 	"\fworkspace_id\x18\x01 \x01(\tR\vworkspaceId\x12\x15\n" +
 	"\x06app_id\x18\x02 \x01(\tR\x05appId\x12\x1b\n" +
 	"\tanchor_id\x18\x03 \x01(\tR\banchorId\x12\x0e\n" +
-	"\x02at\x18\x04 \x01(\x03R\x02at\"\x94\x01\n" +
+	"\x02at\x18\x04 \x01(\x03R\x02at\"\xc4\x01\n" +
 	"\x0fDomainRequested\x12!\n" +
 	"\fworkspace_id\x18\x01 \x01(\tR\vworkspaceId\x12\x15\n" +
 	"\x06app_id\x18\x02 \x01(\tR\x05appId\x12\x1b\n" +
 	"\tdomain_id\x18\x03 \x01(\tR\bdomainId\x12\x1a\n" +
 	"\bhostname\x18\x04 \x01(\tR\bhostname\x12\x0e\n" +
-	"\x02at\x18\x05 \x01(\x03R\x02at\"@\n" +
+	"\x02at\x18\x05 \x01(\x03R\x02at\x12.\n" +
+	"\x06author\x18\x06 \x01(\v2\x16.atelier.app.v1.AuthorR\x06author\"@\n" +
 	"\x0eDomainReported\x12.\n" +
 	"\x06domain\x18\x01 \x01(\v2\x16.atelier.app.v1.DomainR\x06domain\"a\n" +
 	"\x16DomainRecheckRequested\x12\x1b\n" +
@@ -4596,7 +4759,7 @@ func file_messages_app_v1_app_proto_rawDescGZIP() []byte {
 }
 
 var file_messages_app_v1_app_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_messages_app_v1_app_proto_msgTypes = make([]protoimpl.MessageInfo, 65)
+var file_messages_app_v1_app_proto_msgTypes = make([]protoimpl.MessageInfo, 66)
 var file_messages_app_v1_app_proto_goTypes = []any{
 	(Visibility)(0),                // 0: atelier.app.v1.Visibility
 	(RuntimeStatus)(0),             // 1: atelier.app.v1.RuntimeStatus
@@ -4609,65 +4772,66 @@ var file_messages_app_v1_app_proto_goTypes = []any{
 	(*Conflict)(nil),               // 8: atelier.app.v1.Conflict
 	(*Domain)(nil),                 // 9: atelier.app.v1.Domain
 	(*App)(nil),                    // 10: atelier.app.v1.App
-	(*Key)(nil),                    // 11: atelier.app.v1.Key
-	(*Removal)(nil),                // 12: atelier.app.v1.Removal
-	(*DomainRefusal)(nil),          // 13: atelier.app.v1.DomainRefusal
-	(*Crash)(nil),                  // 14: atelier.app.v1.Crash
-	(*UpdateApp)(nil),              // 15: atelier.app.v1.UpdateApp
-	(*Scopes)(nil),                 // 16: atelier.app.v1.Scopes
-	(*SetVisibility)(nil),          // 17: atelier.app.v1.SetVisibility
-	(*SetDisabled)(nil),            // 18: atelier.app.v1.SetDisabled
-	(*RestartApp)(nil),             // 19: atelier.app.v1.RestartApp
-	(*RemoveApp)(nil),              // 20: atelier.app.v1.RemoveApp
-	(*DescribeApp)(nil),            // 21: atelier.app.v1.DescribeApp
-	(*AwaitApp)(nil),               // 22: atelier.app.v1.AwaitApp
-	(*AttachDomain)(nil),           // 23: atelier.app.v1.AttachDomain
-	(*RecheckDomain)(nil),          // 24: atelier.app.v1.RecheckDomain
-	(*RemoveDomain)(nil),           // 25: atelier.app.v1.RemoveDomain
-	(*RegisterApp)(nil),            // 26: atelier.app.v1.RegisterApp
-	(*Registration)(nil),           // 27: atelier.app.v1.Registration
-	(*FollowAnchor)(nil),           // 28: atelier.app.v1.FollowAnchor
-	(*HaltApp)(nil),                // 29: atelier.app.v1.HaltApp
-	(*WakeApp)(nil),                // 30: atelier.app.v1.WakeApp
-	(*ReportAsleep)(nil),           // 31: atelier.app.v1.ReportAsleep
-	(*IssueKey)(nil),               // 32: atelier.app.v1.IssueKey
-	(*ReportReconciled)(nil),       // 33: atelier.app.v1.ReportReconciled
-	(*ReportCrash)(nil),            // 34: atelier.app.v1.ReportCrash
-	(*ReportStopped)(nil),          // 35: atelier.app.v1.ReportStopped
-	(*AwaitRuntime)(nil),           // 36: atelier.app.v1.AwaitRuntime
-	(*ReportDomain)(nil),           // 37: atelier.app.v1.ReportDomain
-	(*ReportDomainRefused)(nil),    // 38: atelier.app.v1.ReportDomainRefused
-	(*ReportDomainReleased)(nil),   // 39: atelier.app.v1.ReportDomainReleased
-	(*Description)(nil),            // 40: atelier.app.v1.Description
-	(*Controls)(nil),               // 41: atelier.app.v1.Controls
-	(*AppRegistered)(nil),          // 42: atelier.app.v1.AppRegistered
-	(*MetadataChanged)(nil),        // 43: atelier.app.v1.MetadataChanged
-	(*RuntimeRequested)(nil),       // 44: atelier.app.v1.RuntimeRequested
-	(*RuntimeReconciled)(nil),      // 45: atelier.app.v1.RuntimeReconciled
-	(*RuntimeFailed)(nil),          // 46: atelier.app.v1.RuntimeFailed
-	(*KeyIssued)(nil),              // 47: atelier.app.v1.KeyIssued
-	(*KeyRevoked)(nil),             // 48: atelier.app.v1.KeyRevoked
-	(*VisibilityChanged)(nil),      // 49: atelier.app.v1.VisibilityChanged
-	(*AppDisabled)(nil),            // 50: atelier.app.v1.AppDisabled
-	(*AppEnabled)(nil),             // 51: atelier.app.v1.AppEnabled
-	(*AppHalted)(nil),              // 52: atelier.app.v1.AppHalted
-	(*AppSlept)(nil),               // 53: atelier.app.v1.AppSlept
-	(*AppWoken)(nil),               // 54: atelier.app.v1.AppWoken
-	(*AppCrashed)(nil),             // 55: atelier.app.v1.AppCrashed
-	(*AnchorFollowed)(nil),         // 56: atelier.app.v1.AnchorFollowed
-	(*RemovalRequested)(nil),       // 57: atelier.app.v1.RemovalRequested
-	(*RemovalFailed)(nil),          // 58: atelier.app.v1.RemovalFailed
-	(*AppRemoved)(nil),             // 59: atelier.app.v1.AppRemoved
-	(*DomainRequested)(nil),        // 60: atelier.app.v1.DomainRequested
-	(*DomainReported)(nil),         // 61: atelier.app.v1.DomainReported
-	(*DomainRecheckRequested)(nil), // 62: atelier.app.v1.DomainRecheckRequested
-	(*DomainRemovalRequested)(nil), // 63: atelier.app.v1.DomainRemovalRequested
-	(*DomainRefused)(nil),          // 64: atelier.app.v1.DomainRefused
-	(*DomainReleased)(nil),         // 65: atelier.app.v1.DomainReleased
-	(*DomainRow)(nil),              // 66: atelier.app.v1.DomainRow
-	(*Filter)(nil),                 // 67: atelier.app.v1.Filter
-	(*RunTask)(nil),                // 68: atelier.app.v1.RunTask
-	(*StopTask)(nil),               // 69: atelier.app.v1.StopTask
+	(*Author)(nil),                 // 11: atelier.app.v1.Author
+	(*Key)(nil),                    // 12: atelier.app.v1.Key
+	(*Removal)(nil),                // 13: atelier.app.v1.Removal
+	(*DomainRefusal)(nil),          // 14: atelier.app.v1.DomainRefusal
+	(*Crash)(nil),                  // 15: atelier.app.v1.Crash
+	(*UpdateApp)(nil),              // 16: atelier.app.v1.UpdateApp
+	(*Scopes)(nil),                 // 17: atelier.app.v1.Scopes
+	(*SetVisibility)(nil),          // 18: atelier.app.v1.SetVisibility
+	(*SetDisabled)(nil),            // 19: atelier.app.v1.SetDisabled
+	(*RestartApp)(nil),             // 20: atelier.app.v1.RestartApp
+	(*RemoveApp)(nil),              // 21: atelier.app.v1.RemoveApp
+	(*DescribeApp)(nil),            // 22: atelier.app.v1.DescribeApp
+	(*AwaitApp)(nil),               // 23: atelier.app.v1.AwaitApp
+	(*AttachDomain)(nil),           // 24: atelier.app.v1.AttachDomain
+	(*RecheckDomain)(nil),          // 25: atelier.app.v1.RecheckDomain
+	(*RemoveDomain)(nil),           // 26: atelier.app.v1.RemoveDomain
+	(*RegisterApp)(nil),            // 27: atelier.app.v1.RegisterApp
+	(*Registration)(nil),           // 28: atelier.app.v1.Registration
+	(*FollowAnchor)(nil),           // 29: atelier.app.v1.FollowAnchor
+	(*HaltApp)(nil),                // 30: atelier.app.v1.HaltApp
+	(*WakeApp)(nil),                // 31: atelier.app.v1.WakeApp
+	(*ReportAsleep)(nil),           // 32: atelier.app.v1.ReportAsleep
+	(*IssueKey)(nil),               // 33: atelier.app.v1.IssueKey
+	(*ReportReconciled)(nil),       // 34: atelier.app.v1.ReportReconciled
+	(*ReportCrash)(nil),            // 35: atelier.app.v1.ReportCrash
+	(*ReportStopped)(nil),          // 36: atelier.app.v1.ReportStopped
+	(*AwaitRuntime)(nil),           // 37: atelier.app.v1.AwaitRuntime
+	(*ReportDomain)(nil),           // 38: atelier.app.v1.ReportDomain
+	(*ReportDomainRefused)(nil),    // 39: atelier.app.v1.ReportDomainRefused
+	(*ReportDomainReleased)(nil),   // 40: atelier.app.v1.ReportDomainReleased
+	(*Description)(nil),            // 41: atelier.app.v1.Description
+	(*Controls)(nil),               // 42: atelier.app.v1.Controls
+	(*AppRegistered)(nil),          // 43: atelier.app.v1.AppRegistered
+	(*MetadataChanged)(nil),        // 44: atelier.app.v1.MetadataChanged
+	(*RuntimeRequested)(nil),       // 45: atelier.app.v1.RuntimeRequested
+	(*RuntimeReconciled)(nil),      // 46: atelier.app.v1.RuntimeReconciled
+	(*RuntimeFailed)(nil),          // 47: atelier.app.v1.RuntimeFailed
+	(*KeyIssued)(nil),              // 48: atelier.app.v1.KeyIssued
+	(*KeyRevoked)(nil),             // 49: atelier.app.v1.KeyRevoked
+	(*VisibilityChanged)(nil),      // 50: atelier.app.v1.VisibilityChanged
+	(*AppDisabled)(nil),            // 51: atelier.app.v1.AppDisabled
+	(*AppEnabled)(nil),             // 52: atelier.app.v1.AppEnabled
+	(*AppHalted)(nil),              // 53: atelier.app.v1.AppHalted
+	(*AppSlept)(nil),               // 54: atelier.app.v1.AppSlept
+	(*AppWoken)(nil),               // 55: atelier.app.v1.AppWoken
+	(*AppCrashed)(nil),             // 56: atelier.app.v1.AppCrashed
+	(*AnchorFollowed)(nil),         // 57: atelier.app.v1.AnchorFollowed
+	(*RemovalRequested)(nil),       // 58: atelier.app.v1.RemovalRequested
+	(*RemovalFailed)(nil),          // 59: atelier.app.v1.RemovalFailed
+	(*AppRemoved)(nil),             // 60: atelier.app.v1.AppRemoved
+	(*DomainRequested)(nil),        // 61: atelier.app.v1.DomainRequested
+	(*DomainReported)(nil),         // 62: atelier.app.v1.DomainReported
+	(*DomainRecheckRequested)(nil), // 63: atelier.app.v1.DomainRecheckRequested
+	(*DomainRemovalRequested)(nil), // 64: atelier.app.v1.DomainRemovalRequested
+	(*DomainRefused)(nil),          // 65: atelier.app.v1.DomainRefused
+	(*DomainReleased)(nil),         // 66: atelier.app.v1.DomainReleased
+	(*DomainRow)(nil),              // 67: atelier.app.v1.DomainRow
+	(*Filter)(nil),                 // 68: atelier.app.v1.Filter
+	(*RunTask)(nil),                // 69: atelier.app.v1.RunTask
+	(*StopTask)(nil),               // 70: atelier.app.v1.StopTask
 }
 var file_messages_app_v1_app_proto_depIdxs = []int32{
 	3,  // 0: atelier.app.v1.Origin.mode:type_name -> atelier.app.v1.ShareMode
@@ -4681,35 +4845,38 @@ var file_messages_app_v1_app_proto_depIdxs = []int32{
 	1,  // 8: atelier.app.v1.App.runtime_status:type_name -> atelier.app.v1.RuntimeStatus
 	6,  // 9: atelier.app.v1.App.origin:type_name -> atelier.app.v1.Origin
 	9,  // 10: atelier.app.v1.App.domain:type_name -> atelier.app.v1.Domain
-	13, // 11: atelier.app.v1.App.refusal:type_name -> atelier.app.v1.DomainRefusal
-	11, // 12: atelier.app.v1.App.key:type_name -> atelier.app.v1.Key
-	12, // 13: atelier.app.v1.App.removal:type_name -> atelier.app.v1.Removal
-	14, // 14: atelier.app.v1.App.crashes:type_name -> atelier.app.v1.Crash
-	16, // 15: atelier.app.v1.UpdateApp.api_scopes:type_name -> atelier.app.v1.Scopes
-	0,  // 16: atelier.app.v1.SetVisibility.visibility:type_name -> atelier.app.v1.Visibility
-	27, // 17: atelier.app.v1.RegisterApp.registration:type_name -> atelier.app.v1.Registration
-	5,  // 18: atelier.app.v1.Registration.runtime:type_name -> atelier.app.v1.Runtime
-	6,  // 19: atelier.app.v1.Registration.origin:type_name -> atelier.app.v1.Origin
-	2,  // 20: atelier.app.v1.FollowAnchor.state:type_name -> atelier.app.v1.FolderState
-	14, // 21: atelier.app.v1.ReportCrash.crash:type_name -> atelier.app.v1.Crash
-	9,  // 22: atelier.app.v1.ReportDomain.domain:type_name -> atelier.app.v1.Domain
-	10, // 23: atelier.app.v1.Description.app:type_name -> atelier.app.v1.App
-	41, // 24: atelier.app.v1.Description.controls:type_name -> atelier.app.v1.Controls
-	27, // 25: atelier.app.v1.AppRegistered.registration:type_name -> atelier.app.v1.Registration
-	5,  // 26: atelier.app.v1.RuntimeRequested.runtime:type_name -> atelier.app.v1.Runtime
-	11, // 27: atelier.app.v1.KeyIssued.key:type_name -> atelier.app.v1.Key
-	0,  // 28: atelier.app.v1.VisibilityChanged.visibility:type_name -> atelier.app.v1.Visibility
-	14, // 29: atelier.app.v1.AppCrashed.crash:type_name -> atelier.app.v1.Crash
-	2,  // 30: atelier.app.v1.AnchorFollowed.state:type_name -> atelier.app.v1.FolderState
-	12, // 31: atelier.app.v1.RemovalRequested.removal:type_name -> atelier.app.v1.Removal
-	9,  // 32: atelier.app.v1.DomainReported.domain:type_name -> atelier.app.v1.Domain
-	13, // 33: atelier.app.v1.DomainRefused.refusal:type_name -> atelier.app.v1.DomainRefusal
-	9,  // 34: atelier.app.v1.DomainRow.domain:type_name -> atelier.app.v1.Domain
-	35, // [35:35] is the sub-list for method output_type
-	35, // [35:35] is the sub-list for method input_type
-	35, // [35:35] is the sub-list for extension type_name
-	35, // [35:35] is the sub-list for extension extendee
-	0,  // [0:35] is the sub-list for field type_name
+	14, // 11: atelier.app.v1.App.refusal:type_name -> atelier.app.v1.DomainRefusal
+	12, // 12: atelier.app.v1.App.key:type_name -> atelier.app.v1.Key
+	13, // 13: atelier.app.v1.App.removal:type_name -> atelier.app.v1.Removal
+	15, // 14: atelier.app.v1.App.crashes:type_name -> atelier.app.v1.Crash
+	11, // 15: atelier.app.v1.App.domain_author:type_name -> atelier.app.v1.Author
+	11, // 16: atelier.app.v1.Removal.author:type_name -> atelier.app.v1.Author
+	17, // 17: atelier.app.v1.UpdateApp.api_scopes:type_name -> atelier.app.v1.Scopes
+	0,  // 18: atelier.app.v1.SetVisibility.visibility:type_name -> atelier.app.v1.Visibility
+	28, // 19: atelier.app.v1.RegisterApp.registration:type_name -> atelier.app.v1.Registration
+	5,  // 20: atelier.app.v1.Registration.runtime:type_name -> atelier.app.v1.Runtime
+	6,  // 21: atelier.app.v1.Registration.origin:type_name -> atelier.app.v1.Origin
+	2,  // 22: atelier.app.v1.FollowAnchor.state:type_name -> atelier.app.v1.FolderState
+	15, // 23: atelier.app.v1.ReportCrash.crash:type_name -> atelier.app.v1.Crash
+	9,  // 24: atelier.app.v1.ReportDomain.domain:type_name -> atelier.app.v1.Domain
+	10, // 25: atelier.app.v1.Description.app:type_name -> atelier.app.v1.App
+	42, // 26: atelier.app.v1.Description.controls:type_name -> atelier.app.v1.Controls
+	28, // 27: atelier.app.v1.AppRegistered.registration:type_name -> atelier.app.v1.Registration
+	5,  // 28: atelier.app.v1.RuntimeRequested.runtime:type_name -> atelier.app.v1.Runtime
+	12, // 29: atelier.app.v1.KeyIssued.key:type_name -> atelier.app.v1.Key
+	0,  // 30: atelier.app.v1.VisibilityChanged.visibility:type_name -> atelier.app.v1.Visibility
+	15, // 31: atelier.app.v1.AppCrashed.crash:type_name -> atelier.app.v1.Crash
+	2,  // 32: atelier.app.v1.AnchorFollowed.state:type_name -> atelier.app.v1.FolderState
+	13, // 33: atelier.app.v1.RemovalRequested.removal:type_name -> atelier.app.v1.Removal
+	11, // 34: atelier.app.v1.DomainRequested.author:type_name -> atelier.app.v1.Author
+	9,  // 35: atelier.app.v1.DomainReported.domain:type_name -> atelier.app.v1.Domain
+	14, // 36: atelier.app.v1.DomainRefused.refusal:type_name -> atelier.app.v1.DomainRefusal
+	9,  // 37: atelier.app.v1.DomainRow.domain:type_name -> atelier.app.v1.Domain
+	38, // [38:38] is the sub-list for method output_type
+	38, // [38:38] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_messages_app_v1_app_proto_init() }
@@ -4717,15 +4884,15 @@ func file_messages_app_v1_app_proto_init() {
 	if File_messages_app_v1_app_proto != nil {
 		return
 	}
-	file_messages_app_v1_app_proto_msgTypes[10].OneofWrappers = []any{}
-	file_messages_app_v1_app_proto_msgTypes[62].OneofWrappers = []any{}
+	file_messages_app_v1_app_proto_msgTypes[11].OneofWrappers = []any{}
+	file_messages_app_v1_app_proto_msgTypes[63].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_messages_app_v1_app_proto_rawDesc), len(file_messages_app_v1_app_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   65,
+			NumMessages:   66,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

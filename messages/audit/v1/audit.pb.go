@@ -103,8 +103,8 @@ func (x *Event) GetProvenance() *Provenance {
 }
 
 // Provenance describes the subject and the circumstances of an audit event. Each event sets some of the fields, which are
-// fields of the specification; the API omits empty ones. The fields image_version, new_billing_user_id,
-// old_billing_user_id, app_id and app_slug are never set; they exist because stored messages have them.
+// fields of the specification; the API omits empty ones. The fields image_version, new_billing_user_id
+// and old_billing_user_id are never set; they exist because stored messages have them.
 type Provenance struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
 	Actor             string                 `protobuf:"bytes,1,opt,name=actor,proto3" json:"actor,omitempty"`
@@ -146,6 +146,8 @@ type Provenance struct {
 	Kind          string `protobuf:"bytes,35,opt,name=kind,proto3" json:"kind,omitempty"`
 	Role          string `protobuf:"bytes,36,opt,name=role,proto3" json:"role,omitempty"`
 	OldRole       string `protobuf:"bytes,37,opt,name=old_role,json=oldRole,proto3" json:"old_role,omitempty"`
+	Visibility    string `protobuf:"bytes,38,opt,name=visibility,proto3" json:"visibility,omitempty"`
+	Mode          string `protobuf:"bytes,39,opt,name=mode,proto3" json:"mode,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -439,6 +441,20 @@ func (x *Provenance) GetOldRole() string {
 	return ""
 }
 
+func (x *Provenance) GetVisibility() string {
+	if x != nil {
+		return x.Visibility
+	}
+	return ""
+}
+
+func (x *Provenance) GetMode() string {
+	if x != nil {
+		return x.Mode
+	}
+	return ""
+}
+
 var File_messages_audit_v1_audit_proto protoreflect.FileDescriptor
 
 const file_messages_audit_v1_audit_proto_rawDesc = "" +
@@ -451,7 +467,7 @@ const file_messages_audit_v1_audit_proto_rawDesc = "" +
 	"\x02at\x18\x04 \x01(\x03R\x02at\x12<\n" +
 	"\n" +
 	"provenance\x18\x05 \x01(\v2\x1c.atelier.audit.v1.ProvenanceR\n" +
-	"provenance\"\xe4\b\n" +
+	"provenance\"\x98\t\n" +
 	"\n" +
 	"Provenance\x12\x14\n" +
 	"\x05actor\x18\x01 \x01(\tR\x05actor\x12\x1b\n" +
@@ -494,7 +510,11 @@ const file_messages_audit_v1_audit_proto_rawDesc = "" +
 	"\x04tier\x18\" \x01(\tR\x04tier\x12\x12\n" +
 	"\x04kind\x18# \x01(\tR\x04kind\x12\x12\n" +
 	"\x04role\x18$ \x01(\tR\x04role\x12\x19\n" +
-	"\bold_role\x18% \x01(\tR\aoldRoleB:Z8github.com/atelier-run/atelier/messages/audit/v1;auditv1b\x06proto3"
+	"\bold_role\x18% \x01(\tR\aoldRole\x12\x1e\n" +
+	"\n" +
+	"visibility\x18& \x01(\tR\n" +
+	"visibility\x12\x12\n" +
+	"\x04mode\x18' \x01(\tR\x04modeB:Z8github.com/atelier-run/atelier/messages/audit/v1;auditv1b\x06proto3"
 
 var (
 	file_messages_audit_v1_audit_proto_rawDescOnce sync.Once

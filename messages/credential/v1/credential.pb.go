@@ -46,7 +46,9 @@ type Credential struct {
 	ImpersonatorId string `protobuf:"bytes,11,opt,name=impersonator_id,json=impersonatorId,proto3" json:"impersonator_id,omitempty"`
 	// The number of the secret of an app, whose credential is the same for all of its keys. A registration with a higher number replaces
 	// the secret and the grants, and a revocation ends the numbers up to its own.
-	Number        uint64 `protobuf:"varint,12,opt,name=number,proto3" json:"number,omitempty"`
+	Number uint64 `protobuf:"varint,12,opt,name=number,proto3" json:"number,omitempty"`
+	// The last number of the credential of an app that is revoked.
+	RevokedNumber uint64 `protobuf:"varint,13,opt,name=revoked_number,json=revokedNumber,proto3" json:"revoked_number,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -161,6 +163,13 @@ func (x *Credential) GetImpersonatorId() string {
 func (x *Credential) GetNumber() uint64 {
 	if x != nil {
 		return x.Number
+	}
+	return 0
+}
+
+func (x *Credential) GetRevokedNumber() uint64 {
+	if x != nil {
+		return x.RevokedNumber
 	}
 	return 0
 }
@@ -479,7 +488,7 @@ var File_messages_credential_v1_credential_proto protoreflect.FileDescriptor
 
 const file_messages_credential_v1_credential_proto_rawDesc = "" +
 	"\n" +
-	"'messages/credential/v1/credential.proto\x12\x15atelier.credential.v1\x1a\x1bmessages/wire/v1/wire.proto\"\x8a\x03\n" +
+	"'messages/credential/v1/credential.proto\x12\x15atelier.credential.v1\x1a\x1bmessages/wire/v1/wire.proto\"\xb1\x03\n" +
 	"\n" +
 	"Credential\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x123\n" +
@@ -498,7 +507,8 @@ const file_messages_credential_v1_credential_proto_rawDesc = "" +
 	"\fworkspace_id\x18\n" +
 	" \x01(\tR\vworkspaceId\x12'\n" +
 	"\x0fimpersonator_id\x18\v \x01(\tR\x0eimpersonatorId\x12\x16\n" +
-	"\x06number\x18\f \x01(\x04R\x06number\"W\n" +
+	"\x06number\x18\f \x01(\x04R\x06number\x12%\n" +
+	"\x0erevoked_number\x18\r \x01(\x04R\rrevokedNumber\"W\n" +
 	"\x12RegisterCredential\x12A\n" +
 	"\n" +
 	"credential\x18\x01 \x01(\v2!.atelier.credential.v1.CredentialR\n" +

@@ -1297,8 +1297,8 @@ type App struct {
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// Unique among the apps of the workspace.
 	Slug string `protobuf:"bytes,2,opt,name=slug,proto3" json:"slug,omitempty"`
-	// The port of the app, and a further one while the app changes from one to the other. Each is unique in the workspace.
-	Ports         []uint32 `protobuf:"varint,3,rep,packed,name=ports,proto3" json:"ports,omitempty"`
+	// The port of the app, and further ones while the app changes from one to the other.
+	Ports         []*AppPort `protobuf:"bytes,3,rep,name=ports,proto3" json:"ports,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1347,11 +1347,65 @@ func (x *App) GetSlug() string {
 	return ""
 }
 
-func (x *App) GetPorts() []uint32 {
+func (x *App) GetPorts() []*AppPort {
 	if x != nil {
 		return x.Ports
 	}
 	return nil
+}
+
+// AppPort is a port that is reserved for an app. No other app of the workspace has it.
+type AppPort struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Port  uint32                 `protobuf:"varint,1,opt,name=port,proto3" json:"port,omitempty"`
+	// The version of the event that made the reservation, or renewed it.
+	Reservation   uint64 `protobuf:"varint,2,opt,name=reservation,proto3" json:"reservation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AppPort) Reset() {
+	*x = AppPort{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AppPort) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AppPort) ProtoMessage() {}
+
+func (x *AppPort) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AppPort.ProtoReflect.Descriptor instead.
+func (*AppPort) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *AppPort) GetPort() uint32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+func (x *AppPort) GetReservation() uint64 {
+	if x != nil {
+		return x.Reservation
+	}
+	return 0
 }
 
 // Anchor binds an app, an agent or a share to a path of the drive. It is the row of the lists "anchors" and "agents".
@@ -1381,7 +1435,7 @@ type Anchor struct {
 
 func (x *Anchor) Reset() {
 	*x = Anchor{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[13]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1393,7 +1447,7 @@ func (x *Anchor) String() string {
 func (*Anchor) ProtoMessage() {}
 
 func (x *Anchor) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[13]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1406,7 +1460,7 @@ func (x *Anchor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Anchor.ProtoReflect.Descriptor instead.
 func (*Anchor) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{13}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Anchor) GetId() string {
@@ -1515,7 +1569,7 @@ type CreateWorkspace struct {
 
 func (x *CreateWorkspace) Reset() {
 	*x = CreateWorkspace{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[14]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1527,7 +1581,7 @@ func (x *CreateWorkspace) String() string {
 func (*CreateWorkspace) ProtoMessage() {}
 
 func (x *CreateWorkspace) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[14]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1540,7 +1594,7 @@ func (x *CreateWorkspace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateWorkspace.ProtoReflect.Descriptor instead.
 func (*CreateWorkspace) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{14}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *CreateWorkspace) GetSlug() string {
@@ -1594,7 +1648,7 @@ type ReportReady struct {
 
 func (x *ReportReady) Reset() {
 	*x = ReportReady{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[15]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1606,7 +1660,7 @@ func (x *ReportReady) String() string {
 func (*ReportReady) ProtoMessage() {}
 
 func (x *ReportReady) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[15]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1619,7 +1673,7 @@ func (x *ReportReady) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportReady.ProtoReflect.Descriptor instead.
 func (*ReportReady) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{15}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{16}
 }
 
 type ReportUnhealthy struct {
@@ -1630,7 +1684,7 @@ type ReportUnhealthy struct {
 
 func (x *ReportUnhealthy) Reset() {
 	*x = ReportUnhealthy{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[16]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1642,7 +1696,7 @@ func (x *ReportUnhealthy) String() string {
 func (*ReportUnhealthy) ProtoMessage() {}
 
 func (x *ReportUnhealthy) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[16]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1655,7 +1709,7 @@ func (x *ReportUnhealthy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportUnhealthy.ProtoReflect.Descriptor instead.
 func (*ReportUnhealthy) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{16}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{17}
 }
 
 // Authorize is a query that fails unless the sender has one of the capabilities. If none is given, it fails unless the
@@ -1673,7 +1727,7 @@ type Authorize struct {
 
 func (x *Authorize) Reset() {
 	*x = Authorize{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[17]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1685,7 +1739,7 @@ func (x *Authorize) String() string {
 func (*Authorize) ProtoMessage() {}
 
 func (x *Authorize) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[17]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1698,7 +1752,7 @@ func (x *Authorize) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Authorize.ProtoReflect.Descriptor instead.
 func (*Authorize) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{17}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Authorize) GetAny() []string {
@@ -1730,7 +1784,7 @@ type DescribeWorkspace struct {
 
 func (x *DescribeWorkspace) Reset() {
 	*x = DescribeWorkspace{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[18]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1742,7 +1796,7 @@ func (x *DescribeWorkspace) String() string {
 func (*DescribeWorkspace) ProtoMessage() {}
 
 func (x *DescribeWorkspace) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[18]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1755,7 +1809,7 @@ func (x *DescribeWorkspace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeWorkspace.ProtoReflect.Descriptor instead.
 func (*DescribeWorkspace) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{18}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{19}
 }
 
 // RenameWorkspace sets a claimed slug, a new name, or both. The sender is the requester of the rename.
@@ -1773,7 +1827,7 @@ type RenameWorkspace struct {
 
 func (x *RenameWorkspace) Reset() {
 	*x = RenameWorkspace{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[19]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1785,7 +1839,7 @@ func (x *RenameWorkspace) String() string {
 func (*RenameWorkspace) ProtoMessage() {}
 
 func (x *RenameWorkspace) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[19]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1798,7 +1852,7 @@ func (x *RenameWorkspace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenameWorkspace.ProtoReflect.Descriptor instead.
 func (*RenameWorkspace) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{19}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *RenameWorkspace) GetSlug() string {
@@ -1831,7 +1885,7 @@ type Suspend struct {
 
 func (x *Suspend) Reset() {
 	*x = Suspend{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[20]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1843,7 +1897,7 @@ func (x *Suspend) String() string {
 func (*Suspend) ProtoMessage() {}
 
 func (x *Suspend) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[20]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1856,7 +1910,7 @@ func (x *Suspend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Suspend.ProtoReflect.Descriptor instead.
 func (*Suspend) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{20}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Suspend) GetReason() string {
@@ -1874,7 +1928,7 @@ type Resume struct {
 
 func (x *Resume) Reset() {
 	*x = Resume{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[21]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1886,7 +1940,7 @@ func (x *Resume) String() string {
 func (*Resume) ProtoMessage() {}
 
 func (x *Resume) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[21]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1899,7 +1953,7 @@ func (x *Resume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resume.ProtoReflect.Descriptor instead.
 func (*Resume) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{21}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{22}
 }
 
 type SetDefaultModel struct {
@@ -1911,7 +1965,7 @@ type SetDefaultModel struct {
 
 func (x *SetDefaultModel) Reset() {
 	*x = SetDefaultModel{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[22]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1923,7 +1977,7 @@ func (x *SetDefaultModel) String() string {
 func (*SetDefaultModel) ProtoMessage() {}
 
 func (x *SetDefaultModel) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[22]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1936,7 +1990,7 @@ func (x *SetDefaultModel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetDefaultModel.ProtoReflect.Descriptor instead.
 func (*SetDefaultModel) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{22}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *SetDefaultModel) GetTier() Tier {
@@ -1956,7 +2010,7 @@ type ChangeRole struct {
 
 func (x *ChangeRole) Reset() {
 	*x = ChangeRole{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[23]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1968,7 +2022,7 @@ func (x *ChangeRole) String() string {
 func (*ChangeRole) ProtoMessage() {}
 
 func (x *ChangeRole) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[23]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1981,7 +2035,7 @@ func (x *ChangeRole) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeRole.ProtoReflect.Descriptor instead.
 func (*ChangeRole) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{23}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ChangeRole) GetUserId() string {
@@ -2007,7 +2061,7 @@ type RemoveMember struct {
 
 func (x *RemoveMember) Reset() {
 	*x = RemoveMember{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[24]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2019,7 +2073,7 @@ func (x *RemoveMember) String() string {
 func (*RemoveMember) ProtoMessage() {}
 
 func (x *RemoveMember) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[24]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2032,7 +2086,7 @@ func (x *RemoveMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMember.ProtoReflect.Descriptor instead.
 func (*RemoveMember) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{24}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RemoveMember) GetUserId() string {
@@ -2058,7 +2112,7 @@ type Invite struct {
 
 func (x *Invite) Reset() {
 	*x = Invite{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[25]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2070,7 +2124,7 @@ func (x *Invite) String() string {
 func (*Invite) ProtoMessage() {}
 
 func (x *Invite) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[25]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2083,7 +2137,7 @@ func (x *Invite) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Invite.ProtoReflect.Descriptor instead.
 func (*Invite) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{25}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Invite) GetInvitationId() string {
@@ -2141,7 +2195,7 @@ type ReportInvitationMailed struct {
 
 func (x *ReportInvitationMailed) Reset() {
 	*x = ReportInvitationMailed{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[26]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2153,7 +2207,7 @@ func (x *ReportInvitationMailed) String() string {
 func (*ReportInvitationMailed) ProtoMessage() {}
 
 func (x *ReportInvitationMailed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[26]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2166,7 +2220,7 @@ func (x *ReportInvitationMailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportInvitationMailed.ProtoReflect.Descriptor instead.
 func (*ReportInvitationMailed) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{26}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ReportInvitationMailed) GetInvitationId() string {
@@ -2199,7 +2253,7 @@ type RevokeInvitation struct {
 
 func (x *RevokeInvitation) Reset() {
 	*x = RevokeInvitation{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[27]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2211,7 +2265,7 @@ func (x *RevokeInvitation) String() string {
 func (*RevokeInvitation) ProtoMessage() {}
 
 func (x *RevokeInvitation) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[27]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2224,7 +2278,7 @@ func (x *RevokeInvitation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeInvitation.ProtoReflect.Descriptor instead.
 func (*RevokeInvitation) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{27}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *RevokeInvitation) GetInvitationId() string {
@@ -2245,7 +2299,7 @@ type AcceptInvitation struct {
 
 func (x *AcceptInvitation) Reset() {
 	*x = AcceptInvitation{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[28]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2257,7 +2311,7 @@ func (x *AcceptInvitation) String() string {
 func (*AcceptInvitation) ProtoMessage() {}
 
 func (x *AcceptInvitation) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[28]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2270,7 +2324,7 @@ func (x *AcceptInvitation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptInvitation.ProtoReflect.Descriptor instead.
 func (*AcceptInvitation) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{28}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *AcceptInvitation) GetInvitationId() string {
@@ -2297,7 +2351,7 @@ type DescribeInvitation struct {
 
 func (x *DescribeInvitation) Reset() {
 	*x = DescribeInvitation{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[29]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2309,7 +2363,7 @@ func (x *DescribeInvitation) String() string {
 func (*DescribeInvitation) ProtoMessage() {}
 
 func (x *DescribeInvitation) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[29]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2322,7 +2376,7 @@ func (x *DescribeInvitation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeInvitation.ProtoReflect.Descriptor instead.
 func (*DescribeInvitation) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{29}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *DescribeInvitation) GetInvitationId() string {
@@ -2342,7 +2396,7 @@ type UpdateMember struct {
 
 func (x *UpdateMember) Reset() {
 	*x = UpdateMember{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[30]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2354,7 +2408,7 @@ func (x *UpdateMember) String() string {
 func (*UpdateMember) ProtoMessage() {}
 
 func (x *UpdateMember) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[30]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2367,7 +2421,7 @@ func (x *UpdateMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateMember.ProtoReflect.Descriptor instead.
 func (*UpdateMember) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{30}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *UpdateMember) GetPerson() *Person {
@@ -2387,7 +2441,7 @@ type RecordAudit struct {
 
 func (x *RecordAudit) Reset() {
 	*x = RecordAudit{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[31]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2399,7 +2453,7 @@ func (x *RecordAudit) String() string {
 func (*RecordAudit) ProtoMessage() {}
 
 func (x *RecordAudit) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[31]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2412,7 +2466,7 @@ func (x *RecordAudit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordAudit.ProtoReflect.Descriptor instead.
 func (*RecordAudit) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{31}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *RecordAudit) GetEvent() *v1.Event {
@@ -2432,7 +2486,7 @@ type ChangeStatus struct {
 
 func (x *ChangeStatus) Reset() {
 	*x = ChangeStatus{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[32]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2444,7 +2498,7 @@ func (x *ChangeStatus) String() string {
 func (*ChangeStatus) ProtoMessage() {}
 
 func (x *ChangeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[32]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2457,7 +2511,7 @@ func (x *ChangeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeStatus.ProtoReflect.Descriptor instead.
 func (*ChangeStatus) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{32}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ChangeStatus) GetStatus() Status {
@@ -2481,7 +2535,7 @@ type CreateAnchor struct {
 
 func (x *CreateAnchor) Reset() {
 	*x = CreateAnchor{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[33]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2493,7 +2547,7 @@ func (x *CreateAnchor) String() string {
 func (*CreateAnchor) ProtoMessage() {}
 
 func (x *CreateAnchor) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[33]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2506,7 +2560,7 @@ func (x *CreateAnchor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateAnchor.ProtoReflect.Descriptor instead.
 func (*CreateAnchor) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{33}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *CreateAnchor) GetAnchorId() string {
@@ -2553,7 +2607,7 @@ type RemoveAnchor struct {
 
 func (x *RemoveAnchor) Reset() {
 	*x = RemoveAnchor{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[34]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2565,7 +2619,7 @@ func (x *RemoveAnchor) String() string {
 func (*RemoveAnchor) ProtoMessage() {}
 
 func (x *RemoveAnchor) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[34]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2578,7 +2632,7 @@ func (x *RemoveAnchor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveAnchor.ProtoReflect.Descriptor instead.
 func (*RemoveAnchor) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{34}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *RemoveAnchor) GetAnchorId() string {
@@ -2601,7 +2655,7 @@ type Reanchor struct {
 
 func (x *Reanchor) Reset() {
 	*x = Reanchor{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[35]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2613,7 +2667,7 @@ func (x *Reanchor) String() string {
 func (*Reanchor) ProtoMessage() {}
 
 func (x *Reanchor) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[35]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2626,7 +2680,7 @@ func (x *Reanchor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reanchor.ProtoReflect.Descriptor instead.
 func (*Reanchor) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{35}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Reanchor) GetAnchorId() string {
@@ -2665,7 +2719,7 @@ type MoveAnchor struct {
 
 func (x *MoveAnchor) Reset() {
 	*x = MoveAnchor{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[36]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2677,7 +2731,7 @@ func (x *MoveAnchor) String() string {
 func (*MoveAnchor) ProtoMessage() {}
 
 func (x *MoveAnchor) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[36]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2690,7 +2744,7 @@ func (x *MoveAnchor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveAnchor.ProtoReflect.Descriptor instead.
 func (*MoveAnchor) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{36}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *MoveAnchor) GetAnchorId() string {
@@ -2732,7 +2786,7 @@ type BreakAnchor struct {
 
 func (x *BreakAnchor) Reset() {
 	*x = BreakAnchor{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[37]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2744,7 +2798,7 @@ func (x *BreakAnchor) String() string {
 func (*BreakAnchor) ProtoMessage() {}
 
 func (x *BreakAnchor) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[37]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2757,7 +2811,7 @@ func (x *BreakAnchor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BreakAnchor.ProtoReflect.Descriptor instead.
 func (*BreakAnchor) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{37}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *BreakAnchor) GetAnchorId() string {
@@ -2792,7 +2846,7 @@ type RepairAnchor struct {
 
 func (x *RepairAnchor) Reset() {
 	*x = RepairAnchor{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[38]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2804,7 +2858,7 @@ func (x *RepairAnchor) String() string {
 func (*RepairAnchor) ProtoMessage() {}
 
 func (x *RepairAnchor) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[38]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2817,7 +2871,7 @@ func (x *RepairAnchor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RepairAnchor.ProtoReflect.Descriptor instead.
 func (*RepairAnchor) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{38}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *RepairAnchor) GetAnchorId() string {
@@ -2850,7 +2904,7 @@ type OrphanAnchors struct {
 
 func (x *OrphanAnchors) Reset() {
 	*x = OrphanAnchors{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[39]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2862,7 +2916,7 @@ func (x *OrphanAnchors) String() string {
 func (*OrphanAnchors) ProtoMessage() {}
 
 func (x *OrphanAnchors) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[39]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2875,7 +2929,7 @@ func (x *OrphanAnchors) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrphanAnchors.ProtoReflect.Descriptor instead.
 func (*OrphanAnchors) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{39}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{40}
 }
 
 // ReportLocksRemoved completes the task that removes a person's locks. Sender: the platform.
@@ -2889,7 +2943,7 @@ type ReportLocksRemoved struct {
 
 func (x *ReportLocksRemoved) Reset() {
 	*x = ReportLocksRemoved{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[40]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2901,7 +2955,7 @@ func (x *ReportLocksRemoved) String() string {
 func (*ReportLocksRemoved) ProtoMessage() {}
 
 func (x *ReportLocksRemoved) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[40]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2914,7 +2968,7 @@ func (x *ReportLocksRemoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportLocksRemoved.ProtoReflect.Descriptor instead.
 func (*ReportLocksRemoved) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{40}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ReportLocksRemoved) GetUserId() string {
@@ -2941,7 +2995,7 @@ type RequestAnchorCheck struct {
 
 func (x *RequestAnchorCheck) Reset() {
 	*x = RequestAnchorCheck{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[41]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2953,7 +3007,7 @@ func (x *RequestAnchorCheck) String() string {
 func (*RequestAnchorCheck) ProtoMessage() {}
 
 func (x *RequestAnchorCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[41]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2966,7 +3020,7 @@ func (x *RequestAnchorCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestAnchorCheck.ProtoReflect.Descriptor instead.
 func (*RequestAnchorCheck) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{41}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{42}
 }
 
 // ReportAnchorsChecked completes the check with a number. A check that was requested later stays open. Sender: the
@@ -2980,7 +3034,7 @@ type ReportAnchorsChecked struct {
 
 func (x *ReportAnchorsChecked) Reset() {
 	*x = ReportAnchorsChecked{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[42]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2992,7 +3046,7 @@ func (x *ReportAnchorsChecked) String() string {
 func (*ReportAnchorsChecked) ProtoMessage() {}
 
 func (x *ReportAnchorsChecked) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[42]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3005,7 +3059,7 @@ func (x *ReportAnchorsChecked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportAnchorsChecked.ProtoReflect.Descriptor instead.
 func (*ReportAnchorsChecked) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{42}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ReportAnchorsChecked) GetCheck() uint64 {
@@ -3024,7 +3078,7 @@ type ListAnchors struct {
 
 func (x *ListAnchors) Reset() {
 	*x = ListAnchors{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[43]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3036,7 +3090,7 @@ func (x *ListAnchors) String() string {
 func (*ListAnchors) ProtoMessage() {}
 
 func (x *ListAnchors) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[43]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3049,7 +3103,7 @@ func (x *ListAnchors) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAnchors.ProtoReflect.Descriptor instead.
 func (*ListAnchors) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{43}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{44}
 }
 
 // RegisterAgent binds an anchor of the kind agent to a folder of the drive, which has an AGENT.md. Its reply is the anchor.
@@ -3066,7 +3120,7 @@ type RegisterAgent struct {
 
 func (x *RegisterAgent) Reset() {
 	*x = RegisterAgent{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[44]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3078,7 +3132,7 @@ func (x *RegisterAgent) String() string {
 func (*RegisterAgent) ProtoMessage() {}
 
 func (x *RegisterAgent) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[44]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3091,7 +3145,7 @@ func (x *RegisterAgent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterAgent.ProtoReflect.Descriptor instead.
 func (*RegisterAgent) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{44}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *RegisterAgent) GetAnchorId() string {
@@ -3132,7 +3186,7 @@ type RemoveAgent struct {
 
 func (x *RemoveAgent) Reset() {
 	*x = RemoveAgent{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[45]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3144,7 +3198,7 @@ func (x *RemoveAgent) String() string {
 func (*RemoveAgent) ProtoMessage() {}
 
 func (x *RemoveAgent) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[45]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3157,7 +3211,7 @@ func (x *RemoveAgent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveAgent.ProtoReflect.Descriptor instead.
 func (*RemoveAgent) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{45}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *RemoveAgent) GetSlug() string {
@@ -3179,7 +3233,7 @@ type DescribeAgent struct {
 
 func (x *DescribeAgent) Reset() {
 	*x = DescribeAgent{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[46]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3191,7 +3245,7 @@ func (x *DescribeAgent) String() string {
 func (*DescribeAgent) ProtoMessage() {}
 
 func (x *DescribeAgent) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[46]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3204,7 +3258,7 @@ func (x *DescribeAgent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeAgent.ProtoReflect.Descriptor instead.
 func (*DescribeAgent) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{46}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *DescribeAgent) GetSlug() string {
@@ -3236,7 +3290,7 @@ type UpdateAgent struct {
 
 func (x *UpdateAgent) Reset() {
 	*x = UpdateAgent{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[47]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3248,7 +3302,7 @@ func (x *UpdateAgent) String() string {
 func (*UpdateAgent) ProtoMessage() {}
 
 func (x *UpdateAgent) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[47]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3261,7 +3315,7 @@ func (x *UpdateAgent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateAgent.ProtoReflect.Descriptor instead.
 func (*UpdateAgent) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{47}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *UpdateAgent) GetAnchorId() string {
@@ -3312,7 +3366,7 @@ type RegisterApp struct {
 
 func (x *RegisterApp) Reset() {
 	*x = RegisterApp{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[48]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3324,7 +3378,7 @@ func (x *RegisterApp) String() string {
 func (*RegisterApp) ProtoMessage() {}
 
 func (x *RegisterApp) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[48]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3337,7 +3391,7 @@ func (x *RegisterApp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterApp.ProtoReflect.Descriptor instead.
 func (*RegisterApp) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{48}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *RegisterApp) GetRegistration() *v11.Registration {
@@ -3354,7 +3408,7 @@ func (x *RegisterApp) GetSeq() uint64 {
 	return 0
 }
 
-// ReserveAppPort reserves a further port for an app, before the app requests it.
+// ReserveAppPort reserves a further port for an app, before the app requests it, or renews the reservation. Its reply is the AppPort.
 type ReserveAppPort struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	AppId         string                 `protobuf:"bytes,1,opt,name=app_id,json=appId,proto3" json:"app_id,omitempty"`
@@ -3365,7 +3419,7 @@ type ReserveAppPort struct {
 
 func (x *ReserveAppPort) Reset() {
 	*x = ReserveAppPort{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[49]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3377,7 +3431,7 @@ func (x *ReserveAppPort) String() string {
 func (*ReserveAppPort) ProtoMessage() {}
 
 func (x *ReserveAppPort) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[49]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3390,7 +3444,7 @@ func (x *ReserveAppPort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReserveAppPort.ProtoReflect.Descriptor instead.
 func (*ReserveAppPort) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{49}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ReserveAppPort) GetAppId() string {
@@ -3407,18 +3461,19 @@ func (x *ReserveAppPort) GetPort() uint32 {
 	return 0
 }
 
-// ReleaseAppPorts ends the reservation of all ports of an app but one. Sender: the platform.
+// ReleaseAppPorts ends the reservations of an app up to a number, except that of the port which the app uses. Sender: the platform.
 type ReleaseAppPorts struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	AppId         string                 `protobuf:"bytes,1,opt,name=app_id,json=appId,proto3" json:"app_id,omitempty"`
 	Port          uint32                 `protobuf:"varint,2,opt,name=port,proto3" json:"port,omitempty"`
+	Reservation   uint64                 `protobuf:"varint,3,opt,name=reservation,proto3" json:"reservation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReleaseAppPorts) Reset() {
 	*x = ReleaseAppPorts{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[50]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3430,7 +3485,7 @@ func (x *ReleaseAppPorts) String() string {
 func (*ReleaseAppPorts) ProtoMessage() {}
 
 func (x *ReleaseAppPorts) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[50]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3443,7 +3498,7 @@ func (x *ReleaseAppPorts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseAppPorts.ProtoReflect.Descriptor instead.
 func (*ReleaseAppPorts) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{50}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ReleaseAppPorts) GetAppId() string {
@@ -3460,6 +3515,13 @@ func (x *ReleaseAppPorts) GetPort() uint32 {
 	return 0
 }
 
+func (x *ReleaseAppPorts) GetReservation() uint64 {
+	if x != nil {
+		return x.Reservation
+	}
+	return 0
+}
+
 // RemoveApp removes the anchor of an app that was unregistered. Sender: the platform.
 type RemoveApp struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3470,7 +3532,7 @@ type RemoveApp struct {
 
 func (x *RemoveApp) Reset() {
 	*x = RemoveApp{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[51]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3482,7 +3544,7 @@ func (x *RemoveApp) String() string {
 func (*RemoveApp) ProtoMessage() {}
 
 func (x *RemoveApp) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[51]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3495,7 +3557,7 @@ func (x *RemoveApp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveApp.ProtoReflect.Descriptor instead.
 func (*RemoveApp) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{51}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *RemoveApp) GetAppId() string {
@@ -3517,7 +3579,7 @@ type FindApp struct {
 
 func (x *FindApp) Reset() {
 	*x = FindApp{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[52]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3529,7 +3591,7 @@ func (x *FindApp) String() string {
 func (*FindApp) ProtoMessage() {}
 
 func (x *FindApp) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[52]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3542,7 +3604,7 @@ func (x *FindApp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FindApp.ProtoReflect.Descriptor instead.
 func (*FindApp) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{52}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *FindApp) GetSlug() string {
@@ -3571,7 +3633,7 @@ type SetDefaultSession struct {
 
 func (x *SetDefaultSession) Reset() {
 	*x = SetDefaultSession{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[53]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3583,7 +3645,7 @@ func (x *SetDefaultSession) String() string {
 func (*SetDefaultSession) ProtoMessage() {}
 
 func (x *SetDefaultSession) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[53]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3596,7 +3658,7 @@ func (x *SetDefaultSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetDefaultSession.ProtoReflect.Descriptor instead.
 func (*SetDefaultSession) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{53}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *SetDefaultSession) GetOwner() string {
@@ -3625,7 +3687,7 @@ type BindDefaultSession struct {
 
 func (x *BindDefaultSession) Reset() {
 	*x = BindDefaultSession{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[54]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3637,7 +3699,7 @@ func (x *BindDefaultSession) String() string {
 func (*BindDefaultSession) ProtoMessage() {}
 
 func (x *BindDefaultSession) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[54]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3650,7 +3712,7 @@ func (x *BindDefaultSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BindDefaultSession.ProtoReflect.Descriptor instead.
 func (*BindDefaultSession) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{54}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *BindDefaultSession) GetOwner() string {
@@ -3677,7 +3739,7 @@ type ClearDefaultSession struct {
 
 func (x *ClearDefaultSession) Reset() {
 	*x = ClearDefaultSession{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[55]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3689,7 +3751,7 @@ func (x *ClearDefaultSession) String() string {
 func (*ClearDefaultSession) ProtoMessage() {}
 
 func (x *ClearDefaultSession) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[55]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3702,7 +3764,7 @@ func (x *ClearDefaultSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearDefaultSession.ProtoReflect.Descriptor instead.
 func (*ClearDefaultSession) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{55}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ClearDefaultSession) GetSessionId() string {
@@ -3721,7 +3783,7 @@ type ReadDefaultSessions struct {
 
 func (x *ReadDefaultSessions) Reset() {
 	*x = ReadDefaultSessions{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[56]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3733,7 +3795,7 @@ func (x *ReadDefaultSessions) String() string {
 func (*ReadDefaultSessions) ProtoMessage() {}
 
 func (x *ReadDefaultSessions) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[56]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3746,7 +3808,7 @@ func (x *ReadDefaultSessions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadDefaultSessions.ProtoReflect.Descriptor instead.
 func (*ReadDefaultSessions) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{56}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{57}
 }
 
 // DescribeMembers is a query. Its reply is Memberships.
@@ -3760,7 +3822,7 @@ type DescribeMembers struct {
 
 func (x *DescribeMembers) Reset() {
 	*x = DescribeMembers{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[57]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3772,7 +3834,7 @@ func (x *DescribeMembers) String() string {
 func (*DescribeMembers) ProtoMessage() {}
 
 func (x *DescribeMembers) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[57]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3785,7 +3847,7 @@ func (x *DescribeMembers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeMembers.ProtoReflect.Descriptor instead.
 func (*DescribeMembers) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{57}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *DescribeMembers) GetUserIds() []string {
@@ -3807,7 +3869,7 @@ type AddAgentUsage struct {
 
 func (x *AddAgentUsage) Reset() {
 	*x = AddAgentUsage{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[58]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3819,7 +3881,7 @@ func (x *AddAgentUsage) String() string {
 func (*AddAgentUsage) ProtoMessage() {}
 
 func (x *AddAgentUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[58]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3832,7 +3894,7 @@ func (x *AddAgentUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddAgentUsage.ProtoReflect.Descriptor instead.
 func (*AddAgentUsage) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{58}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *AddAgentUsage) GetSessionId() string {
@@ -3858,7 +3920,7 @@ type AllowAgentUsage struct {
 
 func (x *AllowAgentUsage) Reset() {
 	*x = AllowAgentUsage{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[59]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3870,7 +3932,7 @@ func (x *AllowAgentUsage) String() string {
 func (*AllowAgentUsage) ProtoMessage() {}
 
 func (x *AllowAgentUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[59]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3883,7 +3945,7 @@ func (x *AllowAgentUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllowAgentUsage.ProtoReflect.Descriptor instead.
 func (*AllowAgentUsage) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{59}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{60}
 }
 
 // ReadAgentUsage is a query. Its reply is the AgentUsage of the day.
@@ -3895,7 +3957,7 @@ type ReadAgentUsage struct {
 
 func (x *ReadAgentUsage) Reset() {
 	*x = ReadAgentUsage{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[60]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3907,7 +3969,7 @@ func (x *ReadAgentUsage) String() string {
 func (*ReadAgentUsage) ProtoMessage() {}
 
 func (x *ReadAgentUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[60]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3920,7 +3982,7 @@ func (x *ReadAgentUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadAgentUsage.ProtoReflect.Descriptor instead.
 func (*ReadAgentUsage) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{60}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{61}
 }
 
 // ReportSessionsStopped completes the task that interrupts the running sessions. Sender: the platform.
@@ -3933,7 +3995,7 @@ type ReportSessionsStopped struct {
 
 func (x *ReportSessionsStopped) Reset() {
 	*x = ReportSessionsStopped{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[61]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3945,7 +4007,7 @@ func (x *ReportSessionsStopped) String() string {
 func (*ReportSessionsStopped) ProtoMessage() {}
 
 func (x *ReportSessionsStopped) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[61]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3958,7 +4020,7 @@ func (x *ReportSessionsStopped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportSessionsStopped.ProtoReflect.Descriptor instead.
 func (*ReportSessionsStopped) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{61}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ReportSessionsStopped) GetTaskId() string {
@@ -3979,7 +4041,7 @@ type Authorized struct {
 
 func (x *Authorized) Reset() {
 	*x = Authorized{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[62]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3991,7 +4053,7 @@ func (x *Authorized) String() string {
 func (*Authorized) ProtoMessage() {}
 
 func (x *Authorized) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[62]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4004,7 +4066,7 @@ func (x *Authorized) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Authorized.ProtoReflect.Descriptor instead.
 func (*Authorized) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{62}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *Authorized) GetRole() Role {
@@ -4032,7 +4094,7 @@ type Description struct {
 
 func (x *Description) Reset() {
 	*x = Description{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[63]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4044,7 +4106,7 @@ func (x *Description) String() string {
 func (*Description) ProtoMessage() {}
 
 func (x *Description) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[63]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4057,7 +4119,7 @@ func (x *Description) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Description.ProtoReflect.Descriptor instead.
 func (*Description) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{63}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *Description) GetWorkspace() *Workspace {
@@ -4090,7 +4152,7 @@ type Removed struct {
 
 func (x *Removed) Reset() {
 	*x = Removed{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[64]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4102,7 +4164,7 @@ func (x *Removed) String() string {
 func (*Removed) ProtoMessage() {}
 
 func (x *Removed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[64]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4115,7 +4177,7 @@ func (x *Removed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Removed.ProtoReflect.Descriptor instead.
 func (*Removed) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{64}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *Removed) GetRemoved() bool {
@@ -4136,7 +4198,7 @@ type Invited struct {
 
 func (x *Invited) Reset() {
 	*x = Invited{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[65]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4148,7 +4210,7 @@ func (x *Invited) String() string {
 func (*Invited) ProtoMessage() {}
 
 func (x *Invited) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[65]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4161,7 +4223,7 @@ func (x *Invited) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Invited.ProtoReflect.Descriptor instead.
 func (*Invited) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{65}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *Invited) GetInvitation() *Invitation {
@@ -4187,7 +4249,7 @@ type Anchors struct {
 
 func (x *Anchors) Reset() {
 	*x = Anchors{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[66]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4199,7 +4261,7 @@ func (x *Anchors) String() string {
 func (*Anchors) ProtoMessage() {}
 
 func (x *Anchors) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[66]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4212,7 +4274,7 @@ func (x *Anchors) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Anchors.ProtoReflect.Descriptor instead.
 func (*Anchors) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{66}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *Anchors) GetAnchors() []*Anchor {
@@ -4233,7 +4295,7 @@ type DefaultSession struct {
 
 func (x *DefaultSession) Reset() {
 	*x = DefaultSession{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[67]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4245,7 +4307,7 @@ func (x *DefaultSession) String() string {
 func (*DefaultSession) ProtoMessage() {}
 
 func (x *DefaultSession) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[67]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4258,7 +4320,7 @@ func (x *DefaultSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DefaultSession.ProtoReflect.Descriptor instead.
 func (*DefaultSession) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{67}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *DefaultSession) GetOwner() string {
@@ -4285,7 +4347,7 @@ type DefaultSessions struct {
 
 func (x *DefaultSessions) Reset() {
 	*x = DefaultSessions{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[68]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4297,7 +4359,7 @@ func (x *DefaultSessions) String() string {
 func (*DefaultSessions) ProtoMessage() {}
 
 func (x *DefaultSessions) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[68]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4310,7 +4372,7 @@ func (x *DefaultSessions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DefaultSessions.ProtoReflect.Descriptor instead.
 func (*DefaultSessions) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{68}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *DefaultSessions) GetSessions() map[string]string {
@@ -4330,7 +4392,7 @@ type Memberships struct {
 
 func (x *Memberships) Reset() {
 	*x = Memberships{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[69]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4342,7 +4404,7 @@ func (x *Memberships) String() string {
 func (*Memberships) ProtoMessage() {}
 
 func (x *Memberships) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[69]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4355,7 +4417,7 @@ func (x *Memberships) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Memberships.ProtoReflect.Descriptor instead.
 func (*Memberships) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{69}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *Memberships) GetMembers() []*Membership {
@@ -4380,7 +4442,7 @@ type WorkspaceCreated struct {
 
 func (x *WorkspaceCreated) Reset() {
 	*x = WorkspaceCreated{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[70]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4392,7 +4454,7 @@ func (x *WorkspaceCreated) String() string {
 func (*WorkspaceCreated) ProtoMessage() {}
 
 func (x *WorkspaceCreated) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[70]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4405,7 +4467,7 @@ func (x *WorkspaceCreated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceCreated.ProtoReflect.Descriptor instead.
 func (*WorkspaceCreated) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{70}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *WorkspaceCreated) GetSlug() string {
@@ -4466,7 +4528,7 @@ type WorkspaceReady struct {
 
 func (x *WorkspaceReady) Reset() {
 	*x = WorkspaceReady{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[71]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4478,7 +4540,7 @@ func (x *WorkspaceReady) String() string {
 func (*WorkspaceReady) ProtoMessage() {}
 
 func (x *WorkspaceReady) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[71]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4491,7 +4553,7 @@ func (x *WorkspaceReady) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceReady.ProtoReflect.Descriptor instead.
 func (*WorkspaceReady) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{71}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *WorkspaceReady) GetAt() int64 {
@@ -4510,7 +4572,7 @@ type WorkspaceUnhealthy struct {
 
 func (x *WorkspaceUnhealthy) Reset() {
 	*x = WorkspaceUnhealthy{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[72]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4522,7 +4584,7 @@ func (x *WorkspaceUnhealthy) String() string {
 func (*WorkspaceUnhealthy) ProtoMessage() {}
 
 func (x *WorkspaceUnhealthy) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[72]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4535,7 +4597,7 @@ func (x *WorkspaceUnhealthy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceUnhealthy.ProtoReflect.Descriptor instead.
 func (*WorkspaceUnhealthy) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{72}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *WorkspaceUnhealthy) GetAt() int64 {
@@ -4557,7 +4619,7 @@ type WorkspaceRenamed struct {
 
 func (x *WorkspaceRenamed) Reset() {
 	*x = WorkspaceRenamed{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[73]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4569,7 +4631,7 @@ func (x *WorkspaceRenamed) String() string {
 func (*WorkspaceRenamed) ProtoMessage() {}
 
 func (x *WorkspaceRenamed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[73]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4582,7 +4644,7 @@ func (x *WorkspaceRenamed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceRenamed.ProtoReflect.Descriptor instead.
 func (*WorkspaceRenamed) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{73}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *WorkspaceRenamed) GetOldSlug() string {
@@ -4626,7 +4688,7 @@ type WorkspaceSuspended struct {
 
 func (x *WorkspaceSuspended) Reset() {
 	*x = WorkspaceSuspended{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[74]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4638,7 +4700,7 @@ func (x *WorkspaceSuspended) String() string {
 func (*WorkspaceSuspended) ProtoMessage() {}
 
 func (x *WorkspaceSuspended) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[74]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4651,7 +4713,7 @@ func (x *WorkspaceSuspended) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceSuspended.ProtoReflect.Descriptor instead.
 func (*WorkspaceSuspended) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{74}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *WorkspaceSuspended) GetSuspension() *Suspension {
@@ -4678,7 +4740,7 @@ func (x *WorkspaceSuspended) GetAppIds() []string {
 type WorkspaceResumed struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	At    int64                  `protobuf:"varint,1,opt,name=at,proto3" json:"at,omitempty"`
-	// The ids of the registered apps, which are suspended with the workspace.
+	// The ids of the registered apps, whose suspension ends; none if the workspace is closed.
 	AppIds        []string `protobuf:"bytes,2,rep,name=app_ids,json=appIds,proto3" json:"app_ids,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4686,7 +4748,7 @@ type WorkspaceResumed struct {
 
 func (x *WorkspaceResumed) Reset() {
 	*x = WorkspaceResumed{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[75]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4698,7 +4760,7 @@ func (x *WorkspaceResumed) String() string {
 func (*WorkspaceResumed) ProtoMessage() {}
 
 func (x *WorkspaceResumed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[75]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4711,7 +4773,7 @@ func (x *WorkspaceResumed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceResumed.ProtoReflect.Descriptor instead.
 func (*WorkspaceResumed) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{75}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *WorkspaceResumed) GetAt() int64 {
@@ -4737,7 +4799,7 @@ type StatusChanged struct {
 	BillingUserId string `protobuf:"bytes,4,opt,name=billing_user_id,json=billingUserId,proto3" json:"billing_user_id,omitempty"`
 	// The id of the task that interrupts the running sessions; empty if the status lets them run.
 	SessionStopId string `protobuf:"bytes,5,opt,name=session_stop_id,json=sessionStopId,proto3" json:"session_stop_id,omitempty"`
-	// The ids of the registered apps, which are suspended with the workspace.
+	// The ids of the registered apps, if they are suspended with the workspace, or if their suspension ends.
 	AppIds        []string `protobuf:"bytes,6,rep,name=app_ids,json=appIds,proto3" json:"app_ids,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4745,7 +4807,7 @@ type StatusChanged struct {
 
 func (x *StatusChanged) Reset() {
 	*x = StatusChanged{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[76]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4757,7 +4819,7 @@ func (x *StatusChanged) String() string {
 func (*StatusChanged) ProtoMessage() {}
 
 func (x *StatusChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[76]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4770,7 +4832,7 @@ func (x *StatusChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusChanged.ProtoReflect.Descriptor instead.
 func (*StatusChanged) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{76}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *StatusChanged) GetStatus() Status {
@@ -4825,7 +4887,7 @@ type DefaultModelChanged struct {
 
 func (x *DefaultModelChanged) Reset() {
 	*x = DefaultModelChanged{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[77]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4837,7 +4899,7 @@ func (x *DefaultModelChanged) String() string {
 func (*DefaultModelChanged) ProtoMessage() {}
 
 func (x *DefaultModelChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[77]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4850,7 +4912,7 @@ func (x *DefaultModelChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DefaultModelChanged.ProtoReflect.Descriptor instead.
 func (*DefaultModelChanged) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{77}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *DefaultModelChanged) GetTier() Tier {
@@ -4880,7 +4942,7 @@ type MemberRoleChanged struct {
 
 func (x *MemberRoleChanged) Reset() {
 	*x = MemberRoleChanged{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[78]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4892,7 +4954,7 @@ func (x *MemberRoleChanged) String() string {
 func (*MemberRoleChanged) ProtoMessage() {}
 
 func (x *MemberRoleChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[78]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4905,7 +4967,7 @@ func (x *MemberRoleChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberRoleChanged.ProtoReflect.Descriptor instead.
 func (*MemberRoleChanged) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{78}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *MemberRoleChanged) GetUserId() string {
@@ -4948,7 +5010,7 @@ type MemberRemoved struct {
 
 func (x *MemberRemoved) Reset() {
 	*x = MemberRemoved{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[79]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4960,7 +5022,7 @@ func (x *MemberRemoved) String() string {
 func (*MemberRemoved) ProtoMessage() {}
 
 func (x *MemberRemoved) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[79]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4973,7 +5035,7 @@ func (x *MemberRemoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberRemoved.ProtoReflect.Descriptor instead.
 func (*MemberRemoved) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{79}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *MemberRemoved) GetUserId() string {
@@ -5007,7 +5069,7 @@ type LocksRemoved struct {
 
 func (x *LocksRemoved) Reset() {
 	*x = LocksRemoved{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[80]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5019,7 +5081,7 @@ func (x *LocksRemoved) String() string {
 func (*LocksRemoved) ProtoMessage() {}
 
 func (x *LocksRemoved) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[80]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5032,7 +5094,7 @@ func (x *LocksRemoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LocksRemoved.ProtoReflect.Descriptor instead.
 func (*LocksRemoved) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{80}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *LocksRemoved) GetUserId() string {
@@ -5058,7 +5120,7 @@ type MemberUpdated struct {
 
 func (x *MemberUpdated) Reset() {
 	*x = MemberUpdated{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[81]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5070,7 +5132,7 @@ func (x *MemberUpdated) String() string {
 func (*MemberUpdated) ProtoMessage() {}
 
 func (x *MemberUpdated) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[81]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5083,7 +5145,7 @@ func (x *MemberUpdated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberUpdated.ProtoReflect.Descriptor instead.
 func (*MemberUpdated) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{81}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *MemberUpdated) GetPerson() *Person {
@@ -5103,7 +5165,7 @@ type InvitationCreated struct {
 
 func (x *InvitationCreated) Reset() {
 	*x = InvitationCreated{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[82]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5115,7 +5177,7 @@ func (x *InvitationCreated) String() string {
 func (*InvitationCreated) ProtoMessage() {}
 
 func (x *InvitationCreated) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[82]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5128,7 +5190,7 @@ func (x *InvitationCreated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InvitationCreated.ProtoReflect.Descriptor instead.
 func (*InvitationCreated) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{82}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *InvitationCreated) GetInvitation() *Invitation {
@@ -5150,7 +5212,7 @@ type InvitationMailed struct {
 
 func (x *InvitationMailed) Reset() {
 	*x = InvitationMailed{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[83]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5162,7 +5224,7 @@ func (x *InvitationMailed) String() string {
 func (*InvitationMailed) ProtoMessage() {}
 
 func (x *InvitationMailed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[83]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5175,7 +5237,7 @@ func (x *InvitationMailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InvitationMailed.ProtoReflect.Descriptor instead.
 func (*InvitationMailed) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{83}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *InvitationMailed) GetInvitationId() string {
@@ -5216,7 +5278,7 @@ type InvitationRevoked struct {
 
 func (x *InvitationRevoked) Reset() {
 	*x = InvitationRevoked{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[84]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5228,7 +5290,7 @@ func (x *InvitationRevoked) String() string {
 func (*InvitationRevoked) ProtoMessage() {}
 
 func (x *InvitationRevoked) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[84]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5241,7 +5303,7 @@ func (x *InvitationRevoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InvitationRevoked.ProtoReflect.Descriptor instead.
 func (*InvitationRevoked) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{84}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *InvitationRevoked) GetInvitationId() string {
@@ -5274,7 +5336,7 @@ type InvitationAccepted struct {
 
 func (x *InvitationAccepted) Reset() {
 	*x = InvitationAccepted{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[85]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5286,7 +5348,7 @@ func (x *InvitationAccepted) String() string {
 func (*InvitationAccepted) ProtoMessage() {}
 
 func (x *InvitationAccepted) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[85]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5299,7 +5361,7 @@ func (x *InvitationAccepted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InvitationAccepted.ProtoReflect.Descriptor instead.
 func (*InvitationAccepted) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{85}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *InvitationAccepted) GetInvitationId() string {
@@ -5353,7 +5415,7 @@ type AuditRecorded struct {
 
 func (x *AuditRecorded) Reset() {
 	*x = AuditRecorded{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[86]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5365,7 +5427,7 @@ func (x *AuditRecorded) String() string {
 func (*AuditRecorded) ProtoMessage() {}
 
 func (x *AuditRecorded) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[86]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5378,7 +5440,7 @@ func (x *AuditRecorded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRecorded.ProtoReflect.Descriptor instead.
 func (*AuditRecorded) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{86}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *AuditRecorded) GetEvent() *v1.Event {
@@ -5399,7 +5461,7 @@ type AnchorCreated struct {
 
 func (x *AnchorCreated) Reset() {
 	*x = AnchorCreated{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[87]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5411,7 +5473,7 @@ func (x *AnchorCreated) String() string {
 func (*AnchorCreated) ProtoMessage() {}
 
 func (x *AnchorCreated) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[87]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5424,7 +5486,7 @@ func (x *AnchorCreated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnchorCreated.ProtoReflect.Descriptor instead.
 func (*AnchorCreated) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{87}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *AnchorCreated) GetAnchor() *Anchor {
@@ -5445,7 +5507,7 @@ func (x *AnchorCreated) GetRegistration() *v11.Registration {
 type AppPortsChanged struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	AnchorId      string                 `protobuf:"bytes,1,opt,name=anchor_id,json=anchorId,proto3" json:"anchor_id,omitempty"`
-	Ports         []uint32               `protobuf:"varint,2,rep,packed,name=ports,proto3" json:"ports,omitempty"`
+	Ports         []*AppPort             `protobuf:"bytes,2,rep,name=ports,proto3" json:"ports,omitempty"`
 	At            int64                  `protobuf:"varint,3,opt,name=at,proto3" json:"at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -5453,7 +5515,7 @@ type AppPortsChanged struct {
 
 func (x *AppPortsChanged) Reset() {
 	*x = AppPortsChanged{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[88]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5465,7 +5527,7 @@ func (x *AppPortsChanged) String() string {
 func (*AppPortsChanged) ProtoMessage() {}
 
 func (x *AppPortsChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[88]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5478,7 +5540,7 @@ func (x *AppPortsChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppPortsChanged.ProtoReflect.Descriptor instead.
 func (*AppPortsChanged) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{88}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *AppPortsChanged) GetAnchorId() string {
@@ -5488,7 +5550,7 @@ func (x *AppPortsChanged) GetAnchorId() string {
 	return ""
 }
 
-func (x *AppPortsChanged) GetPorts() []uint32 {
+func (x *AppPortsChanged) GetPorts() []*AppPort {
 	if x != nil {
 		return x.Ports
 	}
@@ -5512,7 +5574,7 @@ type AnchorRemoved struct {
 
 func (x *AnchorRemoved) Reset() {
 	*x = AnchorRemoved{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[89]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5524,7 +5586,7 @@ func (x *AnchorRemoved) String() string {
 func (*AnchorRemoved) ProtoMessage() {}
 
 func (x *AnchorRemoved) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[89]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5537,7 +5599,7 @@ func (x *AnchorRemoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnchorRemoved.ProtoReflect.Descriptor instead.
 func (*AnchorRemoved) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{89}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *AnchorRemoved) GetAnchorId() string {
@@ -5562,14 +5624,18 @@ type AnchorMoved struct {
 	At       int64                  `protobuf:"varint,3,opt,name=at,proto3" json:"at,omitempty"`
 	Seq      uint64                 `protobuf:"varint,4,opt,name=seq,proto3" json:"seq,omitempty"`
 	// The id of the app of the anchor; empty if it has none.
-	AppId         string `protobuf:"bytes,5,opt,name=app_id,json=appId,proto3" json:"app_id,omitempty"`
+	AppId string `protobuf:"bytes,5,opt,name=app_id,json=appId,proto3" json:"app_id,omitempty"`
+	// The state of the anchor, if it has an app.
+	State AnchorState `protobuf:"varint,6,opt,name=state,proto3,enum=atelier.workspace.v1.AnchorState" json:"state,omitempty"`
+	// The version of this event, if the anchor has an app.
+	Version       uint64 `protobuf:"varint,7,opt,name=version,proto3" json:"version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AnchorMoved) Reset() {
 	*x = AnchorMoved{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[90]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5581,7 +5647,7 @@ func (x *AnchorMoved) String() string {
 func (*AnchorMoved) ProtoMessage() {}
 
 func (x *AnchorMoved) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[90]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5594,7 +5660,7 @@ func (x *AnchorMoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnchorMoved.ProtoReflect.Descriptor instead.
 func (*AnchorMoved) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{90}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *AnchorMoved) GetAnchorId() string {
@@ -5632,6 +5698,20 @@ func (x *AnchorMoved) GetAppId() string {
 	return ""
 }
 
+func (x *AnchorMoved) GetState() AnchorState {
+	if x != nil {
+		return x.State
+	}
+	return AnchorState_ANCHOR_STATE_UNSPECIFIED
+}
+
+func (x *AnchorMoved) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
 type AnchorBroken struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	AnchorId string                 `protobuf:"bytes,1,opt,name=anchor_id,json=anchorId,proto3" json:"anchor_id,omitempty"`
@@ -5640,14 +5720,16 @@ type AnchorBroken struct {
 	// The id of the app of the anchor; empty if it has none.
 	AppId string `protobuf:"bytes,4,opt,name=app_id,json=appId,proto3" json:"app_id,omitempty"`
 	// The path of the anchor, if it has an app.
-	Path          string `protobuf:"bytes,5,opt,name=path,proto3" json:"path,omitempty"`
+	Path string `protobuf:"bytes,5,opt,name=path,proto3" json:"path,omitempty"`
+	// The version of this event, if the anchor has an app.
+	Version       uint64 `protobuf:"varint,6,opt,name=version,proto3" json:"version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AnchorBroken) Reset() {
 	*x = AnchorBroken{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[91]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5659,7 +5741,7 @@ func (x *AnchorBroken) String() string {
 func (*AnchorBroken) ProtoMessage() {}
 
 func (x *AnchorBroken) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[91]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5672,7 +5754,7 @@ func (x *AnchorBroken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnchorBroken.ProtoReflect.Descriptor instead.
 func (*AnchorBroken) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{91}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *AnchorBroken) GetAnchorId() string {
@@ -5710,6 +5792,13 @@ func (x *AnchorBroken) GetPath() string {
 	return ""
 }
 
+func (x *AnchorBroken) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
 // AnchorRepaired: the path exists again, or the anchor was bound to another path.
 type AnchorRepaired struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -5720,14 +5809,16 @@ type AnchorRepaired struct {
 	// The anchor was bound by Reanchor.
 	Bound bool `protobuf:"varint,5,opt,name=bound,proto3" json:"bound,omitempty"`
 	// The id of the app of the anchor; empty if it has none.
-	AppId         string `protobuf:"bytes,6,opt,name=app_id,json=appId,proto3" json:"app_id,omitempty"`
+	AppId string `protobuf:"bytes,6,opt,name=app_id,json=appId,proto3" json:"app_id,omitempty"`
+	// The version of this event, if the anchor has an app.
+	Version       uint64 `protobuf:"varint,7,opt,name=version,proto3" json:"version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AnchorRepaired) Reset() {
 	*x = AnchorRepaired{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[92]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5739,7 +5830,7 @@ func (x *AnchorRepaired) String() string {
 func (*AnchorRepaired) ProtoMessage() {}
 
 func (x *AnchorRepaired) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[92]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5752,7 +5843,7 @@ func (x *AnchorRepaired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnchorRepaired.ProtoReflect.Descriptor instead.
 func (*AnchorRepaired) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{92}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *AnchorRepaired) GetAnchorId() string {
@@ -5797,6 +5888,13 @@ func (x *AnchorRepaired) GetAppId() string {
 	return ""
 }
 
+func (x *AnchorRepaired) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
 type AnchorOrphaned struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	AnchorId string                 `protobuf:"bytes,1,opt,name=anchor_id,json=anchorId,proto3" json:"anchor_id,omitempty"`
@@ -5804,14 +5902,16 @@ type AnchorOrphaned struct {
 	// The id of the app of the anchor; empty if it has none.
 	AppId string `protobuf:"bytes,3,opt,name=app_id,json=appId,proto3" json:"app_id,omitempty"`
 	// The path of the anchor, if it has an app.
-	Path          string `protobuf:"bytes,4,opt,name=path,proto3" json:"path,omitempty"`
+	Path string `protobuf:"bytes,4,opt,name=path,proto3" json:"path,omitempty"`
+	// The version of this event, if the anchor has an app.
+	Version       uint64 `protobuf:"varint,5,opt,name=version,proto3" json:"version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AnchorOrphaned) Reset() {
 	*x = AnchorOrphaned{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[93]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5823,7 +5923,7 @@ func (x *AnchorOrphaned) String() string {
 func (*AnchorOrphaned) ProtoMessage() {}
 
 func (x *AnchorOrphaned) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[93]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5836,7 +5936,7 @@ func (x *AnchorOrphaned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnchorOrphaned.ProtoReflect.Descriptor instead.
 func (*AnchorOrphaned) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{93}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *AnchorOrphaned) GetAnchorId() string {
@@ -5867,6 +5967,13 @@ func (x *AnchorOrphaned) GetPath() string {
 	return ""
 }
 
+func (x *AnchorOrphaned) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
 type AnchorCheckRequested struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The version of this event.
@@ -5878,7 +5985,7 @@ type AnchorCheckRequested struct {
 
 func (x *AnchorCheckRequested) Reset() {
 	*x = AnchorCheckRequested{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[94]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5890,7 +5997,7 @@ func (x *AnchorCheckRequested) String() string {
 func (*AnchorCheckRequested) ProtoMessage() {}
 
 func (x *AnchorCheckRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[94]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5903,7 +6010,7 @@ func (x *AnchorCheckRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnchorCheckRequested.ProtoReflect.Descriptor instead.
 func (*AnchorCheckRequested) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{94}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *AnchorCheckRequested) GetCheck() uint64 {
@@ -5929,7 +6036,7 @@ type AnchorsChecked struct {
 
 func (x *AnchorsChecked) Reset() {
 	*x = AnchorsChecked{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[95]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5941,7 +6048,7 @@ func (x *AnchorsChecked) String() string {
 func (*AnchorsChecked) ProtoMessage() {}
 
 func (x *AnchorsChecked) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[95]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5954,7 +6061,7 @@ func (x *AnchorsChecked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnchorsChecked.ProtoReflect.Descriptor instead.
 func (*AnchorsChecked) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{95}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *AnchorsChecked) GetAt() int64 {
@@ -5978,7 +6085,7 @@ type AgentUpdated struct {
 
 func (x *AgentUpdated) Reset() {
 	*x = AgentUpdated{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[96]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5990,7 +6097,7 @@ func (x *AgentUpdated) String() string {
 func (*AgentUpdated) ProtoMessage() {}
 
 func (x *AgentUpdated) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[96]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6003,7 +6110,7 @@ func (x *AgentUpdated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentUpdated.ProtoReflect.Descriptor instead.
 func (*AgentUpdated) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{96}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *AgentUpdated) GetAnchorId() string {
@@ -6053,7 +6160,7 @@ type DefaultSessionSet struct {
 
 func (x *DefaultSessionSet) Reset() {
 	*x = DefaultSessionSet{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[97]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6065,7 +6172,7 @@ func (x *DefaultSessionSet) String() string {
 func (*DefaultSessionSet) ProtoMessage() {}
 
 func (x *DefaultSessionSet) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[97]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6078,7 +6185,7 @@ func (x *DefaultSessionSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DefaultSessionSet.ProtoReflect.Descriptor instead.
 func (*DefaultSessionSet) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{97}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *DefaultSessionSet) GetOwner() string {
@@ -6114,7 +6221,7 @@ type AgentUsageAdded struct {
 
 func (x *AgentUsageAdded) Reset() {
 	*x = AgentUsageAdded{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[98]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6126,7 +6233,7 @@ func (x *AgentUsageAdded) String() string {
 func (*AgentUsageAdded) ProtoMessage() {}
 
 func (x *AgentUsageAdded) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[98]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6139,7 +6246,7 @@ func (x *AgentUsageAdded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentUsageAdded.ProtoReflect.Descriptor instead.
 func (*AgentUsageAdded) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{98}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *AgentUsageAdded) GetDay() int64 {
@@ -6181,7 +6288,7 @@ type AgentUsageAllowed struct {
 
 func (x *AgentUsageAllowed) Reset() {
 	*x = AgentUsageAllowed{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[99]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6193,7 +6300,7 @@ func (x *AgentUsageAllowed) String() string {
 func (*AgentUsageAllowed) ProtoMessage() {}
 
 func (x *AgentUsageAllowed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[99]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6206,7 +6313,7 @@ func (x *AgentUsageAllowed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentUsageAllowed.ProtoReflect.Descriptor instead.
 func (*AgentUsageAllowed) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{99}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{100}
 }
 
 func (x *AgentUsageAllowed) GetDay() int64 {
@@ -6240,7 +6347,7 @@ type SessionsStopped struct {
 
 func (x *SessionsStopped) Reset() {
 	*x = SessionsStopped{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[100]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6252,7 +6359,7 @@ func (x *SessionsStopped) String() string {
 func (*SessionsStopped) ProtoMessage() {}
 
 func (x *SessionsStopped) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[100]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6265,7 +6372,7 @@ func (x *SessionsStopped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionsStopped.ProtoReflect.Descriptor instead.
 func (*SessionsStopped) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{100}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *SessionsStopped) GetTaskId() string {
@@ -6395,11 +6502,14 @@ const file_messages_workspace_v1_workspace_proto_rawDesc = "" +
 	"\x04slug\x18\x02 \x01(\tR\x04slug\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12 \n" +
 	"\vdescription\x18\x04 \x01(\tR\vdescription\x12.\n" +
-	"\x04tier\x18\x05 \x01(\x0e2\x1a.atelier.workspace.v1.TierR\x04tier\"?\n" +
+	"\x04tier\x18\x05 \x01(\x0e2\x1a.atelier.workspace.v1.TierR\x04tier\"^\n" +
 	"\x03App\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
-	"\x04slug\x18\x02 \x01(\tR\x04slug\x12\x14\n" +
-	"\x05ports\x18\x03 \x03(\rR\x05ports\"\xbb\x03\n" +
+	"\x04slug\x18\x02 \x01(\tR\x04slug\x123\n" +
+	"\x05ports\x18\x03 \x03(\v2\x1d.atelier.workspace.v1.AppPortR\x05ports\"?\n" +
+	"\aAppPort\x12\x12\n" +
+	"\x04port\x18\x01 \x01(\rR\x04port\x12 \n" +
+	"\vreservation\x18\x02 \x01(\x04R\vreservation\"\xbb\x03\n" +
 	"\x06Anchor\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x124\n" +
@@ -6527,10 +6637,11 @@ const file_messages_workspace_v1_workspace_proto_rawDesc = "" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\";\n" +
 	"\x0eReserveAppPort\x12\x15\n" +
 	"\x06app_id\x18\x01 \x01(\tR\x05appId\x12\x12\n" +
-	"\x04port\x18\x02 \x01(\rR\x04port\"<\n" +
+	"\x04port\x18\x02 \x01(\rR\x04port\"^\n" +
 	"\x0fReleaseAppPorts\x12\x15\n" +
 	"\x06app_id\x18\x01 \x01(\tR\x05appId\x12\x12\n" +
-	"\x04port\x18\x02 \x01(\rR\x04port\"\"\n" +
+	"\x04port\x18\x02 \x01(\rR\x04port\x12 \n" +
+	"\vreservation\x18\x03 \x01(\x04R\vreservation\"\"\n" +
 	"\tRemoveApp\x12\x15\n" +
 	"\x06app_id\x18\x01 \x01(\tR\x05appId\"4\n" +
 	"\aFindApp\x12\x12\n" +
@@ -6660,38 +6771,43 @@ const file_messages_workspace_v1_workspace_proto_rawDesc = "" +
 	"\x05event\x18\x01 \x01(\v2\x17.atelier.audit.v1.EventR\x05event\"\x87\x01\n" +
 	"\rAnchorCreated\x124\n" +
 	"\x06anchor\x18\x01 \x01(\v2\x1c.atelier.workspace.v1.AnchorR\x06anchor\x12@\n" +
-	"\fregistration\x18\x02 \x01(\v2\x1c.atelier.app.v1.RegistrationR\fregistration\"T\n" +
+	"\fregistration\x18\x02 \x01(\v2\x1c.atelier.app.v1.RegistrationR\fregistration\"s\n" +
 	"\x0fAppPortsChanged\x12\x1b\n" +
-	"\tanchor_id\x18\x01 \x01(\tR\banchorId\x12\x14\n" +
-	"\x05ports\x18\x02 \x03(\rR\x05ports\x12\x0e\n" +
+	"\tanchor_id\x18\x01 \x01(\tR\banchorId\x123\n" +
+	"\x05ports\x18\x02 \x03(\v2\x1d.atelier.workspace.v1.AppPortR\x05ports\x12\x0e\n" +
 	"\x02at\x18\x03 \x01(\x03R\x02at\"<\n" +
 	"\rAnchorRemoved\x12\x1b\n" +
 	"\tanchor_id\x18\x01 \x01(\tR\banchorId\x12\x0e\n" +
-	"\x02at\x18\x02 \x01(\x03R\x02at\"w\n" +
+	"\x02at\x18\x02 \x01(\x03R\x02at\"\xca\x01\n" +
 	"\vAnchorMoved\x12\x1b\n" +
 	"\tanchor_id\x18\x01 \x01(\tR\banchorId\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x0e\n" +
 	"\x02at\x18\x03 \x01(\x03R\x02at\x12\x10\n" +
 	"\x03seq\x18\x04 \x01(\x04R\x03seq\x12\x15\n" +
-	"\x06app_id\x18\x05 \x01(\tR\x05appId\"x\n" +
+	"\x06app_id\x18\x05 \x01(\tR\x05appId\x127\n" +
+	"\x05state\x18\x06 \x01(\x0e2!.atelier.workspace.v1.AnchorStateR\x05state\x12\x18\n" +
+	"\aversion\x18\a \x01(\x04R\aversion\"\x92\x01\n" +
 	"\fAnchorBroken\x12\x1b\n" +
 	"\tanchor_id\x18\x01 \x01(\tR\banchorId\x12\x0e\n" +
 	"\x02at\x18\x02 \x01(\x03R\x02at\x12\x10\n" +
 	"\x03seq\x18\x03 \x01(\x04R\x03seq\x12\x15\n" +
 	"\x06app_id\x18\x04 \x01(\tR\x05appId\x12\x12\n" +
-	"\x04path\x18\x05 \x01(\tR\x04path\"\x90\x01\n" +
+	"\x04path\x18\x05 \x01(\tR\x04path\x12\x18\n" +
+	"\aversion\x18\x06 \x01(\x04R\aversion\"\xaa\x01\n" +
 	"\x0eAnchorRepaired\x12\x1b\n" +
 	"\tanchor_id\x18\x01 \x01(\tR\banchorId\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x0e\n" +
 	"\x02at\x18\x03 \x01(\x03R\x02at\x12\x10\n" +
 	"\x03seq\x18\x04 \x01(\x04R\x03seq\x12\x14\n" +
 	"\x05bound\x18\x05 \x01(\bR\x05bound\x12\x15\n" +
-	"\x06app_id\x18\x06 \x01(\tR\x05appId\"h\n" +
+	"\x06app_id\x18\x06 \x01(\tR\x05appId\x12\x18\n" +
+	"\aversion\x18\a \x01(\x04R\aversion\"\x82\x01\n" +
 	"\x0eAnchorOrphaned\x12\x1b\n" +
 	"\tanchor_id\x18\x01 \x01(\tR\banchorId\x12\x0e\n" +
 	"\x02at\x18\x02 \x01(\x03R\x02at\x12\x15\n" +
 	"\x06app_id\x18\x03 \x01(\tR\x05appId\x12\x12\n" +
-	"\x04path\x18\x04 \x01(\tR\x04path\"<\n" +
+	"\x04path\x18\x04 \x01(\tR\x04path\x12\x18\n" +
+	"\aversion\x18\x05 \x01(\x04R\aversion\"<\n" +
 	"\x14AnchorCheckRequested\x12\x14\n" +
 	"\x05check\x18\x01 \x01(\x04R\x05check\x12\x0e\n" +
 	"\x02at\x18\x02 \x01(\x03R\x02at\" \n" +
@@ -6770,7 +6886,7 @@ func file_messages_workspace_v1_workspace_proto_rawDescGZIP() []byte {
 }
 
 var file_messages_workspace_v1_workspace_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_messages_workspace_v1_workspace_proto_msgTypes = make([]protoimpl.MessageInfo, 107)
+var file_messages_workspace_v1_workspace_proto_msgTypes = make([]protoimpl.MessageInfo, 108)
 var file_messages_workspace_v1_workspace_proto_goTypes = []any{
 	(Role)(0),                      // 0: atelier.workspace.v1.Role
 	(Status)(0),                    // 1: atelier.workspace.v1.Status
@@ -6790,112 +6906,113 @@ var file_messages_workspace_v1_workspace_proto_goTypes = []any{
 	(*SessionStop)(nil),            // 15: atelier.workspace.v1.SessionStop
 	(*Agent)(nil),                  // 16: atelier.workspace.v1.Agent
 	(*App)(nil),                    // 17: atelier.workspace.v1.App
-	(*Anchor)(nil),                 // 18: atelier.workspace.v1.Anchor
-	(*CreateWorkspace)(nil),        // 19: atelier.workspace.v1.CreateWorkspace
-	(*ReportReady)(nil),            // 20: atelier.workspace.v1.ReportReady
-	(*ReportUnhealthy)(nil),        // 21: atelier.workspace.v1.ReportUnhealthy
-	(*Authorize)(nil),              // 22: atelier.workspace.v1.Authorize
-	(*DescribeWorkspace)(nil),      // 23: atelier.workspace.v1.DescribeWorkspace
-	(*RenameWorkspace)(nil),        // 24: atelier.workspace.v1.RenameWorkspace
-	(*Suspend)(nil),                // 25: atelier.workspace.v1.Suspend
-	(*Resume)(nil),                 // 26: atelier.workspace.v1.Resume
-	(*SetDefaultModel)(nil),        // 27: atelier.workspace.v1.SetDefaultModel
-	(*ChangeRole)(nil),             // 28: atelier.workspace.v1.ChangeRole
-	(*RemoveMember)(nil),           // 29: atelier.workspace.v1.RemoveMember
-	(*Invite)(nil),                 // 30: atelier.workspace.v1.Invite
-	(*ReportInvitationMailed)(nil), // 31: atelier.workspace.v1.ReportInvitationMailed
-	(*RevokeInvitation)(nil),       // 32: atelier.workspace.v1.RevokeInvitation
-	(*AcceptInvitation)(nil),       // 33: atelier.workspace.v1.AcceptInvitation
-	(*DescribeInvitation)(nil),     // 34: atelier.workspace.v1.DescribeInvitation
-	(*UpdateMember)(nil),           // 35: atelier.workspace.v1.UpdateMember
-	(*RecordAudit)(nil),            // 36: atelier.workspace.v1.RecordAudit
-	(*ChangeStatus)(nil),           // 37: atelier.workspace.v1.ChangeStatus
-	(*CreateAnchor)(nil),           // 38: atelier.workspace.v1.CreateAnchor
-	(*RemoveAnchor)(nil),           // 39: atelier.workspace.v1.RemoveAnchor
-	(*Reanchor)(nil),               // 40: atelier.workspace.v1.Reanchor
-	(*MoveAnchor)(nil),             // 41: atelier.workspace.v1.MoveAnchor
-	(*BreakAnchor)(nil),            // 42: atelier.workspace.v1.BreakAnchor
-	(*RepairAnchor)(nil),           // 43: atelier.workspace.v1.RepairAnchor
-	(*OrphanAnchors)(nil),          // 44: atelier.workspace.v1.OrphanAnchors
-	(*ReportLocksRemoved)(nil),     // 45: atelier.workspace.v1.ReportLocksRemoved
-	(*RequestAnchorCheck)(nil),     // 46: atelier.workspace.v1.RequestAnchorCheck
-	(*ReportAnchorsChecked)(nil),   // 47: atelier.workspace.v1.ReportAnchorsChecked
-	(*ListAnchors)(nil),            // 48: atelier.workspace.v1.ListAnchors
-	(*RegisterAgent)(nil),          // 49: atelier.workspace.v1.RegisterAgent
-	(*RemoveAgent)(nil),            // 50: atelier.workspace.v1.RemoveAgent
-	(*DescribeAgent)(nil),          // 51: atelier.workspace.v1.DescribeAgent
-	(*UpdateAgent)(nil),            // 52: atelier.workspace.v1.UpdateAgent
-	(*RegisterApp)(nil),            // 53: atelier.workspace.v1.RegisterApp
-	(*ReserveAppPort)(nil),         // 54: atelier.workspace.v1.ReserveAppPort
-	(*ReleaseAppPorts)(nil),        // 55: atelier.workspace.v1.ReleaseAppPorts
-	(*RemoveApp)(nil),              // 56: atelier.workspace.v1.RemoveApp
-	(*FindApp)(nil),                // 57: atelier.workspace.v1.FindApp
-	(*SetDefaultSession)(nil),      // 58: atelier.workspace.v1.SetDefaultSession
-	(*BindDefaultSession)(nil),     // 59: atelier.workspace.v1.BindDefaultSession
-	(*ClearDefaultSession)(nil),    // 60: atelier.workspace.v1.ClearDefaultSession
-	(*ReadDefaultSessions)(nil),    // 61: atelier.workspace.v1.ReadDefaultSessions
-	(*DescribeMembers)(nil),        // 62: atelier.workspace.v1.DescribeMembers
-	(*AddAgentUsage)(nil),          // 63: atelier.workspace.v1.AddAgentUsage
-	(*AllowAgentUsage)(nil),        // 64: atelier.workspace.v1.AllowAgentUsage
-	(*ReadAgentUsage)(nil),         // 65: atelier.workspace.v1.ReadAgentUsage
-	(*ReportSessionsStopped)(nil),  // 66: atelier.workspace.v1.ReportSessionsStopped
-	(*Authorized)(nil),             // 67: atelier.workspace.v1.Authorized
-	(*Description)(nil),            // 68: atelier.workspace.v1.Description
-	(*Removed)(nil),                // 69: atelier.workspace.v1.Removed
-	(*Invited)(nil),                // 70: atelier.workspace.v1.Invited
-	(*Anchors)(nil),                // 71: atelier.workspace.v1.Anchors
-	(*DefaultSession)(nil),         // 72: atelier.workspace.v1.DefaultSession
-	(*DefaultSessions)(nil),        // 73: atelier.workspace.v1.DefaultSessions
-	(*Memberships)(nil),            // 74: atelier.workspace.v1.Memberships
-	(*WorkspaceCreated)(nil),       // 75: atelier.workspace.v1.WorkspaceCreated
-	(*WorkspaceReady)(nil),         // 76: atelier.workspace.v1.WorkspaceReady
-	(*WorkspaceUnhealthy)(nil),     // 77: atelier.workspace.v1.WorkspaceUnhealthy
-	(*WorkspaceRenamed)(nil),       // 78: atelier.workspace.v1.WorkspaceRenamed
-	(*WorkspaceSuspended)(nil),     // 79: atelier.workspace.v1.WorkspaceSuspended
-	(*WorkspaceResumed)(nil),       // 80: atelier.workspace.v1.WorkspaceResumed
-	(*StatusChanged)(nil),          // 81: atelier.workspace.v1.StatusChanged
-	(*DefaultModelChanged)(nil),    // 82: atelier.workspace.v1.DefaultModelChanged
-	(*MemberRoleChanged)(nil),      // 83: atelier.workspace.v1.MemberRoleChanged
-	(*MemberRemoved)(nil),          // 84: atelier.workspace.v1.MemberRemoved
-	(*LocksRemoved)(nil),           // 85: atelier.workspace.v1.LocksRemoved
-	(*MemberUpdated)(nil),          // 86: atelier.workspace.v1.MemberUpdated
-	(*InvitationCreated)(nil),      // 87: atelier.workspace.v1.InvitationCreated
-	(*InvitationMailed)(nil),       // 88: atelier.workspace.v1.InvitationMailed
-	(*InvitationRevoked)(nil),      // 89: atelier.workspace.v1.InvitationRevoked
-	(*InvitationAccepted)(nil),     // 90: atelier.workspace.v1.InvitationAccepted
-	(*AuditRecorded)(nil),          // 91: atelier.workspace.v1.AuditRecorded
-	(*AnchorCreated)(nil),          // 92: atelier.workspace.v1.AnchorCreated
-	(*AppPortsChanged)(nil),        // 93: atelier.workspace.v1.AppPortsChanged
-	(*AnchorRemoved)(nil),          // 94: atelier.workspace.v1.AnchorRemoved
-	(*AnchorMoved)(nil),            // 95: atelier.workspace.v1.AnchorMoved
-	(*AnchorBroken)(nil),           // 96: atelier.workspace.v1.AnchorBroken
-	(*AnchorRepaired)(nil),         // 97: atelier.workspace.v1.AnchorRepaired
-	(*AnchorOrphaned)(nil),         // 98: atelier.workspace.v1.AnchorOrphaned
-	(*AnchorCheckRequested)(nil),   // 99: atelier.workspace.v1.AnchorCheckRequested
-	(*AnchorsChecked)(nil),         // 100: atelier.workspace.v1.AnchorsChecked
-	(*AgentUpdated)(nil),           // 101: atelier.workspace.v1.AgentUpdated
-	(*DefaultSessionSet)(nil),      // 102: atelier.workspace.v1.DefaultSessionSet
-	(*AgentUsageAdded)(nil),        // 103: atelier.workspace.v1.AgentUsageAdded
-	(*AgentUsageAllowed)(nil),      // 104: atelier.workspace.v1.AgentUsageAllowed
-	(*SessionsStopped)(nil),        // 105: atelier.workspace.v1.SessionsStopped
-	nil,                            // 106: atelier.workspace.v1.Workspace.MembersEntry
-	nil,                            // 107: atelier.workspace.v1.Workspace.InvitationsEntry
-	nil,                            // 108: atelier.workspace.v1.Workspace.AnchorsEntry
-	nil,                            // 109: atelier.workspace.v1.Workspace.LockRemovalsEntry
-	nil,                            // 110: atelier.workspace.v1.Workspace.DefaultSessionsEntry
-	nil,                            // 111: atelier.workspace.v1.DefaultSessions.SessionsEntry
-	(*v1.Event)(nil),               // 112: atelier.audit.v1.Event
-	(*v11.Registration)(nil),       // 113: atelier.app.v1.Registration
+	(*AppPort)(nil),                // 18: atelier.workspace.v1.AppPort
+	(*Anchor)(nil),                 // 19: atelier.workspace.v1.Anchor
+	(*CreateWorkspace)(nil),        // 20: atelier.workspace.v1.CreateWorkspace
+	(*ReportReady)(nil),            // 21: atelier.workspace.v1.ReportReady
+	(*ReportUnhealthy)(nil),        // 22: atelier.workspace.v1.ReportUnhealthy
+	(*Authorize)(nil),              // 23: atelier.workspace.v1.Authorize
+	(*DescribeWorkspace)(nil),      // 24: atelier.workspace.v1.DescribeWorkspace
+	(*RenameWorkspace)(nil),        // 25: atelier.workspace.v1.RenameWorkspace
+	(*Suspend)(nil),                // 26: atelier.workspace.v1.Suspend
+	(*Resume)(nil),                 // 27: atelier.workspace.v1.Resume
+	(*SetDefaultModel)(nil),        // 28: atelier.workspace.v1.SetDefaultModel
+	(*ChangeRole)(nil),             // 29: atelier.workspace.v1.ChangeRole
+	(*RemoveMember)(nil),           // 30: atelier.workspace.v1.RemoveMember
+	(*Invite)(nil),                 // 31: atelier.workspace.v1.Invite
+	(*ReportInvitationMailed)(nil), // 32: atelier.workspace.v1.ReportInvitationMailed
+	(*RevokeInvitation)(nil),       // 33: atelier.workspace.v1.RevokeInvitation
+	(*AcceptInvitation)(nil),       // 34: atelier.workspace.v1.AcceptInvitation
+	(*DescribeInvitation)(nil),     // 35: atelier.workspace.v1.DescribeInvitation
+	(*UpdateMember)(nil),           // 36: atelier.workspace.v1.UpdateMember
+	(*RecordAudit)(nil),            // 37: atelier.workspace.v1.RecordAudit
+	(*ChangeStatus)(nil),           // 38: atelier.workspace.v1.ChangeStatus
+	(*CreateAnchor)(nil),           // 39: atelier.workspace.v1.CreateAnchor
+	(*RemoveAnchor)(nil),           // 40: atelier.workspace.v1.RemoveAnchor
+	(*Reanchor)(nil),               // 41: atelier.workspace.v1.Reanchor
+	(*MoveAnchor)(nil),             // 42: atelier.workspace.v1.MoveAnchor
+	(*BreakAnchor)(nil),            // 43: atelier.workspace.v1.BreakAnchor
+	(*RepairAnchor)(nil),           // 44: atelier.workspace.v1.RepairAnchor
+	(*OrphanAnchors)(nil),          // 45: atelier.workspace.v1.OrphanAnchors
+	(*ReportLocksRemoved)(nil),     // 46: atelier.workspace.v1.ReportLocksRemoved
+	(*RequestAnchorCheck)(nil),     // 47: atelier.workspace.v1.RequestAnchorCheck
+	(*ReportAnchorsChecked)(nil),   // 48: atelier.workspace.v1.ReportAnchorsChecked
+	(*ListAnchors)(nil),            // 49: atelier.workspace.v1.ListAnchors
+	(*RegisterAgent)(nil),          // 50: atelier.workspace.v1.RegisterAgent
+	(*RemoveAgent)(nil),            // 51: atelier.workspace.v1.RemoveAgent
+	(*DescribeAgent)(nil),          // 52: atelier.workspace.v1.DescribeAgent
+	(*UpdateAgent)(nil),            // 53: atelier.workspace.v1.UpdateAgent
+	(*RegisterApp)(nil),            // 54: atelier.workspace.v1.RegisterApp
+	(*ReserveAppPort)(nil),         // 55: atelier.workspace.v1.ReserveAppPort
+	(*ReleaseAppPorts)(nil),        // 56: atelier.workspace.v1.ReleaseAppPorts
+	(*RemoveApp)(nil),              // 57: atelier.workspace.v1.RemoveApp
+	(*FindApp)(nil),                // 58: atelier.workspace.v1.FindApp
+	(*SetDefaultSession)(nil),      // 59: atelier.workspace.v1.SetDefaultSession
+	(*BindDefaultSession)(nil),     // 60: atelier.workspace.v1.BindDefaultSession
+	(*ClearDefaultSession)(nil),    // 61: atelier.workspace.v1.ClearDefaultSession
+	(*ReadDefaultSessions)(nil),    // 62: atelier.workspace.v1.ReadDefaultSessions
+	(*DescribeMembers)(nil),        // 63: atelier.workspace.v1.DescribeMembers
+	(*AddAgentUsage)(nil),          // 64: atelier.workspace.v1.AddAgentUsage
+	(*AllowAgentUsage)(nil),        // 65: atelier.workspace.v1.AllowAgentUsage
+	(*ReadAgentUsage)(nil),         // 66: atelier.workspace.v1.ReadAgentUsage
+	(*ReportSessionsStopped)(nil),  // 67: atelier.workspace.v1.ReportSessionsStopped
+	(*Authorized)(nil),             // 68: atelier.workspace.v1.Authorized
+	(*Description)(nil),            // 69: atelier.workspace.v1.Description
+	(*Removed)(nil),                // 70: atelier.workspace.v1.Removed
+	(*Invited)(nil),                // 71: atelier.workspace.v1.Invited
+	(*Anchors)(nil),                // 72: atelier.workspace.v1.Anchors
+	(*DefaultSession)(nil),         // 73: atelier.workspace.v1.DefaultSession
+	(*DefaultSessions)(nil),        // 74: atelier.workspace.v1.DefaultSessions
+	(*Memberships)(nil),            // 75: atelier.workspace.v1.Memberships
+	(*WorkspaceCreated)(nil),       // 76: atelier.workspace.v1.WorkspaceCreated
+	(*WorkspaceReady)(nil),         // 77: atelier.workspace.v1.WorkspaceReady
+	(*WorkspaceUnhealthy)(nil),     // 78: atelier.workspace.v1.WorkspaceUnhealthy
+	(*WorkspaceRenamed)(nil),       // 79: atelier.workspace.v1.WorkspaceRenamed
+	(*WorkspaceSuspended)(nil),     // 80: atelier.workspace.v1.WorkspaceSuspended
+	(*WorkspaceResumed)(nil),       // 81: atelier.workspace.v1.WorkspaceResumed
+	(*StatusChanged)(nil),          // 82: atelier.workspace.v1.StatusChanged
+	(*DefaultModelChanged)(nil),    // 83: atelier.workspace.v1.DefaultModelChanged
+	(*MemberRoleChanged)(nil),      // 84: atelier.workspace.v1.MemberRoleChanged
+	(*MemberRemoved)(nil),          // 85: atelier.workspace.v1.MemberRemoved
+	(*LocksRemoved)(nil),           // 86: atelier.workspace.v1.LocksRemoved
+	(*MemberUpdated)(nil),          // 87: atelier.workspace.v1.MemberUpdated
+	(*InvitationCreated)(nil),      // 88: atelier.workspace.v1.InvitationCreated
+	(*InvitationMailed)(nil),       // 89: atelier.workspace.v1.InvitationMailed
+	(*InvitationRevoked)(nil),      // 90: atelier.workspace.v1.InvitationRevoked
+	(*InvitationAccepted)(nil),     // 91: atelier.workspace.v1.InvitationAccepted
+	(*AuditRecorded)(nil),          // 92: atelier.workspace.v1.AuditRecorded
+	(*AnchorCreated)(nil),          // 93: atelier.workspace.v1.AnchorCreated
+	(*AppPortsChanged)(nil),        // 94: atelier.workspace.v1.AppPortsChanged
+	(*AnchorRemoved)(nil),          // 95: atelier.workspace.v1.AnchorRemoved
+	(*AnchorMoved)(nil),            // 96: atelier.workspace.v1.AnchorMoved
+	(*AnchorBroken)(nil),           // 97: atelier.workspace.v1.AnchorBroken
+	(*AnchorRepaired)(nil),         // 98: atelier.workspace.v1.AnchorRepaired
+	(*AnchorOrphaned)(nil),         // 99: atelier.workspace.v1.AnchorOrphaned
+	(*AnchorCheckRequested)(nil),   // 100: atelier.workspace.v1.AnchorCheckRequested
+	(*AnchorsChecked)(nil),         // 101: atelier.workspace.v1.AnchorsChecked
+	(*AgentUpdated)(nil),           // 102: atelier.workspace.v1.AgentUpdated
+	(*DefaultSessionSet)(nil),      // 103: atelier.workspace.v1.DefaultSessionSet
+	(*AgentUsageAdded)(nil),        // 104: atelier.workspace.v1.AgentUsageAdded
+	(*AgentUsageAllowed)(nil),      // 105: atelier.workspace.v1.AgentUsageAllowed
+	(*SessionsStopped)(nil),        // 106: atelier.workspace.v1.SessionsStopped
+	nil,                            // 107: atelier.workspace.v1.Workspace.MembersEntry
+	nil,                            // 108: atelier.workspace.v1.Workspace.InvitationsEntry
+	nil,                            // 109: atelier.workspace.v1.Workspace.AnchorsEntry
+	nil,                            // 110: atelier.workspace.v1.Workspace.LockRemovalsEntry
+	nil,                            // 111: atelier.workspace.v1.Workspace.DefaultSessionsEntry
+	nil,                            // 112: atelier.workspace.v1.DefaultSessions.SessionsEntry
+	(*v1.Event)(nil),               // 113: atelier.audit.v1.Event
+	(*v11.Registration)(nil),       // 114: atelier.app.v1.Registration
 }
 var file_messages_workspace_v1_workspace_proto_depIdxs = []int32{
 	1,   // 0: atelier.workspace.v1.Workspace.status:type_name -> atelier.workspace.v1.Status
-	106, // 1: atelier.workspace.v1.Workspace.members:type_name -> atelier.workspace.v1.Workspace.MembersEntry
+	107, // 1: atelier.workspace.v1.Workspace.members:type_name -> atelier.workspace.v1.Workspace.MembersEntry
 	8,   // 2: atelier.workspace.v1.Workspace.suspension:type_name -> atelier.workspace.v1.Suspension
 	2,   // 3: atelier.workspace.v1.Workspace.default_tier:type_name -> atelier.workspace.v1.Tier
-	107, // 4: atelier.workspace.v1.Workspace.invitations:type_name -> atelier.workspace.v1.Workspace.InvitationsEntry
-	108, // 5: atelier.workspace.v1.Workspace.anchors:type_name -> atelier.workspace.v1.Workspace.AnchorsEntry
-	109, // 6: atelier.workspace.v1.Workspace.lock_removals:type_name -> atelier.workspace.v1.Workspace.LockRemovalsEntry
-	110, // 7: atelier.workspace.v1.Workspace.default_sessions:type_name -> atelier.workspace.v1.Workspace.DefaultSessionsEntry
+	108, // 4: atelier.workspace.v1.Workspace.invitations:type_name -> atelier.workspace.v1.Workspace.InvitationsEntry
+	109, // 5: atelier.workspace.v1.Workspace.anchors:type_name -> atelier.workspace.v1.Workspace.AnchorsEntry
+	110, // 6: atelier.workspace.v1.Workspace.lock_removals:type_name -> atelier.workspace.v1.Workspace.LockRemovalsEntry
+	111, // 7: atelier.workspace.v1.Workspace.default_sessions:type_name -> atelier.workspace.v1.Workspace.DefaultSessionsEntry
 	14,  // 8: atelier.workspace.v1.Workspace.agent_usage:type_name -> atelier.workspace.v1.AgentUsage
 	15,  // 9: atelier.workspace.v1.Workspace.session_stop:type_name -> atelier.workspace.v1.SessionStop
 	0,   // 10: atelier.workspace.v1.Membership.role:type_name -> atelier.workspace.v1.Role
@@ -6904,53 +7021,56 @@ var file_messages_workspace_v1_workspace_proto_depIdxs = []int32{
 	13,  // 13: atelier.workspace.v1.AgentUsage.used:type_name -> atelier.workspace.v1.AgentWork
 	13,  // 14: atelier.workspace.v1.AgentUsage.allowed:type_name -> atelier.workspace.v1.AgentWork
 	2,   // 15: atelier.workspace.v1.Agent.tier:type_name -> atelier.workspace.v1.Tier
-	3,   // 16: atelier.workspace.v1.Anchor.kind:type_name -> atelier.workspace.v1.AnchorKind
-	4,   // 17: atelier.workspace.v1.Anchor.state:type_name -> atelier.workspace.v1.AnchorState
-	16,  // 18: atelier.workspace.v1.Anchor.agent:type_name -> atelier.workspace.v1.Agent
-	17,  // 19: atelier.workspace.v1.Anchor.app:type_name -> atelier.workspace.v1.App
-	2,   // 20: atelier.workspace.v1.SetDefaultModel.tier:type_name -> atelier.workspace.v1.Tier
-	0,   // 21: atelier.workspace.v1.ChangeRole.role:type_name -> atelier.workspace.v1.Role
-	0,   // 22: atelier.workspace.v1.Invite.role:type_name -> atelier.workspace.v1.Role
-	6,   // 23: atelier.workspace.v1.Invite.inviter:type_name -> atelier.workspace.v1.Person
-	6,   // 24: atelier.workspace.v1.AcceptInvitation.person:type_name -> atelier.workspace.v1.Person
-	6,   // 25: atelier.workspace.v1.UpdateMember.person:type_name -> atelier.workspace.v1.Person
-	112, // 26: atelier.workspace.v1.RecordAudit.event:type_name -> atelier.audit.v1.Event
-	1,   // 27: atelier.workspace.v1.ChangeStatus.status:type_name -> atelier.workspace.v1.Status
-	3,   // 28: atelier.workspace.v1.CreateAnchor.kind:type_name -> atelier.workspace.v1.AnchorKind
-	16,  // 29: atelier.workspace.v1.RegisterAgent.agent:type_name -> atelier.workspace.v1.Agent
-	2,   // 30: atelier.workspace.v1.UpdateAgent.tier:type_name -> atelier.workspace.v1.Tier
-	113, // 31: atelier.workspace.v1.RegisterApp.registration:type_name -> atelier.app.v1.Registration
-	13,  // 32: atelier.workspace.v1.AddAgentUsage.work:type_name -> atelier.workspace.v1.AgentWork
-	0,   // 33: atelier.workspace.v1.Authorized.role:type_name -> atelier.workspace.v1.Role
-	5,   // 34: atelier.workspace.v1.Description.workspace:type_name -> atelier.workspace.v1.Workspace
-	0,   // 35: atelier.workspace.v1.Description.role:type_name -> atelier.workspace.v1.Role
-	9,   // 36: atelier.workspace.v1.Invited.invitation:type_name -> atelier.workspace.v1.Invitation
-	18,  // 37: atelier.workspace.v1.Anchors.anchors:type_name -> atelier.workspace.v1.Anchor
-	111, // 38: atelier.workspace.v1.DefaultSessions.sessions:type_name -> atelier.workspace.v1.DefaultSessions.SessionsEntry
-	7,   // 39: atelier.workspace.v1.Memberships.members:type_name -> atelier.workspace.v1.Membership
-	8,   // 40: atelier.workspace.v1.WorkspaceSuspended.suspension:type_name -> atelier.workspace.v1.Suspension
-	1,   // 41: atelier.workspace.v1.StatusChanged.status:type_name -> atelier.workspace.v1.Status
-	2,   // 42: atelier.workspace.v1.DefaultModelChanged.tier:type_name -> atelier.workspace.v1.Tier
-	0,   // 43: atelier.workspace.v1.MemberRoleChanged.role:type_name -> atelier.workspace.v1.Role
-	6,   // 44: atelier.workspace.v1.MemberUpdated.person:type_name -> atelier.workspace.v1.Person
-	9,   // 45: atelier.workspace.v1.InvitationCreated.invitation:type_name -> atelier.workspace.v1.Invitation
-	6,   // 46: atelier.workspace.v1.InvitationAccepted.person:type_name -> atelier.workspace.v1.Person
-	0,   // 47: atelier.workspace.v1.InvitationAccepted.role:type_name -> atelier.workspace.v1.Role
-	112, // 48: atelier.workspace.v1.AuditRecorded.event:type_name -> atelier.audit.v1.Event
-	18,  // 49: atelier.workspace.v1.AnchorCreated.anchor:type_name -> atelier.workspace.v1.Anchor
-	113, // 50: atelier.workspace.v1.AnchorCreated.registration:type_name -> atelier.app.v1.Registration
-	2,   // 51: atelier.workspace.v1.AgentUpdated.tier:type_name -> atelier.workspace.v1.Tier
-	13,  // 52: atelier.workspace.v1.AgentUsageAdded.work:type_name -> atelier.workspace.v1.AgentWork
-	13,  // 53: atelier.workspace.v1.AgentUsageAllowed.allowed:type_name -> atelier.workspace.v1.AgentWork
-	7,   // 54: atelier.workspace.v1.Workspace.MembersEntry.value:type_name -> atelier.workspace.v1.Membership
-	9,   // 55: atelier.workspace.v1.Workspace.InvitationsEntry.value:type_name -> atelier.workspace.v1.Invitation
-	18,  // 56: atelier.workspace.v1.Workspace.AnchorsEntry.value:type_name -> atelier.workspace.v1.Anchor
-	11,  // 57: atelier.workspace.v1.Workspace.LockRemovalsEntry.value:type_name -> atelier.workspace.v1.LockRemoval
-	58,  // [58:58] is the sub-list for method output_type
-	58,  // [58:58] is the sub-list for method input_type
-	58,  // [58:58] is the sub-list for extension type_name
-	58,  // [58:58] is the sub-list for extension extendee
-	0,   // [0:58] is the sub-list for field type_name
+	18,  // 16: atelier.workspace.v1.App.ports:type_name -> atelier.workspace.v1.AppPort
+	3,   // 17: atelier.workspace.v1.Anchor.kind:type_name -> atelier.workspace.v1.AnchorKind
+	4,   // 18: atelier.workspace.v1.Anchor.state:type_name -> atelier.workspace.v1.AnchorState
+	16,  // 19: atelier.workspace.v1.Anchor.agent:type_name -> atelier.workspace.v1.Agent
+	17,  // 20: atelier.workspace.v1.Anchor.app:type_name -> atelier.workspace.v1.App
+	2,   // 21: atelier.workspace.v1.SetDefaultModel.tier:type_name -> atelier.workspace.v1.Tier
+	0,   // 22: atelier.workspace.v1.ChangeRole.role:type_name -> atelier.workspace.v1.Role
+	0,   // 23: atelier.workspace.v1.Invite.role:type_name -> atelier.workspace.v1.Role
+	6,   // 24: atelier.workspace.v1.Invite.inviter:type_name -> atelier.workspace.v1.Person
+	6,   // 25: atelier.workspace.v1.AcceptInvitation.person:type_name -> atelier.workspace.v1.Person
+	6,   // 26: atelier.workspace.v1.UpdateMember.person:type_name -> atelier.workspace.v1.Person
+	113, // 27: atelier.workspace.v1.RecordAudit.event:type_name -> atelier.audit.v1.Event
+	1,   // 28: atelier.workspace.v1.ChangeStatus.status:type_name -> atelier.workspace.v1.Status
+	3,   // 29: atelier.workspace.v1.CreateAnchor.kind:type_name -> atelier.workspace.v1.AnchorKind
+	16,  // 30: atelier.workspace.v1.RegisterAgent.agent:type_name -> atelier.workspace.v1.Agent
+	2,   // 31: atelier.workspace.v1.UpdateAgent.tier:type_name -> atelier.workspace.v1.Tier
+	114, // 32: atelier.workspace.v1.RegisterApp.registration:type_name -> atelier.app.v1.Registration
+	13,  // 33: atelier.workspace.v1.AddAgentUsage.work:type_name -> atelier.workspace.v1.AgentWork
+	0,   // 34: atelier.workspace.v1.Authorized.role:type_name -> atelier.workspace.v1.Role
+	5,   // 35: atelier.workspace.v1.Description.workspace:type_name -> atelier.workspace.v1.Workspace
+	0,   // 36: atelier.workspace.v1.Description.role:type_name -> atelier.workspace.v1.Role
+	9,   // 37: atelier.workspace.v1.Invited.invitation:type_name -> atelier.workspace.v1.Invitation
+	19,  // 38: atelier.workspace.v1.Anchors.anchors:type_name -> atelier.workspace.v1.Anchor
+	112, // 39: atelier.workspace.v1.DefaultSessions.sessions:type_name -> atelier.workspace.v1.DefaultSessions.SessionsEntry
+	7,   // 40: atelier.workspace.v1.Memberships.members:type_name -> atelier.workspace.v1.Membership
+	8,   // 41: atelier.workspace.v1.WorkspaceSuspended.suspension:type_name -> atelier.workspace.v1.Suspension
+	1,   // 42: atelier.workspace.v1.StatusChanged.status:type_name -> atelier.workspace.v1.Status
+	2,   // 43: atelier.workspace.v1.DefaultModelChanged.tier:type_name -> atelier.workspace.v1.Tier
+	0,   // 44: atelier.workspace.v1.MemberRoleChanged.role:type_name -> atelier.workspace.v1.Role
+	6,   // 45: atelier.workspace.v1.MemberUpdated.person:type_name -> atelier.workspace.v1.Person
+	9,   // 46: atelier.workspace.v1.InvitationCreated.invitation:type_name -> atelier.workspace.v1.Invitation
+	6,   // 47: atelier.workspace.v1.InvitationAccepted.person:type_name -> atelier.workspace.v1.Person
+	0,   // 48: atelier.workspace.v1.InvitationAccepted.role:type_name -> atelier.workspace.v1.Role
+	113, // 49: atelier.workspace.v1.AuditRecorded.event:type_name -> atelier.audit.v1.Event
+	19,  // 50: atelier.workspace.v1.AnchorCreated.anchor:type_name -> atelier.workspace.v1.Anchor
+	114, // 51: atelier.workspace.v1.AnchorCreated.registration:type_name -> atelier.app.v1.Registration
+	18,  // 52: atelier.workspace.v1.AppPortsChanged.ports:type_name -> atelier.workspace.v1.AppPort
+	4,   // 53: atelier.workspace.v1.AnchorMoved.state:type_name -> atelier.workspace.v1.AnchorState
+	2,   // 54: atelier.workspace.v1.AgentUpdated.tier:type_name -> atelier.workspace.v1.Tier
+	13,  // 55: atelier.workspace.v1.AgentUsageAdded.work:type_name -> atelier.workspace.v1.AgentWork
+	13,  // 56: atelier.workspace.v1.AgentUsageAllowed.allowed:type_name -> atelier.workspace.v1.AgentWork
+	7,   // 57: atelier.workspace.v1.Workspace.MembersEntry.value:type_name -> atelier.workspace.v1.Membership
+	9,   // 58: atelier.workspace.v1.Workspace.InvitationsEntry.value:type_name -> atelier.workspace.v1.Invitation
+	19,  // 59: atelier.workspace.v1.Workspace.AnchorsEntry.value:type_name -> atelier.workspace.v1.Anchor
+	11,  // 60: atelier.workspace.v1.Workspace.LockRemovalsEntry.value:type_name -> atelier.workspace.v1.LockRemoval
+	61,  // [61:61] is the sub-list for method output_type
+	61,  // [61:61] is the sub-list for method input_type
+	61,  // [61:61] is the sub-list for extension type_name
+	61,  // [61:61] is the sub-list for extension extendee
+	0,   // [0:61] is the sub-list for field type_name
 }
 
 func init() { file_messages_workspace_v1_workspace_proto_init() }
@@ -6964,7 +7084,7 @@ func file_messages_workspace_v1_workspace_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_messages_workspace_v1_workspace_proto_rawDesc), len(file_messages_workspace_v1_workspace_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   107,
+			NumMessages:   108,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

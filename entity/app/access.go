@@ -1,0 +1,109 @@
+package app
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/atelier-run/atelier/entity"
+	appv1 "github.com/atelier-run/atelier/messages/app/v1"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+)
+
+// IDPrefix begins the id of an app, and DomainPrefix that of a domain; a lower-case ULID follows.
+const (
+	IDPrefix     = "app_"
+	DomainPrefix = "dom_"
+)
+
+var (
+	errNotFound     = entity.Errorf(entity.NotFound, "no such app")
+	errBeingRemoved = entity.Errorf(entity.NotFound, "the app is being unregistered")
+	errReadOnly     = entity.Errorf(entity.Forbidden, "the app is a read-only copy of a shared app; its runtime and visibility cannot be changed")
+	errReplica      = entity.Errorf(entity.Forbidden, "the app is a copy of a shared app; it is removed with the share")
+	errOwnersOnly   = entity.Errorf(entity.Forbidden, "only owners of the workspace may make an app public")
+	errScopeGrant   = entity.Errorf(entity.Forbidden, "the app has scopes that the credential does not have")
+)
+
+// Identity returns the identity of an app. SplitIdentity returns its parts.
+func Identity(workspaceID, appID string) string { return workspaceID + "/" + appID }
+
+// SplitIdentity returns the workspace and the id of an app.
+func SplitIdentity(identity string) (workspaceID, appID string) {
+	workspaceID, appID, _ = strings.Cut(identity, "/")
+	return workspaceID, appID
+}
+
+// IsID reports whether a text has the form of the id of an app.
+func IsID(text string) bool {
+	ulid, ok := strings.CutPrefix(text, IDPrefix)
+	return ok && entity.IsULID(ulid)
+}
+
+// The accesses to commands, which are the same for each.
+var (
+	readAccess   = entity.Requires(entity.Reads(entity.Apps))
+	changeAccess = entity.Requires(entity.Changes(entity.Apps))
+)
+
+// accessOf returns the access to a command, which the workspace checks.
+func accessOf(c appv1.Command) entity.Access {
+	switch c.(type) {
+	case *appv1.UpdateApp, *appv1.SetVisibility, *appv1.SetDisabled, *appv1.RestartApp, *appv1.RemoveApp, *appv1.AttachDomain,
+		*appv1.RecheckDomain, *appv1.RemoveDomain:
+		return changeAccess
+	case *appv1.DescribeApp, *appv1.AwaitApp:
+		return readAccess
+	case *appv1.RegisterApp, *appv1.FollowAnchor, *appv1.HaltApp, *appv1.WakeApp, *appv1.ReportAsleep, *appv1.IssueKey,
+		*appv1.ReportReconciled, *appv1.ReportCrash, *appv1.ReportStopped, *appv1.AwaitRuntime, *appv1.ReportDomain,
+		*appv1.ReportDomainRefused, *appv1.ReportDomainReleased:
+	}
+	return entity.PlatformOnly()
+}
+
+// ControlsOf returns what the principal of the call may do with the app (specification, App, and the role rules).
+func ControlsOf(call entity.Call, s *appv1.App) *appv1.Controls {
+	changes := MayChange(call)
+	readOnly := isReadOnly(s)
+	return &appv1.Controls{
+		ManageDomain: changes, UpdateRuntime: changes && !readOnly, MakePublic: changes && !readOnly && mayPublish(call),
+		MakePrivate: changes, Delete: changes && (s.GetOrigin() == nil || entity.IsPlatform(call.Principal)),
+	}
+}
+
+// MayChange reports whether the principal of the call may change apps, and register them.
+func MayChange(call entity.Call) bool {
+	switch call.Role {
+	case workspacev1.Role_ROLE_OWNER, workspacev1.Role_ROLE_EDITOR:
+		return slices.Contains(entity.Capabilities(call.Principal, call.Role), entity.Apps)
+	default:
+		return false
+	}
+}
+
+// mayPublish reports whether the principal has the authority of an owner. Apps and agents never have it, whoever they act for.
+func mayPublish(call entity.Call) bool {
+	return slices.Contains(entity.Capabilities(call.Principal, call.Role), entity.Admin)
+}
+
+// isReadOnly reports whether the app is a replica whose recipient may change neither its runtime nor its visibility.
+func isReadOnly(s *appv1.App) bool { return s.GetOrigin().GetMode() == appv1.ShareMode_SHARE_MODE_READ }
+
+// CheckGrants returns forbidden unless the principal of the call has all scopes of a configuration. Otherwise a credential that is
+// limited to apps could run a command with capabilities that it does not have.
+func CheckGrants(call entity.Call, scopes []string) error {
+	granted := entity.Capabilities(call.Principal, call.Role)
+	for _, scope := range scopes {
+		if !slices.Contains(granted, scope) {
+			return errScopeGrant
+		}
+	}
+	return nil
+}
+
+// checkChangeable returns not_found if the app is being removed.
+func checkChangeable(s *appv1.App) error {
+	if s.GetRemoval() != nil {
+		return errBeingRemoved
+	}
+	return nil
+}
