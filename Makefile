@@ -17,9 +17,12 @@ export CGO_ENABLED := 0
 GOBUILD := go build -trimpath -ldflags=-w
 
 TOOL := go tool -modfile=tools/go.mod
-# The packages with goroutines that share memory are tested with the race detector. The matrix of access (SERIAL) is not: it sends
-# thousands of requests, one after the other, which takes the detector minutes and shows nothing more.
-SERIAL := ^TestAccess
+# The packages with goroutines that share memory are tested with the race detector. The matrix of access and the test of large
+# images (SERIAL, of ./http) are not: they send thousands of requests or many megabytes, one request after the other, which takes the
+# detector long and shows nothing more.
+SERIAL := ^(TestAccess|TestImages$$)
+# Nor is argon2id instrumented, which hashes in one goroutine at a time: the detector nearly doubles the time of each password.
+RACEFLAGS := -race -gcflags=golang.org/x/crypto/argon2=-race=false
 RACE := ./actors/... ./client/... ./cluster/... ./computer/... ./drive/... ./http/... ./persistence/... ./runner/... ./cmd/...
 
 .DEFAULT_GOAL := build
@@ -34,7 +37,7 @@ run: build
 test: build
 	tests/requirements busybox-static caddy chromium curl davfs2 gcc haproxy litmus nginx nodejs npm podman prometheus rclone runc systemd
 	tests/modules agents browser oauth openapi
-	@if tests/requirements --quiet gcc; then set -x; CGO_ENABLED=1 go test -race -skip '$(SERIAL)' -timeout 40m $(RACE); else set -x; go test -skip '$(SERIAL)' -timeout 40m $(RACE); fi
+	@if tests/requirements --quiet gcc; then set -x; CGO_ENABLED=1 go test $(RACEFLAGS) -skip '$(SERIAL)' -timeout 40m $(RACE); else set -x; go test -skip '$(SERIAL)' -timeout 40m $(RACE); fi
 	go test -run '$(SERIAL)' -timeout 40m ./http
 	go test -timeout 40m $$(go list ./... | grep -v -E 'atelier/(actors|client|cluster|computer|drive|http|persistence|runner|cmd|tests)(/|$$)')
 	go -C tools test ./...
