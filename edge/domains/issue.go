@@ -27,6 +27,10 @@ const (
 	issueTimeout = 4 * time.Minute
 	// unknownPause is the pause after a refusal because of a limit that does not say when it ends.
 	unknownPause = time.Hour
+	// firstRetry is the first pause after a certificate of an own host was not obtained; it doubles. longestCheck is the longest pause
+	// between two looks at its certificate, which another member may have renewed, or an operator removed.
+	firstRetry   = 2 * time.Minute
+	longestCheck = time.Hour
 )
 
 // slashes replaces the separators of a URL's path.
@@ -57,6 +61,26 @@ func (d *Domains) Obtain(ctx context.Context, host string) (time.Time, error) {
 		return failure.retryAt, errors.New(failure.reason)
 	}
 	return renewalOf(certificate), nil
+}
+
+// Maintain obtains and renews the certificates of the node's own hosts until ctx ends. It returns at once. Every member may do so.
+func (d *Domains) Maintain(ctx context.Context, hosts []string) {
+	for _, host := range hosts {
+		d.maintained.Go(func() {
+			for failures := 0; ; {
+				wait := longestCheck
+				if renewal, err := d.Obtain(ctx, host); err == nil {
+					failures, wait = 0, min(wait, renewal.Sub(d.o.Clock()))
+				} else {
+					wait = max(min(wait, firstRetry<<min(failures, 10)), renewal.Sub(d.o.Clock()))
+					failures++
+				}
+				if pause(ctx, max(wait, firstRetry)) != nil {
+					return
+				}
+			}
+		})
+	}
 }
 
 // A failure is the reason for which there is no certificate.
