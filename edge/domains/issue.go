@@ -112,6 +112,8 @@ func (d *Domains) takeOrObtain(ctx context.Context, host, renews string) (*bindi
 		return nil, d.classify(err, nil), ""
 	case stored != nil && stored.GetSerial() != renews:
 		return stored, nil, "reused"
+	case d.o.Off:
+		return nil, &failure{reason: "This server requests no certificates.", outcome: "failed"}, ""
 	}
 	if failure := d.takeOrder(ctx); failure != nil {
 		return nil, failure, ""
@@ -126,14 +128,14 @@ func (d *Domains) takeOrObtain(ctx context.Context, host, renews string) (*bindi
 	if err := errors.Join(config.RenewCertSync(ctx, host, true), session.finish()); err != nil {
 		return nil, d.classify(err, pace), ""
 	}
-	issued, err := d.usable(ctx, host)
+	issued, err := d.loadPair(ctx, host)
 	if err == nil && issued == nil {
-		err = errors.New("the certificate is not usable")
+		err = errors.New("the certificate does not fit its key or the name")
 	}
 	if err != nil {
 		return nil, d.classify(err, nil), ""
 	}
-	return issued, nil, "issued"
+	return describe(issued.Leaf), nil, "issued"
 }
 
 // takeOrder takes an order from the budget of the authority.
@@ -154,15 +156,15 @@ func (d *Domains) takeOrder(ctx context.Context) *failure {
 	}
 }
 
-// usable returns the certificate of a host in the store. It returns nil if there is none with its key, or if it is not valid now or is
-// to be renewed.
+// usable returns the certificate of a host in the store. It returns nil if there is none with its key, or if it is to be renewed. A
+// certificate whose time begins soon is usable: the clock of the authority may be ahead.
 func (d *Domains) usable(ctx context.Context, host string) (*bindingv1.Certificate, error) {
 	pair, err := d.loadPair(ctx, host)
 	if err != nil || pair == nil {
 		return nil, err
 	}
 	certificate := describe(pair.Leaf)
-	if now := d.o.Clock(); now.Before(pair.Leaf.NotBefore) || !now.Before(renewalOf(certificate)) {
+	if !d.o.Clock().Before(renewalOf(certificate)) {
 		return nil, nil
 	}
 	return certificate, nil

@@ -62,7 +62,7 @@ func Start(t testing.TB, o Options) *Authority {
 	content, err := json.Marshal(map[string]any{"pebble": map[string]any{
 		"listenAddress": listen, "managementListenAddress": management, "certificate": certificate, "privateKey": key,
 		"httpPort": o.HTTPPort, "tlsPort": o.TLSPort, "domainBlocklist": o.Blocked, "keyAlgorithm": "ecdsa",
-		"retryAfter": map[string]int{"authz": 1, "order": 1},
+		"retryAfter": map[string]int{"authz": 0, "order": 0},
 	}})
 	if err == nil {
 		err = os.WriteFile(config, content, 0o600)
