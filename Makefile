@@ -23,7 +23,7 @@ TOOL := go tool -modfile=tools/go.mod
 SERIAL := ^(TestAccess|TestImages$$)
 # Nor is argon2id instrumented, which hashes in one goroutine at a time: the detector nearly doubles the time of each password.
 RACEFLAGS := -race -gcflags=golang.org/x/crypto/argon2=-race=false
-RACE := ./actors/... ./client/... ./cluster/... ./computer/... ./drive/... ./http/... ./persistence/... ./runner/... ./cmd/...
+RACE := ./actors/... ./client/... ./cluster/... ./computer/... ./drive/... ./edge/... ./http/... ./persistence/... ./runner/... ./cmd/...
 
 .DEFAULT_GOAL := build
 .PHONY: build run test lint format vet modules tidy staticcheck sums messages vulnerabilities generate check-generated fuzz bench clean
@@ -39,7 +39,7 @@ test: build
 	tests/modules agents browser oauth openapi
 	@if tests/requirements --quiet gcc; then set -x; CGO_ENABLED=1 go test $(RACEFLAGS) -skip '$(SERIAL)' -timeout 40m $(RACE); else set -x; go test -skip '$(SERIAL)' -timeout 40m $(RACE); fi
 	go test -run '$(SERIAL)' -timeout 40m ./http
-	go test -timeout 40m $$(go list ./... | grep -v -E 'atelier/(actors|client|cluster|computer|drive|http|persistence|runner|cmd|tests)(/|$$)')
+	go test -timeout 40m $$(go list ./... | grep -v -E 'atelier/(actors|client|cluster|computer|drive|edge|http|persistence|runner|cmd|tests)(/|$$)')
 	go -C tools test ./...
 # These build and run programs, which Go's cache of test results does not take into account.
 	go test -count=1 -timeout 40m ./tests/...

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -155,11 +156,11 @@ func TestStagedFiles(t *testing.T) {
 // delayed fails the commands of a member while it is cut off.
 type delayed struct {
 	Asker
-	cut bool
+	cut atomic.Bool
 }
 
 func (d *delayed) Ask(ctx context.Context, c entity.Command) (proto.Message, error) {
-	if d.cut {
+	if d.cut.Load() {
 		return nil, entity.Errorf(entity.Unavailable, "cut off")
 	}
 	return d.Asker.Ask(ctx, c)
@@ -193,11 +194,11 @@ func TestLocks(t *testing.T) {
 			check(t, a.Lock(t.Context(), "name"))
 			check(t, a.Store(t.Context(), "certificates/x.crt", []byte("of a")))
 			synctest.Wait()
-			away.cut = true
+			away.cut.Store(true)
 			check(t, b.Lock(t.Context(), "name")) // after the lease
 			check(t, b.Store(t.Context(), "certificates/x.crt", []byte("of b")))
 			check(t, b.Unlock(t.Context(), "name"))
-			away.cut = false
+			away.cut.Store(false)
 			if err := a.Store(t.Context(), "y", nil); codeOf(err) != entity.Forbidden {
 				t.Errorf("a change of the first holder: %v", err)
 			}

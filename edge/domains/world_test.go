@@ -3,13 +3,11 @@ package domains_test
 import (
 	"context"
 	"net/netip"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/atelier-run/atelier/edge/domains"
 	"github.com/atelier-run/atelier/edge/domains/domainstest"
-	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/binding"
 	bindingv1 "github.com/atelier-run/atelier/messages/binding/v1"
 )
@@ -18,24 +16,6 @@ const (
 	host     = "shop.example.com"
 	standard = "app--ws.apps.example.net"
 )
-
-// A settableClock is a clock that tests set.
-type settableClock struct {
-	mu  sync.Mutex
-	now time.Time
-}
-
-func (c *settableClock) read() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.now
-}
-
-func (c *settableClock) pass(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.now = c.now.Add(d)
-}
 
 // addresses implements domains.Addresses.
 type addresses struct{ own string }
@@ -49,7 +29,6 @@ func (a addresses) IsOwn(_ context.Context, host string) (bool, error) { return 
 // A world has entities in memory, a DNS server and Domains.
 type world struct {
 	testing.TB
-	clock    *settableClock
 	entities *domainstest.Entities
 	dns      *domainstest.DNS
 	*domains.Domains
@@ -58,8 +37,8 @@ type world struct {
 // newWorld returns a world; change sets further options.
 func newWorld(t testing.TB, change func(*domains.Options)) *world {
 	t.Helper()
-	w := &world{TB: t, clock: &settableClock{now: time.Now().Truncate(time.Millisecond)}, dns: domainstest.NewDNS(t)}
-	w.entities = domainstest.NewEntities(w.clock.read)
+	w := &world{TB: t, dns: domainstest.NewDNS(t)}
+	w.entities = domainstest.NewEntities(time.Now)
 	w.Domains = w.member(change)
 	return w
 }
@@ -68,7 +47,7 @@ func newWorld(t testing.TB, change func(*domains.Options)) *world {
 func (w *world) member(change func(*domains.Options)) *domains.Domains {
 	w.Helper()
 	o := domains.Options{
-		Asker: w.entities, Addresses: addresses{"platform.example.net"}, Key: make([]byte, domains.KeyBytes), Clock: w.clock.read,
+		Asker: w.entities, Addresses: addresses{"platform.example.net"}, Key: make([]byte, domains.KeyBytes),
 		Resolvers: []string{w.dns.Address}, PublicAddresses: []netip.Addr{netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("2001:db8::10")},
 		CAAIdentities: []string{"ca.example.org"}, Directory: "https://127.0.0.1:1/directory",
 	}
@@ -81,16 +60,6 @@ func (w *world) member(change func(*domains.Options)) *domains.Domains {
 	}
 	w.Cleanup(d.Close)
 	return d
-}
-
-// ask sends a command to the binding of the host.
-func (w *world) ask(c bindingv1.Command) *bindingv1.Binding {
-	w.Helper()
-	reply, err := w.entities.Ask(w.Context(), entity.Command{Kind: entity.KindBinding, Identity: host, Principal: entity.Platform(), Message: c})
-	if err != nil {
-		w.Fatal(err)
-	}
-	return reply.(*bindingv1.Binding)
 }
 
 // point sets the records that a name needs.
