@@ -15,11 +15,12 @@ import (
 	"github.com/atelier-run/atelier/entity/session"
 	"github.com/atelier-run/atelier/entity/slug"
 	"github.com/atelier-run/atelier/entity/user"
+	"github.com/atelier-run/atelier/entity/visit"
 	"github.com/atelier-run/atelier/entity/workspace"
 )
 
 // All lists every kind.
 var All = []entity.Kind{
 	user.Kind, email.Kind, credential.Kind, device.Kind, client.Kind, grant.Kind, slug.Kind,
-	workspace.Kind, activity.Kind, computer.Kind, session.Kind, app.Kind,
+	workspace.Kind, activity.Kind, computer.Kind, session.Kind, app.Kind, visit.Kind,
 }
