@@ -107,10 +107,7 @@ func (w *Response) fail(err error) {
 	for _, entityHeader := range []string{"Content-Length", "Content-Type", "Etag", "Last-Modified"} {
 		header.Del(entityHeader)
 	}
-	body := errorBody{refused.Code, refused.Message, refused.Reason}
 	switch refused.Code {
-	case entity.InvalidCursor:
-		body.Message = ""
 	case entity.Unavailable, entity.RateLimited:
 		header.Set("Retry-After", RetrySeconds(refused.RetryAfter))
 	}
@@ -118,8 +115,18 @@ func (w *Response) fail(err error) {
 		w.operation.Refuse(w, refused)
 		return
 	}
+	w.WriteRefusal(refused)
+}
+
+// WriteRefusal answers with an error as JSON, the ordinary form, with the challenge of a credential if it is unauthorized. It is for the
+// functions Route.Refuse that answer only some errors in another form.
+func (w *Response) WriteRefusal(refused *entity.Error) {
 	if refused.Code == entity.Unauthorized {
-		header["Www-Authenticate"] = w.challenges()
+		w.Header()["Www-Authenticate"] = w.challenges()
+	}
+	body := errorBody{refused.Code, refused.Message, refused.Reason}
+	if refused.Code == entity.InvalidCursor {
+		body.Message = ""
 	}
 	w.WriteJSON(Statuses[refused.Code], body)
 }

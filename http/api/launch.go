@@ -1,0 +1,41 @@
+package api
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/http/server"
+)
+
+// SignInPath is the path of the sign-in page. Its parameter next is the path to continue with.
+const SignInPath = "/sign-in"
+
+// RefuseLaunch is the Route.Refuse of launching an app. A browser that requests the launch as a document without a credential is redirected
+// to the sign-in page, and from there back to the launch. API calls, frames and visitors who are signed in but denied get the ordinary
+// refusal (specification, Apps, launch rules).
+func RefuseLaunch(w *server.Response, refused *entity.Error) {
+	if refused.Code != entity.Unauthorized || !isDocumentRequest(w.Request) {
+		w.WriteRefusal(refused)
+		return
+	}
+	h := w.Header()
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Robots-Tag", "noindex")
+	h.Set("Referrer-Policy", "same-origin")
+	h.Set("Location", SignInPath+"?"+url.Values{"next": {w.Request.URL.RequestURI()}}.Encode())
+	w.WriteHeader(http.StatusSeeOther)
+}
+
+// isDocumentRequest reports whether a browser requests a page to show in a window, without a key, and not for a script or a frame. Browsers
+// that do not say what they request (Fetch Metadata) are recognized by the types that they accept.
+func isDocumentRequest(r *http.Request) bool {
+	if _, authorized := r.Header["Authorization"]; authorized || r.Method != http.MethodGet && r.Method != http.MethodHead {
+		return false
+	}
+	if destination := r.Header.Get("Sec-Fetch-Dest"); destination != "" {
+		return destination == "document" && r.Header.Get("Sec-Fetch-Mode") == "navigate"
+	}
+	return r.Header.Get("X-Requested-With") == "" && strings.Contains(r.Header.Get("Accept"), "text/html")
+}
