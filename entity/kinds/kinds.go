@@ -17,6 +17,7 @@ import (
 	"github.com/atelier-run/atelier/entity/session"
 	"github.com/atelier-run/atelier/entity/slug"
 	"github.com/atelier-run/atelier/entity/user"
+	"github.com/atelier-run/atelier/entity/visit"
 	"github.com/atelier-run/atelier/entity/workspace"
 )
 
@@ -24,5 +25,5 @@ import (
 var All = []entity.Kind{
 	user.Kind, email.Kind, credential.Kind, device.Kind, client.Kind, grant.Kind, slug.Kind,
 	workspace.Kind, activity.Kind, computer.Kind, session.Kind, app.Kind,
-	binding.Kind, certificates.Kind,
+	binding.Kind, visit.Kind, certificates.Kind,
 }

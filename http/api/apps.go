@@ -19,9 +19,9 @@ import (
 
 // Launcher grants people access to apps at their addresses.
 type Launcher interface {
-	// Launch grants the principal, whose access to the app was checked, access to one host of the app, and returns the URL that opens
-	// it. host is the standard host of the app or its active custom domain, and path an absolute path with an optional query on that
-	// host. Errors: *entity.Error.
+	// Launch authorizes a principal, grants it access to one host of an app, and returns the URL that opens the app there. host is the
+	// standard host of the app or its active custom domain, and path a path with an optional query on that host; empty: the first page
+	// at the standard host. Errors: *entity.Error, invalid_request for any other host or an unusable path.
 	Launch(ctx context.Context, principal *wirev1.Principal, workspaceID, appID, host, path string) (url string, err error)
 }
 
@@ -78,7 +78,7 @@ func (a apps) routes() []server.Route {
 		{Method: http.MethodPut, Path: appPath + "/disabled", Summary: "Disable an app, or enable it again", Idempotent: true, Handler: server.Answer(http.StatusOK, ofApp(server.Checked(checkDisabled)), a.setDisabled)},
 		{Method: http.MethodPost, Path: appPath + "/restart", Summary: "Restart an app", Handler: waitForChange(a, http.StatusOK, ofApp(server.Nothing), a.restart), Timing: server.Streaming},
 		{Method: http.MethodGet, Path: appPath + "/logs", Summary: "Follow the output of an app", Handler: a.followLog, Timing: server.Streaming},
-		{Method: http.MethodGet, Path: namedAppPath + "/launch", Summary: "Open an app", Handler: a.launch, Refuse: refuseLaunch},
+		{Method: http.MethodGet, Path: namedAppPath + "/launch", Summary: "Open an app", Handler: a.launch, Refuse: RefuseLaunch},
 		{Method: http.MethodGet, Path: appDomainPath, Summary: "Read an app's custom domain", Handler: server.Answer(http.StatusOK, ofApp(server.Nothing), a.readDomain)},
 		{Method: http.MethodPut, Path: appDomainPath, Summary: "Attach a custom domain to an app", Idempotent: true, Handler: server.Answer(http.StatusOK, ofApp(server.Body[domainRequest]), a.attachDomain)},
 		{Method: http.MethodPost, Path: appDomainPath + "/recheck", Summary: "Check an app's custom domain again", Handler: server.Answer(http.StatusOK, ofApp(server.Nothing), a.recheckDomain)},

@@ -4,20 +4,13 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"unicode"
 
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/http/server"
-	appv1 "github.com/atelier-run/atelier/messages/app/v1"
 )
-
-// maxLaunchPath is the greatest length of the path that a launched app opens at, in bytes.
-const maxLaunchPath = 8192
 
 var (
 	errNoLauncher = entity.Errorf(entity.Unavailable, "the server serves no apps")
-	errLaunchHost = server.Invalid("host must be the standard host of the app or its active custom domain")
-	errLaunchPath = server.Invalid("path must begin with a slash and be a valid path of a URL with at most %d bytes", maxLaunchPath)
 	errLaunchPair = server.Invalid("host and path must be supplied together")
 )
 
@@ -33,18 +26,13 @@ func (a apps) launch(c *server.Call) error {
 	if err != nil {
 		return err
 	}
-	found, err := describeApp(c, id)
-	if err != nil {
-		return err
-	}
-	host, path, err := a.destination(c, q, found.GetApp())
 	switch {
-	case err != nil:
-		return err
+	case q.Has("host") != q.Has("path"):
+		return errLaunchPair
 	case a.Launcher == nil:
 		return errNoLauncher
 	}
-	to, err := a.Launcher.Launch(c.Context, c.Caller.Principal, c.Workspace.ID, id, host, path)
+	to, err := a.Launcher.Launch(c.Context, c.Caller.Principal, c.Workspace.ID, id, q.Text("host"), q.Text("path"))
 	if err != nil {
 		return err
 	}
@@ -56,49 +44,33 @@ func (a apps) launch(c *server.Call) error {
 	return nil
 }
 
-// destination returns the host and the path that a request opens: those of its query, or the root of the standard address.
-func (a apps) destination(c *server.Call, q *server.Query, s *appv1.App) (host, path string, err error) {
-	standard := a.addresses(c).StandardHost(s.GetSlug(), c.Workspace.Slug)
-	switch {
-	case q.Has("host") != q.Has("path"):
-		return "", "", errLaunchPair
-	case !q.Has("host"):
-		return standard, "/", nil
-	}
-	path = q.Text("path")
-	parsed, err := url.Parse(path)
-	if err != nil || len(path) > maxLaunchPath || !strings.HasPrefix(path, "/") || strings.ContainsFunc(path, isOutsideURL) || parsed.Fragment != "" {
-		return "", "", errLaunchPath
-	}
-	host = hostOf(q.Text("host"))
-	d := s.GetDomain()
-	if host != standard && (d.GetStatus() != appv1.DomainStatus_DOMAIN_STATUS_ACTIVE || host != d.GetHostname()) {
-		return "", "", errLaunchHost
-	}
-	return host, path, nil
-}
+// SignInPath is the path of the sign-in page. Its parameter next is the path to continue with.
+const SignInPath = "/sign-in"
 
-func isOutsideURL(r rune) bool { return unicode.IsControl(r) || unicode.IsSpace(r) || r == '\\' }
-
-// refuseLaunch sends a visitor who is not signed in and opens the app in a browser window to sign in, and from there back to the launch.
-// All others get the ordinary refusal: programs, and pages in frames.
-func refuseLaunch(w *server.Response, refused *entity.Error) {
+// RefuseLaunch is the Route.Refuse of launching an app. A browser that requests the launch as a document without a credential is redirected
+// to the sign-in page, and from there back to the launch. API calls, frames and visitors who are signed in but denied get the ordinary
+// refusal (specification, Apps, launch rules).
+func RefuseLaunch(w *server.Response, refused *entity.Error) {
 	if refused.Code != entity.Unauthorized || !isDocumentRequest(w.Request) {
 		w.WriteRefusal(refused)
 		return
 	}
-	w.Header().Set("Location", "/sign-in?"+url.Values{"next": {w.Request.URL.RequestURI()}}.Encode())
-	w.Header().Set("Cache-Control", "no-store")
+	h := w.Header()
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Robots-Tag", "noindex")
+	h.Set("Referrer-Policy", "same-origin")
+	h.Set("Location", SignInPath+"?"+url.Values{"next": {w.Request.URL.RequestURI()}}.Encode())
 	w.WriteHeader(http.StatusSeeOther)
 }
 
-// isDocumentRequest reports whether a browser requests a page for its window. Browsers that do not say so (Fetch Metadata) accept HTML.
+// isDocumentRequest reports whether a browser requests a page to show in a window, without a key, and not for a script or a frame. Browsers
+// that do not say what they request (Fetch Metadata) are recognized by the types that they accept.
 func isDocumentRequest(r *http.Request) bool {
-	if r.Header.Get("Authorization") != "" || r.Method != http.MethodGet {
+	if _, authorized := r.Header["Authorization"]; authorized || r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return false
 	}
 	if destination := r.Header.Get("Sec-Fetch-Dest"); destination != "" {
-		return destination == "document"
+		return destination == "document" && r.Header.Get("Sec-Fetch-Mode") == "navigate"
 	}
-	return strings.Contains(r.Header.Get("Accept"), "text/html")
+	return r.Header.Get("X-Requested-With") == "" && strings.Contains(r.Header.Get("Accept"), "text/html")
 }

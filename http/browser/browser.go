@@ -48,7 +48,7 @@ import (
 )
 
 const (
-	signInPath  = "/sign-in"
+	signInPath  = api.SignInPath
 	accountPath = "/account"
 	// maxNext bounds the path to continue with after signing in, and maxForm a form, in bytes.
 	maxNext = 8 << 10

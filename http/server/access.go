@@ -111,7 +111,7 @@ func (s *Server) findWorkspace(ctx context.Context, name string) (*Workspace, er
 	if slug.Check(name) != nil { // activate no entity for a name that no workspace can have
 		return nil, ErrNotFound
 	}
-	return s.workspaces.lookup(ctx, name)
+	return s.workspaces.Lookup(ctx, name)
 }
 
 // resolveSlug looks up a slug. It returns old if the slug still names the same workspace. Errors: not_found.

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/atelier-run/atelier/cache"
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/user"
 	credentialv1 "github.com/atelier-run/atelier/messages/credential/v1"
@@ -74,7 +75,7 @@ type authenticator struct {
 	// resource is the server's public address, which access tokens must have as their audience, or a resource of the server
 	// below it (RFC 8707). Call.authenticate compares the latter with the resource of the operation.
 	resource    string
-	credentials *cache[*Credential]
+	credentials *cache.Cache[*Credential]
 	// reportSlots bounds the number of reports of use in flight.
 	reportSlots chan struct{}
 	reports     sync.WaitGroup
@@ -83,9 +84,12 @@ type authenticator struct {
 // maxCredentials bounds the cache of credentials.
 const maxCredentials = 50_000
 
+// reportTime bounds a report of a use.
+const reportTime = 5 * time.Second
+
 func newAuthenticator(asker Asker, now func() time.Time, resource string, counted func(bool)) *authenticator {
 	a := &authenticator{asker: asker, now: now, resource: resource, reportSlots: make(chan struct{}, 32)}
-	a.credentials = newCache(now, maxCredentials, counted, a.fetch)
+	a.credentials = cache.New(now, maxCredentials, counted, a.fetch)
 	return a
 }
 
@@ -93,12 +97,12 @@ func newAuthenticator(asker Asker, now func() time.Time, resource string, counte
 // before it refuses a wrong secret, so that guesses are counted against the client's address. Errors: unauthorized, those of
 // limitUnknown, unavailable.
 func (a *authenticator) authenticate(ctx context.Context, k key, limitUnknown func() error) (*Credential, error) {
-	if a.credentials.load(k.id) == nil {
+	if !a.credentials.Has(k.id) {
 		if err := limitUnknown(); err != nil {
 			return nil, err
 		}
 	}
-	c, err := a.credentials.lookup(ctx, k.id)
+	c, err := a.credentials.Lookup(ctx, k.id)
 	if err != nil {
 		return nil, unauthorizedIfUnknown(err)
 	}
@@ -264,7 +268,7 @@ func (a *authenticator) reportUse(c *Credential, now time.Time) {
 	}
 	a.reports.Go(func() {
 		defer func() { <-a.reportSlots }()
-		ctx, cancel := context.WithTimeout(context.Background(), lookupTime)
+		ctx, cancel := context.WithTimeout(context.Background(), reportTime)
 		defer cancel()
 		use := entity.Command{
 			Kind: entity.KindCredential, Identity: c.Principal.GetCredentialId(), Principal: entity.Platform(),
@@ -281,14 +285,14 @@ func (a *authenticator) reportUse(c *Credential, now time.Time) {
 // If end is true, streams and transfers with those credentials end.
 func (c *Call) InvalidateUser(userID string, end bool) {
 	known := c.server.authenticator.credentials
-	known.invalidate(userID) // so that results of look-ups in flight are not stored
-	known.invalidateMisses() // keys of disabled users are cached as misses
-	known.entries.Range(func(id, found any) bool {
-		of := found.(*cacheEntry[*Credential]).value.Principal
+	known.Invalidate(userID) // so that results of look-ups in flight are not stored
+	known.InvalidateMisses() // keys of disabled users are cached as misses
+	known.Range(func(id string, found *Credential) bool {
+		of := found.Principal
 		if of.GetUserId() == userID || of.GetImpersonatorId() == userID {
-			known.invalidate(id.(string))
+			known.Invalidate(id)
 			if end {
-				c.server.watcher.end(id.(string))
+				c.server.watcher.end(id)
 			}
 		}
 		return true
@@ -298,6 +302,6 @@ func (c *Call) InvalidateUser(userID string, end bool) {
 // EndCredential removes a credential or grant from the cache, and ends its streams and transfers. It is called after the
 // credential was revoked: from then on this process refuses it.
 func (s *Server) EndCredential(id string) {
-	s.authenticator.credentials.invalidate(id)
+	s.authenticator.credentials.Invalidate(id)
 	s.watcher.end(id)
 }

@@ -146,7 +146,7 @@ func (c *Call) OpenCursor(text string, binding []byte) (string, error) {
 func (c *Call) EndCredential(id string) { c.server.EndCredential(id) }
 
 // InvalidateSlug removes a slug from the cache, so that the next request looks it up.
-func (c *Call) InvalidateSlug(slug string) { c.server.workspaces.invalidate(slug) }
+func (c *Call) InvalidateSlug(slug string) { c.server.workspaces.Invalidate(slug) }
 
 // With returns the call with another context.
 func (c *Call) With(ctx context.Context) *Call {

@@ -114,7 +114,8 @@ func (w *Response) fail(err error) {
 	for _, entityHeader := range []string{"Content-Length", "Content-Type", "Etag", "Last-Modified"} {
 		header.Del(entityHeader)
 	}
-	if refused.Code == entity.Unavailable || refused.Code == entity.RateLimited {
+	switch refused.Code {
+	case entity.Unavailable, entity.RateLimited:
 		header.Set("Retry-After", RetrySeconds(refused.RetryAfter))
 	}
 	if w.operation != nil && w.operation.Refuse != nil {
@@ -124,14 +125,15 @@ func (w *Response) fail(err error) {
 	w.WriteRefusal(refused)
 }
 
-// WriteRefusal answers with an error as JSON, for operations with Route.Refuse.
+// WriteRefusal answers with an error as JSON, the ordinary form, with the challenge of a credential if it is unauthorized. It is for the
+// functions Route.Refuse that answer only some errors in another form.
 func (w *Response) WriteRefusal(refused *entity.Error) {
+	if refused.Code == entity.Unauthorized {
+		w.Header()["Www-Authenticate"] = w.challenges()
+	}
 	body := errorBody{refused.Code, refused.Message, refused.Reason}
 	if refused.Code == entity.InvalidCursor {
 		body.Message = ""
-	}
-	if refused.Code == entity.Unauthorized {
-		w.Header()["Www-Authenticate"] = w.challenges()
 	}
 	w.WriteJSON(Statuses[refused.Code], body)
 }

@@ -121,6 +121,7 @@ import (
 	"github.com/gorilla/mux"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/atelier-run/atelier/cache"
 	"github.com/atelier-run/atelier/entity"
 )
 
@@ -145,7 +146,7 @@ type Server struct {
 	addresses     Buckets[netip.Prefix]
 	crossOrigin   *http.CrossOriginProtection
 	authenticator *authenticator
-	workspaces    *cache[*Workspace]
+	workspaces    *cache.Cache[*Workspace]
 	cursors       cursors
 	watcher       *watcher
 	// routes is the table of the public listener, operatorRoutes the table of the operators' listener.
@@ -187,7 +188,7 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	s.authenticator = newAuthenticator(o.Asker, o.Clock, strings.TrimSuffix(o.PublicURL.String(), "/"), s.metrics.credentialLookup)
-	s.workspaces = newCache(o.Clock, maxSlugs, s.metrics.slugLookup, s.resolveSlug)
+	s.workspaces = cache.New(o.Clock, maxSlugs, s.metrics.slugLookup, s.resolveSlug)
 	s.watcher = newWatcher(s.authenticator, o.Limits, s.metrics.streams)
 	s.publicServer, s.operatorServer, s.redirectServer = s.newHTTPServer(s), s.newHTTPServer(s.Admin()), s.newHTTPServer(nil)
 	// Operators have no such limit, so that they can connect while clients hold every connection.
@@ -235,7 +236,7 @@ type Stats struct {
 // Stats returns the current statistics.
 func (s *Server) Stats() Stats {
 	return Stats{
-		Credentials: s.authenticator.credentials.size.Load(), HeadBytes: s.heads.Load(),
+		Credentials: s.authenticator.credentials.Size(), HeadBytes: s.heads.Load(),
 		MaxHeadBytes: int64(s.options.Limits.Connections)*freeHead + maxHeads,
 	}
 }

@@ -21,11 +21,13 @@ var directions = map[string][]string{
 	"drive":       {"drive", "entity", "messages"},
 	"computer":    {"computer", "entity", "messages"},
 	"runner":      {"runner", "entity", "messages"},
-	"edge":        {"edge", "entity", "messages"},
+	"cache":       {"cache", "entity"},
+	"limit":       {"limit"},
+	"edge":        {"edge", "entity", "messages", "cache", "limit"},
 	"mail":        {"mail"},
 	"actors":      {"actors", "entity", "messages", "persistence", "drive", "computer", "runner", "edge"},
 	"cluster":     {"cluster", "actors", "entity", "messages", "persistence"},
-	"http":        {"http", "entity", "messages"},
+	"http":        {"http", "entity", "messages", "cache", "limit"},
 	"client":      {"client"},
 }
 

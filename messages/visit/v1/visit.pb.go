@@ -4,11 +4,13 @@
 // 	protoc        (unknown)
 // source: messages/visit/v1/visit.proto
 
-// Messages of visits: the access of a person's browser to the host of an app. The identity of a visit is its id.
+// Messages of visits: the access of a browser to one host of an app, on behalf of a principal. The identity of a visit is its id, vis_
+// and a ULID.
 
 package visitv1
 
 import (
+	v1 "github.com/atelier-run/atelier/messages/wire/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
@@ -24,26 +26,26 @@ const (
 )
 
 type Visit struct {
-	state  protoimpl.MessageState `protogen:"open.v1"`
-	Id     string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	UserId string                 `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// The operator who impersonates the person; empty if none does.
-	ImpersonatorId string `protobuf:"bytes,3,opt,name=impersonator_id,json=impersonatorId,proto3" json:"impersonator_id,omitempty"`
-	WorkspaceId    string `protobuf:"bytes,4,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
-	AppId          string `protobuf:"bytes,5,opt,name=app_id,json=appId,proto3" json:"app_id,omitempty"`
-	// The host to which the access is limited, with its port if it has one.
-	Host string `protobuf:"bytes,6,opt,name=host,proto3" json:"host,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// The principal that has launched the app. Its credential, its person and its membership are verified again while the visit lasts.
+	Principal   *v1.Principal `protobuf:"bytes,2,opt,name=principal,proto3" json:"principal,omitempty"`
+	WorkspaceId string        `protobuf:"bytes,3,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
+	AppId       string        `protobuf:"bytes,4,opt,name=app_id,json=appId,proto3" json:"app_id,omitempty"`
+	// The host name to which the access is limited: lower case, without a port.
+	Host string `protobuf:"bytes,5,opt,name=host,proto3" json:"host,omitempty"`
 	// The hash of the secret of the grant, which is in the address, and that of the cookie.
-	GrantSha256  []byte `protobuf:"bytes,7,opt,name=grant_sha256,json=grantSha256,proto3" json:"grant_sha256,omitempty"`
-	CookieSha256 []byte `protobuf:"bytes,8,opt,name=cookie_sha256,json=cookieSha256,proto3" json:"cookie_sha256,omitempty"`
-	CreatedAt    int64  `protobuf:"varint,9,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	GrantSha256  []byte `protobuf:"bytes,6,opt,name=grant_sha256,json=grantSha256,proto3" json:"grant_sha256,omitempty"`
+	CookieSha256 []byte `protobuf:"bytes,7,opt,name=cookie_sha256,json=cookieSha256,proto3" json:"cookie_sha256,omitempty"`
+	CreatedAt    int64  `protobuf:"varint,8,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	// The time until which the grant can be redeemed.
-	GrantExpiresAt int64 `protobuf:"varint,10,opt,name=grant_expires_at,json=grantExpiresAt,proto3" json:"grant_expires_at,omitempty"`
+	GrantExpiresAt int64 `protobuf:"varint,9,opt,name=grant_expires_at,json=grantExpiresAt,proto3" json:"grant_expires_at,omitempty"`
 	// 0 if the grant was not redeemed.
-	RedeemedAt int64 `protobuf:"varint,11,opt,name=redeemed_at,json=redeemedAt,proto3" json:"redeemed_at,omitempty"`
+	RedeemedAt int64 `protobuf:"varint,10,opt,name=redeemed_at,json=redeemedAt,proto3" json:"redeemed_at,omitempty"`
 	// The time until which the cookie opens the app; 0 if the grant was not redeemed.
-	ExpiresAt     int64 `protobuf:"varint,12,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
-	EndedAt       int64 `protobuf:"varint,13,opt,name=ended_at,json=endedAt,proto3" json:"ended_at,omitempty"`
+	ExpiresAt int64 `protobuf:"varint,11,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
+	// 0 if the visit was not ended before its time.
+	EndedAt       int64 `protobuf:"varint,12,opt,name=ended_at,json=endedAt,proto3" json:"ended_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -85,18 +87,11 @@ func (x *Visit) GetId() string {
 	return ""
 }
 
-func (x *Visit) GetUserId() string {
+func (x *Visit) GetPrincipal() *v1.Principal {
 	if x != nil {
-		return x.UserId
+		return x.Principal
 	}
-	return ""
-}
-
-func (x *Visit) GetImpersonatorId() string {
-	if x != nil {
-		return x.ImpersonatorId
-	}
-	return ""
+	return nil
 }
 
 func (x *Visit) GetWorkspaceId() string {
@@ -169,10 +164,14 @@ func (x *Visit) GetEndedAt() int64 {
 	return 0
 }
 
-// GrantVisit creates the grant.
+// GrantVisit creates the grant. Its reply is Done. Errors: invalid_request.
 type GrantVisit struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Visit         *Visit                 `protobuf:"bytes,1,opt,name=visit,proto3" json:"visit,omitempty"`
+	Principal     *v1.Principal          `protobuf:"bytes,1,opt,name=principal,proto3" json:"principal,omitempty"`
+	WorkspaceId   string                 `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
+	AppId         string                 `protobuf:"bytes,3,opt,name=app_id,json=appId,proto3" json:"app_id,omitempty"`
+	Host          string                 `protobuf:"bytes,4,opt,name=host,proto3" json:"host,omitempty"`
+	GrantSha256   []byte                 `protobuf:"bytes,5,opt,name=grant_sha256,json=grantSha256,proto3" json:"grant_sha256,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -207,14 +206,42 @@ func (*GrantVisit) Descriptor() ([]byte, []int) {
 	return file_messages_visit_v1_visit_proto_rawDescGZIP(), []int{1}
 }
 
-func (x *GrantVisit) GetVisit() *Visit {
+func (x *GrantVisit) GetPrincipal() *v1.Principal {
 	if x != nil {
-		return x.Visit
+		return x.Principal
 	}
 	return nil
 }
 
-// RedeemVisit exchanges the grant for a cookie, once. Errors: unauthorized.
+func (x *GrantVisit) GetWorkspaceId() string {
+	if x != nil {
+		return x.WorkspaceId
+	}
+	return ""
+}
+
+func (x *GrantVisit) GetAppId() string {
+	if x != nil {
+		return x.AppId
+	}
+	return ""
+}
+
+func (x *GrantVisit) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *GrantVisit) GetGrantSha256() []byte {
+	if x != nil {
+		return x.GrantSha256
+	}
+	return nil
+}
+
+// RedeemVisit exchanges the grant for a cookie, once. Its reply is the Visit. Errors: invalid_request, unauthorized.
 type RedeemVisit struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	GrantSha256   []byte                 `protobuf:"bytes,1,opt,name=grant_sha256,json=grantSha256,proto3" json:"grant_sha256,omitempty"`
@@ -275,6 +302,7 @@ func (x *RedeemVisit) GetCookieSha256() []byte {
 	return nil
 }
 
+// EndVisit ends the visit for good. It has no effect on a visit that was never granted, or has ended. Its reply is Done.
 type EndVisit struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -311,7 +339,7 @@ func (*EndVisit) Descriptor() ([]byte, []int) {
 	return file_messages_visit_v1_visit_proto_rawDescGZIP(), []int{3}
 }
 
-// DescribeVisit is a query. Its reply is the Visit.
+// DescribeVisit is a query. Its reply is the Visit; one without grant_sha256 was never granted.
 type DescribeVisit struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -500,28 +528,31 @@ var File_messages_visit_v1_visit_proto protoreflect.FileDescriptor
 
 const file_messages_visit_v1_visit_proto_rawDesc = "" +
 	"\n" +
-	"\x1dmessages/visit/v1/visit.proto\x12\x10atelier.visit.v1\"\x93\x03\n" +
+	"\x1dmessages/visit/v1/visit.proto\x12\x10atelier.visit.v1\x1a\x1bmessages/wire/v1/wire.proto\"\x8b\x03\n" +
 	"\x05Visit\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\x12\x17\n" +
-	"\auser_id\x18\x02 \x01(\tR\x06userId\x12'\n" +
-	"\x0fimpersonator_id\x18\x03 \x01(\tR\x0eimpersonatorId\x12!\n" +
-	"\fworkspace_id\x18\x04 \x01(\tR\vworkspaceId\x12\x15\n" +
-	"\x06app_id\x18\x05 \x01(\tR\x05appId\x12\x12\n" +
-	"\x04host\x18\x06 \x01(\tR\x04host\x12!\n" +
-	"\fgrant_sha256\x18\a \x01(\fR\vgrantSha256\x12#\n" +
-	"\rcookie_sha256\x18\b \x01(\fR\fcookieSha256\x12\x1d\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x128\n" +
+	"\tprincipal\x18\x02 \x01(\v2\x1a.atelier.wire.v1.PrincipalR\tprincipal\x12!\n" +
+	"\fworkspace_id\x18\x03 \x01(\tR\vworkspaceId\x12\x15\n" +
+	"\x06app_id\x18\x04 \x01(\tR\x05appId\x12\x12\n" +
+	"\x04host\x18\x05 \x01(\tR\x04host\x12!\n" +
+	"\fgrant_sha256\x18\x06 \x01(\fR\vgrantSha256\x12#\n" +
+	"\rcookie_sha256\x18\a \x01(\fR\fcookieSha256\x12\x1d\n" +
 	"\n" +
-	"created_at\x18\t \x01(\x03R\tcreatedAt\x12(\n" +
-	"\x10grant_expires_at\x18\n" +
-	" \x01(\x03R\x0egrantExpiresAt\x12\x1f\n" +
-	"\vredeemed_at\x18\v \x01(\x03R\n" +
+	"created_at\x18\b \x01(\x03R\tcreatedAt\x12(\n" +
+	"\x10grant_expires_at\x18\t \x01(\x03R\x0egrantExpiresAt\x12\x1f\n" +
+	"\vredeemed_at\x18\n" +
+	" \x01(\x03R\n" +
 	"redeemedAt\x12\x1d\n" +
 	"\n" +
-	"expires_at\x18\f \x01(\x03R\texpiresAt\x12\x19\n" +
-	"\bended_at\x18\r \x01(\x03R\aendedAt\";\n" +
+	"expires_at\x18\v \x01(\x03R\texpiresAt\x12\x19\n" +
+	"\bended_at\x18\f \x01(\x03R\aendedAt\"\xb7\x01\n" +
 	"\n" +
-	"GrantVisit\x12-\n" +
-	"\x05visit\x18\x01 \x01(\v2\x17.atelier.visit.v1.VisitR\x05visit\"i\n" +
+	"GrantVisit\x128\n" +
+	"\tprincipal\x18\x01 \x01(\v2\x1a.atelier.wire.v1.PrincipalR\tprincipal\x12!\n" +
+	"\fworkspace_id\x18\x02 \x01(\tR\vworkspaceId\x12\x15\n" +
+	"\x06app_id\x18\x03 \x01(\tR\x05appId\x12\x12\n" +
+	"\x04host\x18\x04 \x01(\tR\x04host\x12!\n" +
+	"\fgrant_sha256\x18\x05 \x01(\fR\vgrantSha256\"i\n" +
 	"\vRedeemVisit\x12!\n" +
 	"\fgrant_sha256\x18\x01 \x01(\fR\vgrantSha256\x12\x12\n" +
 	"\x04host\x18\x02 \x01(\tR\x04host\x12#\n" +
@@ -562,15 +593,17 @@ var file_messages_visit_v1_visit_proto_goTypes = []any{
 	(*VisitGranted)(nil),  // 5: atelier.visit.v1.VisitGranted
 	(*VisitRedeemed)(nil), // 6: atelier.visit.v1.VisitRedeemed
 	(*VisitEnded)(nil),    // 7: atelier.visit.v1.VisitEnded
+	(*v1.Principal)(nil),  // 8: atelier.wire.v1.Principal
 }
 var file_messages_visit_v1_visit_proto_depIdxs = []int32{
-	0, // 0: atelier.visit.v1.GrantVisit.visit:type_name -> atelier.visit.v1.Visit
-	0, // 1: atelier.visit.v1.VisitGranted.visit:type_name -> atelier.visit.v1.Visit
-	2, // [2:2] is the sub-list for method output_type
-	2, // [2:2] is the sub-list for method input_type
-	2, // [2:2] is the sub-list for extension type_name
-	2, // [2:2] is the sub-list for extension extendee
-	0, // [0:2] is the sub-list for field type_name
+	8, // 0: atelier.visit.v1.Visit.principal:type_name -> atelier.wire.v1.Principal
+	8, // 1: atelier.visit.v1.GrantVisit.principal:type_name -> atelier.wire.v1.Principal
+	0, // 2: atelier.visit.v1.VisitGranted.visit:type_name -> atelier.visit.v1.Visit
+	3, // [3:3] is the sub-list for method output_type
+	3, // [3:3] is the sub-list for method input_type
+	3, // [3:3] is the sub-list for extension type_name
+	3, // [3:3] is the sub-list for extension extendee
+	0, // [0:3] is the sub-list for field type_name
 }
 
 func init() { file_messages_visit_v1_visit_proto_init() }

@@ -1,4 +1,6 @@
-package server
+// Package cache holds the results of look-ups for a second, so that requests do not ask an entity each time. The API caches credentials
+// and slugs with it, and the edge hosts, visits and what apps are.
+package cache
 
 import (
 	"context"
@@ -25,9 +27,9 @@ const (
 	maxUnknownLookups = 256
 )
 
-// cache holds the results of look-ups for a second. A fresh entry is read without a lock, and concurrent look-ups of one key
+// A Cache holds the results of look-ups for a second. A fresh entry is read without a lock, and concurrent look-ups of one key
 // are made once. Keys that do not exist take a fixed amount of memory, regardless of how many of them clients send.
-type cache[V any] struct {
+type Cache[V any] struct {
 	now func() time.Time
 	// fetch looks a key up. old is the value of the previous look-up, or the zero value. Errors: not_found for a key that
 	// does not exist, which is cached too.
@@ -37,7 +39,7 @@ type cache[V any] struct {
 	// bound is the maximum number of entries.
 	bound int64
 
-	entries        sync.Map // string → *cacheEntry[V]
+	entries        sync.Map // string → *entry[V]
 	size           atomic.Int64
 	lastSweep      atomic.Int64
 	epoch          atomic.Uint64
@@ -47,7 +49,9 @@ type cache[V any] struct {
 	hashSeed       maphash.Seed
 }
 
-type cacheEntry[V any] struct {
+var errOverloaded = &entity.Error{Code: entity.Unavailable, Message: "the server is busy", RetryAfter: time.Second}
+
+type entry[V any] struct {
 	value     V
 	fetchedAt time.Time
 }
@@ -58,19 +62,26 @@ type miss struct {
 	err       error
 }
 
-func newCache[V any](now func() time.Time, bound int64, counted func(bool),
-	fetch func(context.Context, string, V) (V, error)) *cache[V] {
-	return &cache[V]{now: now, fetch: fetch, bound: bound, countLookup: counted, hashSeed: maphash.MakeSeed()}
+// New returns an empty cache of at most bound entries. counted counts its look-ups, with true for those that it answers without fetch.
+// fetch looks a key up; see Cache.
+func New[V any](now func() time.Time, bound int64, counted func(hit bool),
+	fetch func(context.Context, string, V) (V, error)) *Cache[V] {
+	return &Cache[V]{now: now, fetch: fetch, bound: bound, countLookup: counted, hashSeed: maphash.MakeSeed()}
 }
 
-// lookup returns the value of a key, at most freshTime old. Errors: those of fetch, unavailable.
-func (c *cache[V]) lookup(ctx context.Context, key string) (V, error) {
-	known := c.load(key)
-	if known != nil && c.now().Sub(known.fetchedAt) < freshTime {
+// Lookup returns the value of a key, at most a second old. Errors: those of fetch, unavailable.
+func (c *Cache[V]) Lookup(ctx context.Context, key string) (V, error) {
+	return c.LookupWithin(ctx, key, freshTime)
+}
+
+// LookupWithin is Lookup for a value that may be older than a time.
+func (c *Cache[V]) LookupWithin(ctx context.Context, key string, age time.Duration) (V, error) {
+	known, now := c.load(key), c.now()
+	if known != nil && now.Sub(known.fetchedAt) < age {
 		c.countLookup(true)
 		return known.value, nil
 	}
-	if m := c.missSlot(key).Load(); m != nil && m.key == key && c.now().Sub(m.fetchedAt) < freshTime {
+	if m := c.missSlot(key).Load(); m != nil && m.key == key && now.Sub(m.fetchedAt) < age {
 		var none V
 		c.countLookup(true)
 		return none, m.err
@@ -79,19 +90,40 @@ func (c *cache[V]) lookup(ctx context.Context, key string) (V, error) {
 	return c.join(ctx, key, known)
 }
 
-func (c *cache[V]) load(key string) *cacheEntry[V] {
+// Knows reports whether a key has an entry, regardless of its age, or is known not to exist. The look-up of any other key asks an entity
+// that nobody may have asked for.
+func (c *Cache[V]) Knows(key string) bool {
+	if c.load(key) != nil {
+		return true
+	}
+	m := c.missSlot(key).Load()
+	return m != nil && m.key == key && c.now().Sub(m.fetchedAt) < freshTime
+}
+
+// Has reports whether a key has an entry, regardless of its age.
+func (c *Cache[V]) Has(key string) bool { return c.load(key) != nil }
+
+// Size returns the number of entries.
+func (c *Cache[V]) Size() int64 { return c.size.Load() }
+
+// Range calls fn for each entry until it returns false.
+func (c *Cache[V]) Range(fn func(key string, value V) bool) {
+	c.entries.Range(func(key, found any) bool { return fn(key.(string), found.(*entry[V]).value) })
+}
+
+func (c *Cache[V]) load(key string) *entry[V] {
 	if found, ok := c.entries.Load(key); ok {
-		return found.(*cacheEntry[V])
+		return found.(*entry[V])
 	}
 	return nil
 }
 
-func (c *cache[V]) missSlot(key string) *atomic.Pointer[miss] {
+func (c *Cache[V]) missSlot(key string) *atomic.Pointer[miss] {
 	return &c.misses[maphash.String(c.hashSeed, key)%uint64(len(c.misses))]
 }
 
 // join waits for the look-up of the key that is in flight, or starts one. The look-up goes on if ctx ends.
-func (c *cache[V]) join(ctx context.Context, key string, known *cacheEntry[V]) (V, error) {
+func (c *Cache[V]) join(ctx context.Context, key string, known *entry[V]) (V, error) {
 	var none V
 	flight := c.flights.DoChan(key, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookupTime)
@@ -109,7 +141,7 @@ func (c *cache[V]) join(ctx context.Context, key string, known *cacheEntry[V]) (
 	}
 }
 
-func (c *cache[V]) refresh(ctx context.Context, key string, known *cacheEntry[V]) (value V, err error) {
+func (c *Cache[V]) refresh(ctx context.Context, key string, known *entry[V]) (value V, err error) {
 	defer func() {
 		if p := recover(); p != nil { // singleflight would end the process
 			err = fmt.Errorf("look-up panicked: %v", p)
@@ -121,7 +153,7 @@ func (c *cache[V]) refresh(ctx context.Context, key string, known *cacheEntry[V]
 	} else {
 		defer c.unknownLookups.Add(-1)
 		if c.unknownLookups.Add(1) > maxUnknownLookups {
-			return value, ErrOverloaded
+			return value, errOverloaded
 		}
 	}
 	epoch, asked := c.epoch.Load(), c.now()
@@ -129,7 +161,7 @@ func (c *cache[V]) refresh(ctx context.Context, key string, known *cacheEntry[V]
 	var refused *entity.Error
 	switch {
 	case err == nil:
-		c.store(key, &cacheEntry[V]{value, asked})
+		c.store(key, &entry[V]{value, asked})
 	case errors.As(err, &refused) && refused.Code == entity.NotFound:
 		c.remove(key)
 		c.missSlot(key).Store(&miss{key, asked, err})
@@ -140,35 +172,35 @@ func (c *cache[V]) refresh(ctx context.Context, key string, known *cacheEntry[V]
 	return value, err
 }
 
-// invalidate removes an entry. Results of look-ups that are in flight are not stored.
-func (c *cache[V]) invalidate(key string) {
+// Invalidate removes an entry. Results of look-ups that are in flight are not stored.
+func (c *Cache[V]) Invalidate(key string) {
 	c.epoch.Add(1)
 	c.flights.Forget(key)
 	c.evict(key)
 }
 
-// invalidateMisses removes the entries of keys that did not exist. Results of look-ups in flight are not stored.
-func (c *cache[V]) invalidateMisses() {
+// InvalidateMisses removes the entries of keys that did not exist. Results of look-ups in flight are not stored.
+func (c *Cache[V]) InvalidateMisses() {
 	c.epoch.Add(1)
 	for i := range c.misses {
 		c.misses[i].Store(nil)
 	}
 }
 
-func (c *cache[V]) evict(key string) {
+func (c *Cache[V]) evict(key string) {
 	c.remove(key)
 	if m := c.missSlot(key).Load(); m != nil && m.key == key {
 		c.missSlot(key).CompareAndSwap(m, nil)
 	}
 }
 
-func (c *cache[V]) remove(key string) {
+func (c *Cache[V]) remove(key string) {
 	if _, was := c.entries.LoadAndDelete(key); was {
 		c.size.Add(-1)
 	}
 }
 
-func (c *cache[V]) store(key string, r *cacheEntry[V]) {
+func (c *Cache[V]) store(key string, r *entry[V]) {
 	if _, was := c.entries.Swap(key, r); !was {
 		c.size.Add(1)
 	}
@@ -182,9 +214,9 @@ func (c *cache[V]) store(key string, r *cacheEntry[V]) {
 }
 
 // sweep removes idle entries, and arbitrary ones while there are more than bound.
-func (c *cache[V]) sweep(now time.Time) {
+func (c *Cache[V]) sweep(now time.Time) {
 	c.entries.Range(func(key, value any) bool {
-		if now.Sub(value.(*cacheEntry[V]).fetchedAt) > idleTime || c.size.Load() > c.bound {
+		if now.Sub(value.(*entry[V]).fetchedAt) > idleTime || c.size.Load() > c.bound {
 			c.remove(key.(string))
 		}
 		return true

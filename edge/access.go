@@ -1,0 +1,217 @@
+package edge
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base32"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/credential"
+	"github.com/atelier-run/atelier/entity/visit"
+	credentialv1 "github.com/atelier-run/atelier/messages/credential/v1"
+	grantv1 "github.com/atelier-run/atelier/messages/grant/v1"
+	userv1 "github.com/atelier-run/atelier/messages/user/v1"
+	visitv1 "github.com/atelier-run/atelier/messages/visit/v1"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+)
+
+// visitCookie is the name of the cookie of a visit. Over HTTPS it has the prefix that binds it to its host and to TLS.
+const visitCookie = "atelier-visit"
+
+// A token has the form <start><ulid of the visit>_<secret>: 200 random bits in base32, as those of keys.
+const (
+	grantStart  = "atlgrant_"
+	cookieStart = "atlvisit_"
+
+	secretBytes  = 25
+	secretLength = 40
+)
+
+var secretEncoding = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
+
+var (
+	errUnauthorized = entity.Errorf(entity.Unauthorized, "this app is private: launch it from its workspace")
+	errForeign      = entity.Errorf(entity.Forbidden, "the request comes from another site")
+	errLost         = entity.Errorf(entity.NotFound, "the visit has ended")
+)
+
+// access is a visit whose principal had access when it was looked up. Requests share it, and it never changes.
+type access struct{ visit *visitv1.Visit }
+
+// verify finds the visit of the request's cookie. Errors: unauthorized, forbidden for a request of another site, rate_limited,
+// unavailable.
+func (e *Edge) verify(x *exchange) error {
+	found, err := e.findVisit(x)
+	switch {
+	case err != nil:
+		return err
+	case isForeign(x.request):
+		return errForeign
+	}
+	x.visitID, x.userID = found.visit.GetId(), found.visit.GetPrincipal().GetUserId()
+	return nil
+}
+
+// findVisit returns the visit of the request's cookie, which must be open for the host and the app. Errors: unauthorized, rate_limited,
+// unavailable.
+func (e *Edge) findVisit(x *exchange) (*access, error) {
+	cookie, err := x.request.Cookie(e.cookie)
+	if err != nil {
+		return nil, errUnauthorized
+	}
+	id, hash, ok := parseToken(cookieStart, cookie.Value)
+	if !ok {
+		return nil, errUnauthorized
+	}
+	if !e.visits.Has(id) {
+		if err := e.limitUnknown(x); err != nil {
+			return nil, err
+		}
+	}
+	found, err := e.visits.Lookup(x.request.Context(), id)
+	switch {
+	case hasCode(err, entity.NotFound):
+		return nil, errUnauthorized
+	case err != nil:
+		return nil, err
+	}
+	v := found.visit
+	if subtle.ConstantTimeCompare(v.GetCookieSha256(), hash) != 1 {
+		if err := e.limitUnknown(x); err != nil {
+			return nil, err
+		}
+		return nil, errUnauthorized
+	}
+	if !found.opens(x.target, e.now().UnixMilli()) {
+		return nil, errUnauthorized
+	}
+	return found, nil
+}
+
+// opens reports whether a visit gives access to an app at a time, in milliseconds since the Unix epoch.
+func (a *access) opens(t *target, at int64) bool {
+	v := a.visit
+	return visit.IsOpen(v, at) && v.GetHost() == t.name && v.GetAppId() == t.appID && v.GetWorkspaceId() == t.workspaceID
+}
+
+// fetchAccess looks a visit up, and whether its principal still has access to the apps of the workspace. A principal that has lost it ends
+// the visit: it is not opened again if the access returns. Errors: not_found.
+func (e *Edge) fetchAccess(ctx context.Context, id string, _ *access) (*access, error) {
+	v, err := ask[*visitv1.Visit](ctx, e, entity.KindVisit, id, &visitv1.DescribeVisit{})
+	if err != nil {
+		return nil, err
+	}
+	if !visit.IsOpen(v, e.now().UnixMilli()) {
+		return nil, errLost
+	}
+	err = e.checkPrincipal(ctx, v.GetPrincipal())
+	if err == nil {
+		_, err = askAs[*workspacev1.Authorized](ctx, e.o.Asker, v.GetPrincipal(), entity.KindWorkspace, v.GetWorkspaceId(),
+			&workspacev1.Authorize{Any: []string{entity.Apps}})
+	}
+	if hasCode(err, entity.NotFound, entity.Forbidden, entity.Unauthorized) {
+		e.endVisit(ctx, id)
+		return nil, errLost
+	}
+	return &access{v}, err
+}
+
+// endVisit ends a visit for good. A failure is logged only: the visit has no access already.
+func (e *Edge) endVisit(ctx context.Context, id string) {
+	if _, err := ask[*wirev1.Done](ctx, e, entity.KindVisit, id, &visitv1.EndVisit{}); err != nil {
+		e.log.Warn("cannot end a visit that has no access any more", "visit", id, "error", err)
+	}
+}
+
+// checkPrincipal checks that the credential with which an app was launched is valid, and that its account, and that of an operator who
+// impersonates it, are enabled. Errors: not_found.
+func (e *Edge) checkPrincipal(ctx context.Context, p *wirev1.Principal) error {
+	if p.GetKind() == wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH {
+		found, err := ask[*grantv1.Grant](ctx, e, entity.KindGrant, p.GetCredentialId(), &grantv1.DescribeGrant{})
+		if err != nil {
+			return err
+		}
+		if found.GetRevokedAt() != 0 || found.GetUserId() != p.GetUserId() {
+			return errLost
+		}
+	} else {
+		found, err := ask[*credentialv1.Credential](ctx, e, entity.KindCredential, p.GetCredentialId(), &credentialv1.DescribeCredential{})
+		if err != nil {
+			return err
+		}
+		if !credential.IsUsable(found, e.now().UnixMilli()) || found.GetUserId() != p.GetUserId() {
+			return errLost
+		}
+	}
+	for _, id := range []string{p.GetUserId(), p.GetImpersonatorId()} {
+		if id == "" {
+			continue
+		}
+		account, err := ask[*userv1.Standing](ctx, e, entity.KindUser, id, &userv1.DescribeStanding{})
+		if err != nil {
+			return err
+		}
+		if account.GetDisabled() || id == p.GetImpersonatorId() && !account.GetInternalAdmin() {
+			return errLost
+		}
+	}
+	return nil
+}
+
+// newToken returns a new token of a visit, and the SHA-256 of its secret, which alone is stored.
+func newToken(start, visitID string) (text string, hash []byte) {
+	random := make([]byte, secretBytes)
+	rand.Read(random) // never fails, according to its documentation
+	secret := secretEncoding.EncodeToString(random)
+	sum := sha256.Sum256([]byte(secret))
+	return start + strings.TrimPrefix(visitID, visit.IDPrefix) + "_" + secret, sum[:]
+}
+
+// parseToken returns the id of the visit in a token, and the SHA-256 of its secret. It reports false if the text is no such token.
+func parseToken(start, text string) (visitID string, hash []byte, ok bool) {
+	rest, ok := strings.CutPrefix(text, start)
+	if !ok || len(rest) != entity.ULIDLength+1+secretLength || rest[entity.ULIDLength] != '_' || !entity.IsULID(rest[:entity.ULIDLength]) {
+		return "", nil, false
+	}
+	sum := sha256.Sum256([]byte(rest[entity.ULIDLength+1:]))
+	return visit.IDPrefix + rest[:entity.ULIDLength], sum[:], true
+}
+
+// isDocument reports whether a browser requests a page to show in a window, and not for a script or a frame: only such a request can be led
+// through sign-in.
+func isDocument(r *http.Request) bool {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead || isUpgrade(r) {
+		return false
+	}
+	if destination := r.Header.Get("Sec-Fetch-Dest"); destination != "" {
+		return destination == "document" && r.Header.Get("Sec-Fetch-Mode") == "navigate"
+	}
+	_, authorized := r.Header["Authorization"]
+	return !authorized && r.Header.Get("X-Requested-With") == "" && strings.Contains(r.Header.Get("Accept"), "text/html")
+}
+
+// isForeign reports whether the page of another origin made a browser send the request, unless it is a navigation. Other hosts of the edge
+// can be the same site, so that browsers send the cookie although it is SameSite=Lax.
+func isForeign(r *http.Request) bool {
+	navigates := (r.Method == http.MethodGet || r.Method == http.MethodHead) && r.Header.Get("Sec-Fetch-Mode") == "navigate" && !isUpgrade(r)
+	switch r.Header.Get("Sec-Fetch-Site") {
+	case "same-site", "cross-site":
+		return !navigates
+	}
+	// Browsers that send no Sec-Fetch-Site, and those that do not for WebSockets, send the origin.
+	origin := r.Header.Get("Origin")
+	if origin == "" || navigates {
+		return false
+	}
+	parsed, err := url.Parse(origin)
+	return err != nil || !strings.EqualFold(parsed.Host, r.Host)
+}
+
+// isUpgrade reports whether a request asks for another protocol on its connection.
+func isUpgrade(r *http.Request) bool { return r.Header.Get("Upgrade") != "" }

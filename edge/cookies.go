@@ -1,0 +1,115 @@
+package edge
+
+import (
+	"encoding/base64"
+	"net/http"
+	"regexp"
+	"strings"
+)
+
+// ownCookie begins the names of the platform's cookies: that of its sessions, those of signing in, and that of visits.
+const ownCookie = "atelier"
+
+// isOwnCookie reports whether a name is one of the platform's. Browsers compare the prefixes without regard to case.
+func isOwnCookie(name string) bool {
+	name = strings.ToLower(strings.Trim(name, " \t"))
+	name = strings.TrimPrefix(strings.TrimPrefix(name, "__host-"), "__secure-")
+	return name == ownCookie || strings.HasPrefix(name, ownCookie+"-") || strings.HasPrefix(name, ownCookie+"_")
+}
+
+// stripCookies removes the platform's cookies from a request. The others remain byte for byte.
+func stripCookies(h http.Header) {
+	lines := h["Cookie"]
+	if len(lines) == 0 {
+		return
+	}
+	var kept []string
+	for _, line := range lines {
+		if !containsFold(line, ownCookie) {
+			kept = append(kept, line)
+			continue
+		}
+		var pairs []string
+		for pair := range strings.SplitSeq(line, ";") {
+			name, _, _ := strings.Cut(pair, "=")
+			if pair = strings.Trim(pair, " \t"); pair != "" && !isOwnCookie(name) {
+				pairs = append(pairs, pair)
+			}
+		}
+		if len(pairs) > 0 {
+			kept = append(kept, strings.Join(pairs, "; "))
+		}
+	}
+	if len(kept) == 0 {
+		delete(h, "Cookie")
+		return
+	}
+	h["Cookie"] = kept
+}
+
+// containsFold reports whether a text has a part in lower case, regardless of its own case.
+func containsFold(text, part string) bool {
+	for i := 0; i+len(part) <= len(text); i++ {
+		if strings.EqualFold(text[i:i+len(part)], part) {
+			return true
+		}
+	}
+	return false
+}
+
+// guardCookies removes from a response the cookies with the platform's names, and from the others the attribute Domain, unless it is the
+// app's own host: with it, a cookie would reach the platform or other apps.
+func guardCookies(h http.Header, name string) {
+	lines := h["Set-Cookie"]
+	if len(lines) == 0 {
+		return
+	}
+	kept := lines[:0]
+	for _, line := range lines {
+		cookie, _, _ := strings.Cut(line, ";")
+		if of, _, _ := strings.Cut(cookie, "="); isOwnCookie(of) {
+			continue
+		}
+		kept = append(kept, withoutDomain(line, name))
+	}
+	if len(kept) == 0 {
+		delete(h, "Set-Cookie")
+		return
+	}
+	h["Set-Cookie"] = kept
+}
+
+func withoutDomain(line, name string) string {
+	if !containsFold(line, "domain") {
+		return line
+	}
+	parts := strings.Split(line, ";")
+	kept := parts[:1]
+	for _, attribute := range parts[1:] {
+		key, value, _ := strings.Cut(attribute, "=")
+		if strings.EqualFold(strings.Trim(key, " \t"), "domain") && !strings.EqualFold(strings.TrimPrefix(strings.Trim(value, " \t"), "."), name) {
+			continue
+		}
+		kept = append(kept, attribute)
+	}
+	return strings.Join(kept, ";")
+}
+
+// ownKey matches the keys, tokens and grants of the platform.
+var ownKey = regexp.MustCompile(`atl[a-z]+_[0-9a-z]{26}_[a-z2-7]{40}`)
+
+// stripKeys removes the header Authorization if it has a key of the platform, also as a user or password of HTTP Basic.
+func stripKeys(h http.Header) {
+	for _, line := range h["Authorization"] {
+		scheme, rest, _ := strings.Cut(line, " ")
+		if strings.EqualFold(scheme, "Basic") {
+			if decoded, err := base64.StdEncoding.DecodeString(strings.TrimSpace(rest)); err == nil {
+				line = string(decoded)
+			}
+		}
+		if ownKey.MatchString(line) {
+			delete(h, "Authorization")
+			return
+		}
+	}
+}

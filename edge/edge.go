@@ -1,0 +1,331 @@
+// Package edge serves the hosts of apps: it finds the app that a host name belongs to, verifies the access of the visitor, and passes the
+// request to the process of the app.
+//
+// A request passes these steps, in this order:
+//
+//	host.go      Serves: chooses between the platform and the edge by the host name alone, before anything else of the request is read
+//	edge.go      ServeHTTP: request id, panics, metrics; log.go: the access log
+//	target.go    the app of the host name, at most a second old: 404, 429
+//	redeem.go    a grant in the address is exchanged for a cookie: 303 to the address without it
+//	access.go    the visit of the cookie, and the access of its principal, at most a second old: 302 to the launch, 401, 403
+//	edge.go      admit: the state of the app: 503; limits on concurrent requests: 429, 503
+//	proxy.go     headers of the request; upstream.go: a connection to the process; headers of the response: 502, 503, 504
+//	watch.go     what lasts ends within a second after the access has ended
+//
+// # The way of a visitor to a private app
+//
+//  1. A browser requests a document of the app, without a cookie. refuse redirects it to the launch of the app on the platform, with the
+//     host and the path.
+//  2. The platform sends a person who is not signed in to the sign-in page, and back (api.RefuseLaunch).
+//  3. The operation launch calls Launcher.Launch, which authorizes the person, records a visit (package entity/visit), and returns the
+//     address of the app with the secret of the visit's grant in the parameter service_access.
+//  4. The browser follows. redeem exchanges the grant for the cookie of the visit, and redirects to the address without the grant.
+//  5. From now on each request has the cookie. verify finds the visit, and asks whether the credential of the launch is still valid, the
+//     account still enabled, and the person still a member. A refusal ends the visit for good.
+//
+// # What apps are kept from
+//
+// Apps are written by anybody. The edge removes the credentials of the platform from what it passes to them (cookies, keys, grants), and
+// from what they send all that would reach the platform or other apps: cookies for other hosts or with the platform's names
+// (cookies.go). Browsers consider the hosts of apps one site if they share a registrable domain; therefore requests that another origin
+// makes a browser send do not get access by the cookie, unless they are navigations (isForeign).
+package edge
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/netip"
+	"net/url"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/cache"
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/limit"
+)
+
+// Asker sends commands to entities.
+type Asker interface {
+	// Ask sends a command and returns its reply. Errors: *entity.Error if the entity refuses the command.
+	Ask(ctx context.Context, c entity.Command) (proto.Message, error)
+}
+
+// Dialer connects to apps.
+type Dialer interface {
+	// Dial connects to the present process of an app. If the process is starting, it waits until ctx ends. Errors: unavailable, with the
+	// reason "starting", "stopped" if the app does not run, or "failed" if its process has ended unexpectedly.
+	Dial(ctx context.Context, workspaceID, appID string) (net.Conn, error)
+}
+
+// Options are the dependencies and settings of the edge. Asker, Dialer, PublicURL and EdgeHost are required.
+type Options struct {
+	Asker  Asker
+	Dialer Dialer
+	// Clock is the clock of caches, visits and limits; nil: time.Now.
+	Clock      func() time.Time
+	Log        *slog.Logger
+	Registerer prometheus.Registerer
+	// NewID returns a new id with a prefix, which is that and a lower-case ULID.
+	NewID func(prefix string) string
+	// PublicURL is the address of the platform. Apps are served over its scheme.
+	PublicURL *url.URL
+	// EdgeHost is the part that the standard addresses of apps end with, in lower case, with its port if it has one.
+	EdgeHost string
+	// PlatformHosts are further names of the platform, which no custom domain can have.
+	PlatformHosts []string
+	// TrustedProxies are the networks of trusted proxies; X-Forwarded-For is ignored from all other peers.
+	TrustedProxies []netip.Prefix
+	Limits         Limits
+}
+
+// Limits bounds what clients and apps can take. 0 stands for the default.
+type Limits struct {
+	// AppRequests is the number of concurrent requests of an app, and ClientRequests that of a client with an app; 1,024 and 256.
+	AppRequests, ClientRequests int
+	// Upgrades is the number of open connections that were upgraded, of all apps; 20,000.
+	Upgrades int
+	// AddressBurst and AddressInterval limit the look-ups of hosts, visits and grants that are not cached, by the address of the client; 100
+	// and 20 ms.
+	AddressBurst    int
+	AddressInterval time.Duration
+	// HeaderTime is the time in which an app must begin its response, and IdleTime the time after which a request without any traffic ends;
+	// 2 minutes and 1 hour.
+	HeaderTime, IdleTime time.Duration
+	// HeaderBytes bounds the head of a response of an app; 256 KiB.
+	HeaderBytes int64
+	// PageWait is the time for which a document request waits for an app that starts, before it gets a page that says so, and StartWait
+	// that of other requests; 1 s and 20 s.
+	PageWait, StartWait time.Duration
+}
+
+// Edge serves the hosts of apps. It is safe for concurrent use.
+type Edge struct {
+	o   Options
+	now func() time.Time
+	log *slog.Logger
+	// scheme is that of all addresses of apps. name is EdgeHost without its port, suffix the same with a dot before it.
+	scheme, suffix string
+	cookie         string
+	platform       map[string]bool
+	hosts          *cache.Cache[*target]
+	visits         *cache.Cache[*access]
+	addresses      limit.Buckets[netip.Prefix]
+	clients        clientCounters
+	upstreams      upstreams
+	proxy          *httputil.ReverseProxy
+	lasting        registry
+	metrics        *metrics
+	upgrades       atomic.Int64
+	ending         context.Context
+	end            context.CancelFunc
+	rounds         sync.WaitGroup
+}
+
+// The bounds of the caches, in entries.
+const (
+	maxHosts  = 50_000
+	maxVisits = 100_000
+)
+
+var (
+	errNoOptions  = errors.New("edge: Asker, Dialer, NewID, PublicURL and EdgeHost are required")
+	errNotFound   = entity.Errorf(entity.NotFound, "no app has this address")
+	errMethod     = entity.Errorf(entity.MethodNotAllowed, "apps cannot be requested with this method")
+	errTarget     = entity.Errorf(entity.InvalidRequest, "the target of the request is no path")
+	errOverloaded = &entity.Error{Code: entity.Unavailable, Message: "the app has too many requests at the moment", RetryAfter: time.Second}
+	errUpgrades   = &entity.Error{Code: entity.Unavailable, Message: "the server has too many open connections", RetryAfter: 5 * time.Second}
+)
+
+// New returns an edge. Close must be called when it is not used any more. Errors: a required option is missing.
+func New(o Options) (*Edge, error) {
+	if o.Asker == nil || o.Dialer == nil || o.NewID == nil || o.PublicURL == nil || o.EdgeHost == "" {
+		return nil, errNoOptions
+	}
+	o = o.withDefaults()
+	name, _ := hostName(o.EdgeHost)
+	e := &Edge{
+		o: o, now: o.Clock, log: o.Log, scheme: o.PublicURL.Scheme, suffix: "." + name, cookie: visitCookie,
+		platform: map[string]bool{}, addresses: limit.NewBuckets[netip.Prefix](), clients: newClientCounters(), lasting: newRegistry(),
+	}
+	if e.scheme == "https" {
+		e.cookie = "__Host-" + visitCookie
+	}
+	for _, host := range append([]string{o.PublicURL.Host}, o.PlatformHosts...) {
+		if name, ok := hostName(host); ok {
+			e.platform[name] = true
+		}
+	}
+	var err error
+	if e.metrics, err = newMetrics(o.Registerer); err != nil {
+		return nil, err
+	}
+	e.hosts = cache.New(e.now, maxHosts, e.metrics.lookups("host"), e.fetchTarget)
+	e.visits = cache.New(e.now, maxVisits, e.metrics.lookups("visit"), e.fetchAccess)
+	e.proxy = e.newProxy()
+	e.ending, e.end = context.WithCancel(context.Background())
+	e.rounds.Go(e.watch)
+	return e, nil
+}
+
+func (o Options) withDefaults() Options {
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Registerer == nil {
+		o.Registerer = prometheus.NewRegistry()
+	}
+	l := &o.Limits
+	for _, n := range []struct {
+		of    *int
+		value int
+	}{{&l.AppRequests, 1024}, {&l.ClientRequests, 256}, {&l.Upgrades, 20_000}, {&l.AddressBurst, 100}} {
+		if *n.of == 0 {
+			*n.of = n.value
+		}
+	}
+	for _, d := range []struct {
+		of    *time.Duration
+		value time.Duration
+	}{
+		{&l.AddressInterval, 20 * time.Millisecond}, {&l.HeaderTime, 2 * time.Minute}, {&l.IdleTime, time.Hour},
+		{&l.PageWait, time.Second}, {&l.StartWait, 20 * time.Second},
+	} {
+		if *d.of == 0 {
+			*d.of = d.value
+		}
+	}
+	if l.HeaderBytes == 0 {
+		l.HeaderBytes = 256 << 10
+	}
+	return o
+}
+
+// Close ends all requests and connections that last, and waits for the round of the watcher.
+func (e *Edge) Close() {
+	e.end()
+	e.rounds.Wait()
+	e.lasting.endAll(errEnded)
+	e.upstreams.close()
+}
+
+// ServeHTTP serves a request for the host of an app.
+func (e *Edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	x := &exchange{ResponseWriter: w, request: r, started: time.Now(), id: e.requestID(r)}
+	e.metrics.inFlight.Inc()
+	defer e.finish(x)
+	if err := e.serve(x); err != nil {
+		e.refuse(x, err)
+	}
+}
+
+// finish is deferred by ServeHTTP: it answers a panic, and records the request.
+func (e *Edge) finish(x *exchange) {
+	p := recover()
+	if p != nil && p != http.ErrAbortHandler {
+		e.log.Error("edge panicked", "request", x.id, "panic", p, "stack", string(debug.Stack()))
+		if x.status == 0 {
+			e.refuse(x, entity.Errorf(entity.Internal, "panic"))
+			p = nil
+		}
+	}
+	e.lasting.remove(x)
+	x.release()
+	e.metrics.inFlight.Dec()
+	e.metrics.observe(x, time.Since(x.started))
+	e.logAccess(x)
+	if p != nil {
+		panic(http.ErrAbortHandler) // the client must not take the response for complete
+	}
+}
+
+// serve serves a request, or returns the error to answer with.
+func (e *Edge) serve(x *exchange) error {
+	r := x.request
+	switch {
+	case r.Method == http.MethodConnect, r.Method == http.MethodTrace:
+		return errMethod
+	case !strings.HasPrefix(r.URL.Path, "/"):
+		return errTarget
+	}
+	if err := e.findTarget(x); err != nil {
+		return err
+	}
+	query, grant := cutGrant(r.URL.RawQuery)
+	x.query = query
+	if grant != "" && r.Method == http.MethodGet {
+		return e.redeem(x, grant)
+	}
+	if !x.target.public {
+		if err := e.verify(x); err != nil {
+			return err
+		}
+	}
+	if err := e.admit(x); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(context.WithValue(r.Context(), exchangeKey{}, x))
+	defer cancel(nil)
+	x.cancel = cancel
+	e.lasting.add(x)
+	r = r.WithContext(ctx)
+	if r.Body != nil && r.Body != http.NoBody {
+		r.Body = &trackedBody{r.Body, x}
+	}
+	e.proxy.ServeHTTP(x, r)
+	return nil
+}
+
+// admit refuses a request if the app does not serve, or has too many. Otherwise it counts the request, until x.release is called. Errors:
+// unavailable with the state of the app as its reason, rate_limited.
+func (e *Edge) admit(x *exchange) error {
+	if err := x.target.refusal(); err != nil {
+		return err
+	}
+	x.upgrade = isUpgrade(x.request)
+	if x.upgrade && e.upgrades.Load() >= int64(e.o.Limits.Upgrades) {
+		return errUpgrades
+	}
+	client := e.clients.of(x.target.appID, e.network(x))
+	if client.Add(1) > int64(e.o.Limits.ClientRequests) {
+		client.Add(-1)
+		return &entity.Error{Code: entity.RateLimited, Message: "too many concurrent requests from this address", RetryAfter: time.Second}
+	}
+	u := e.upstreams.get(e, x.target)
+	if u.active.Add(1) > int64(e.o.Limits.AppRequests) {
+		u.active.Add(-1)
+		client.Add(-1)
+		return errOverloaded
+	}
+	x.client, x.upstream = client, u
+	return nil
+}
+
+// network returns the network of the client, which is counted as one client.
+func (e *Edge) network(x *exchange) netip.Prefix {
+	if !x.address.IsValid() {
+		x.address = limit.ClientAddress(x.request, e.o.TrustedProxies)
+	}
+	return limit.Network(x.address)
+}
+
+// limitUnknown counts a look-up that no cache answers against the address of the client. Errors: rate_limited.
+func (e *Edge) limitUnknown(x *exchange) error {
+	allowed := limit.Allowance{Burst: e.o.Limits.AddressBurst, Interval: e.o.Limits.AddressInterval}
+	if wait := e.addresses.Take(e.now(), e.network(x), allowed); wait > 0 {
+		return &entity.Error{Code: entity.RateLimited, Message: "too many requests from this address", RetryAfter: wait}
+	}
+	return nil
+}

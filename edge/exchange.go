@@ -1,0 +1,171 @@
+package edge
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// exchangeKey is the key of the exchange in the context of a request that is passed to an app.
+type exchangeKey struct{}
+
+// exchange is one request with its response. The watcher may end it (watch.go).
+type exchange struct {
+	http.ResponseWriter
+	request *http.Request
+	id      string
+	started time.Time
+	// target is nil until the app is found; visitID and userID are empty for public apps.
+	target          *target
+	visitID, userID string
+	address         netip.Addr
+	// query is that of the request without a grant.
+	query    string
+	upgrade  bool
+	client   *atomic.Int64
+	upstream *upstream
+
+	status  int
+	bytes   atomic.Int64
+	outcome outcome
+	failure error
+
+	// used is the time of the last traffic, in nanoseconds since started.
+	used atomic.Int64
+	// confirmed is the time at which the watcher has last seen that the access lasts. Only the watcher uses it.
+	confirmed time.Time
+
+	// mu guards the fields below.
+	mu         sync.Mutex
+	cancel     context.CancelCauseFunc
+	conn       net.Conn
+	done       bool
+	cause      error
+	prev, next *exchange
+}
+
+func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
+
+func (x *exchange) touch() { x.used.Store(int64(time.Since(x.started))) }
+
+// WriteHeader implements http.ResponseWriter.
+func (x *exchange) WriteHeader(status int) {
+	if x.status < 200 {
+		x.status = status
+	}
+	x.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements io.Writer.
+func (x *exchange) Write(b []byte) (int, error) {
+	if x.status < 200 {
+		x.status = http.StatusOK
+	}
+	n, err := x.ResponseWriter.Write(b)
+	x.bytes.Add(int64(n))
+	x.touch()
+	return n, err
+}
+
+// Flush implements http.Flusher.
+func (x *exchange) Flush() { _ = http.NewResponseController(x.ResponseWriter).Flush() }
+
+// Hijack implements http.Hijacker. The connection ends with the exchange.
+func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	c, buffers, err := http.NewResponseController(x.ResponseWriter).Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.cause != nil {
+		c.Close()
+		return nil, nil, x.cause
+	}
+	x.conn, x.status = c, http.StatusSwitchingProtocols
+	return &trackedConn{c, x}, buffers, nil
+}
+
+// stop ends the exchange with a cause, unless it is done.
+func (x *exchange) stop(cause error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.done || x.cause != nil {
+		return
+	}
+	x.cause = cause
+	x.cancel(cause)
+	if x.conn != nil {
+		x.conn.Close()
+		return
+	}
+	// A write to a client that does not read, and a read from one that does not send, end now.
+	control := http.NewResponseController(x.ResponseWriter)
+	past := time.Unix(1, 0)
+	_ = control.SetWriteDeadline(past)
+	_ = control.SetReadDeadline(past)
+}
+
+// stopped returns the cause with which stop has ended the exchange, or nil.
+func (x *exchange) stopped() error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.cause
+}
+
+// release ends the counting of a request. stop has no effect afterwards.
+func (x *exchange) release() {
+	x.mu.Lock()
+	x.done = true
+	x.mu.Unlock()
+	if x.upstream != nil {
+		x.upstream.active.Add(-1)
+		x.upstream.usedAt.Store(time.Now().UnixNano())
+		x.client.Add(-1)
+	}
+}
+
+// trackedConn records the traffic of a connection that was upgraded.
+type trackedConn struct {
+	net.Conn
+	x *exchange
+}
+
+func (c *trackedConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.x.touch()
+	return n, err
+}
+
+func (c *trackedConn) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	c.x.bytes.Add(int64(n))
+	c.x.touch()
+	return n, err
+}
+
+// CloseWrite passes on that the app sends no more.
+func (c *trackedConn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return c.Conn.Close()
+}
+
+// trackedBody records the traffic of a request's body.
+type trackedBody struct {
+	io.ReadCloser
+	x *exchange
+}
+
+func (b *trackedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.x.touch()
+	return n, err
+}

@@ -1,0 +1,80 @@
+package edge
+
+import (
+	"strings"
+
+	"github.com/atelier-run/atelier/entity/slug"
+)
+
+// separator separates the slug of an app from that of its workspace in a standard address. No slug has it (package entity/slug).
+const separator = "--"
+
+// maxHostName is the greatest length of a host name, in bytes (RFC 1035, section 2.3.4).
+const maxHostName = 253
+
+// Serves reports whether the Host of a request, which may have a port, is that of an app, or would be if the app existed: a name below the
+// edge host, or any name with a dot that is not the platform's, because custom domains can have any name. Addresses and single labels
+// are the platform's.
+func (e *Edge) Serves(host string) bool {
+	name, ok := hostName(host)
+	if !ok || e.platform[name] {
+		return false
+	}
+	return strings.HasSuffix(name, e.suffix) || isCustomName(name)
+}
+
+// isCustomName reports whether a name may be that of a custom domain.
+func isCustomName(name string) bool {
+	dot := strings.LastIndexByte(name, '.')
+	// Browsers take a name whose last label is a number for an address (URL standard, section 3.5).
+	return dot > 0 && strings.Trim(name[dot+1:], "0123456789") != "" && !strings.HasSuffix(name, ".localhost")
+}
+
+// standardName returns the slugs in a name below the edge host. It reports false for other names.
+func (e *Edge) standardName(name string) (appSlug, workspaceSlug string, ok bool) {
+	label, ok := strings.CutSuffix(name, e.suffix)
+	if !ok {
+		return "", "", false
+	}
+	appSlug, workspaceSlug, ok = strings.Cut(label, separator)
+	// Names that no app can have activate no entity.
+	return appSlug, workspaceSlug, ok && slug.CheckForm(appSlug) == nil && slug.Check(workspaceSlug) == nil
+}
+
+// hostName returns a host in lower case, without its port and its trailing dot. It reports false for what is no host name, such as an IPv6
+// address.
+func hostName(host string) (string, bool) {
+	name := host
+	if colon := strings.IndexByte(name, ':'); colon >= 0 {
+		if strings.Trim(name[colon+1:], "0123456789") != "" {
+			return "", false
+		}
+		name = name[:colon]
+	}
+	name = strings.TrimSuffix(name, ".")
+	if name == "" || len(name) > maxHostName {
+		return "", false
+	}
+	capital, label := false, 0
+	for i := range len(name) {
+		switch c := name[i]; {
+		case c == '.':
+			if label == 0 {
+				return "", false
+			}
+			label = -1
+		case c >= 'A' && c <= 'Z':
+			capital = true
+		case c >= 'a' && c <= 'z', c >= '0' && c <= '9', c == '-':
+		default:
+			return "", false
+		}
+		if label++; label > 63 {
+			return "", false
+		}
+	}
+	if capital {
+		name = strings.ToLower(name)
+	}
+	return name, true
+}

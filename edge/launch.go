@@ -1,0 +1,130 @@
+package edge
+
+import (
+	"context"
+	"net/url"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/app"
+	"github.com/atelier-run/atelier/entity/visit"
+	appv1 "github.com/atelier-run/atelier/messages/app/v1"
+	visitv1 "github.com/atelier-run/atelier/messages/visit/v1"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+)
+
+// maxPath bounds the path to which a launch leads, in bytes.
+const maxPath = 4 << 10
+
+var (
+	errHost = entity.Errorf(entity.InvalidRequest, "host must be the standard address of the app or its active custom domain")
+	errPath = entity.Errorf(entity.InvalidRequest, "path must begin with one slash, and have no scheme, backslash, fragment or control character")
+	errKind = entity.Errorf(entity.Forbidden, "an app cannot be launched with a credential of an app, an agent or a computer")
+)
+
+// A Launcher launches apps: it is what the operation launch of the API needs of the edge.
+type Launcher struct {
+	Asker Asker
+	// NewID, PublicURL and EdgeHost are as in Options.
+	NewID     func(prefix string) string
+	PublicURL *url.URL
+	EdgeHost  string
+}
+
+// Launch authorizes a principal, grants a visit, and returns the address of the app with the grant, which serves once within a minute. host
+// is the standard address of the app or its active custom domain, with or without a port; empty: the standard address. path is the path on
+// that host, with its query; empty: that of the first page. A grant in it is replaced. Errors: invalid_request; those of the workspace
+// for principals that may not read its apps; not_found.
+func (l *Launcher) Launch(ctx context.Context, p *wirev1.Principal, workspaceID, appID, host, path string) (string, error) {
+	found, err := askAs[*appv1.Description](ctx, l.Asker, p, entity.KindApp, app.Identity(workspaceID, appID), &appv1.DescribeApp{})
+	if err != nil {
+		return "", err
+	}
+	a := found.GetApp()
+	if a.GetRemoval() != nil || a.GetRemoved() {
+		return "", errNotFound
+	}
+	if !entity.Human(p) && p.GetKind() != wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH {
+		return "", errKind
+	}
+	workspace, err := askAs[*workspacev1.Description](ctx, l.Asker, p, entity.KindWorkspace, workspaceID, &workspacev1.DescribeWorkspace{})
+	if err != nil {
+		return "", err
+	}
+	if host, err = l.chooseHost(a, workspace.GetWorkspace().GetSlug(), host); err != nil {
+		return "", err
+	}
+	if path == "" {
+		path = "/"
+	}
+	if err := CheckPath(path); err != nil {
+		return "", err
+	}
+	id := l.NewID(visit.IDPrefix)
+	grant, hash := newToken(grantStart, id)
+	name, _ := hostName(host)
+	if _, err := askAs[*wirev1.Done](ctx, l.Asker, entity.Platform(), entity.KindVisit, id, &visitv1.GrantVisit{
+		Principal: p, WorkspaceId: workspaceID, AppId: appID, Host: name, GrantSha256: hash,
+	}); err != nil {
+		return "", err
+	}
+	return l.PublicURL.Scheme + "://" + host + withGrant(path, grant), nil
+}
+
+// chooseHost returns the host of an address of the app, with its port. Errors: invalid_request.
+func (l *Launcher) chooseHost(a *appv1.App, workspaceSlug, wanted string) (string, error) {
+	standard := StandardHost(a.GetSlug(), workspaceSlug, l.EdgeHost)
+	if wanted == "" {
+		return standard, nil
+	}
+	name, ok := hostName(wanted)
+	if !ok {
+		return "", errHost
+	}
+	if own, _ := hostName(standard); name == own {
+		return standard, nil
+	}
+	if d := a.GetDomain(); d.GetStatus() == appv1.DomainStatus_DOMAIN_STATUS_ACTIVE && d.GetHostname() == name {
+		return CustomHost(name, l.EdgeHost), nil
+	}
+	return "", errHost
+}
+
+// StandardHost returns the host of the standard address of an app, with the port of the edge host if it has one.
+func StandardHost(appSlug, workspaceSlug, edgeHost string) string {
+	return appSlug + separator + workspaceSlug + "." + edgeHost
+}
+
+// CustomHost returns the host of the address of a custom domain, with the port of the edge host if it has one.
+func CustomHost(name, edgeHost string) string {
+	if _, port, ok := strings.Cut(edgeHost, ":"); ok {
+		return name + ":" + port
+	}
+	return name
+}
+
+// CheckPath returns an error unless every browser takes a text for a path, with or without a query, of the host that it follows. Browsers
+// may take // and \ for the beginning of another host, and ignore control characters. Errors: invalid_request.
+func CheckPath(text string) *entity.Error {
+	parsed, err := url.Parse(text)
+	switch {
+	case err != nil, parsed.Scheme != "", parsed.Host != "", parsed.User != nil, parsed.Opaque != "",
+		!strings.HasPrefix(text, "/"), strings.HasPrefix(text, "//"), strings.ContainsAny(text, `\#`), len(text) > maxPath,
+		!utf8.ValidString(text), strings.ContainsFunc(text, func(r rune) bool { return unicode.IsControl(r) || unicode.IsSpace(r) }):
+		return errPath
+	}
+	return nil
+}
+
+// withGrant returns a path with a grant in its query, in place of those that it has.
+func withGrant(path, grant string) string {
+	path, query, _ := strings.Cut(path, "?")
+	query, _ = cutGrant(query)
+	if query != "" {
+		query += "&"
+	}
+	return path + "?" + query + GrantParameter + "=" + grant
+}

@@ -1,0 +1,71 @@
+package edge
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"regexp"
+	"time"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/limit"
+)
+
+// maxLoggedPath bounds the path in a log line, in bytes.
+const maxLoggedPath = 1024
+
+// secretLike matches text that may be a secret: secrets of the platform have 40 characters.
+var secretLike = regexp.MustCompile(`[A-Za-z0-9]{32,}`)
+
+// logAccess logs a request that has ended, with the attributes of the API's access log and those of the app. It logs no query, no header,
+// and no secret in a path.
+func (e *Edge) logAccess(x *exchange) {
+	r, level, detail := x.request, slog.LevelInfo, ""
+	if x.failure != nil && shown(x.failure).Code == entity.Internal {
+		level, detail = slog.LevelError, fmt.Sprint(x.failure)
+	}
+	if !e.log.Enabled(r.Context(), level) {
+		return
+	}
+	path := secretLike.ReplaceAllLiteralString(r.URL.EscapedPath(), "…")
+	if len(path) > maxLoggedPath {
+		path = path[:maxLoggedPath] + "…"
+	}
+	name, _ := hostName(r.Host)
+	fields := make([]slog.Attr, 0, 14)
+	fields = append(fields, slog.String("method", r.Method), slog.String("host", name), slog.String("path", path), slog.Int("status", x.status),
+		slog.Duration("duration", time.Since(x.started)), slog.Int64("bytes", x.bytes.Load()), slog.String("request", x.id),
+		slog.String("outcome", outcomeNames[x.outcome]))
+	if x.address = limit.ClientAddress(r, e.o.TrustedProxies); x.address.IsValid() {
+		fields = append(fields, slog.String("client", x.address.String()))
+	}
+	if x.target != nil {
+		fields = append(fields, slog.String("workspace", x.target.workspaceID), slog.String("app", x.target.appID))
+	}
+	if x.userID != "" {
+		fields = append(fields, slog.String("user", x.userID), slog.String("visit", x.visitID))
+	}
+	if detail != "" {
+		fields = append(fields, slog.String("error", detail))
+	}
+	e.log.LogAttrs(r.Context(), level, "app request", fields...)
+}
+
+// requestID returns the id that the client has given to the request, if it has the form of one, or a new one.
+func (e *Edge) requestID(r *http.Request) string {
+	if given := r.Header["X-Request-Id"]; len(given) == 1 && isRequestID(given[0]) {
+		return given[0]
+	}
+	return e.o.NewID("req_")
+}
+
+// isRequestID reports whether a text has 8 to 64 ASCII letters, digits, hyphens, underscores and dots.
+func isRequestID(text string) bool {
+	for _, c := range []byte(text) {
+		letter := c|0x20 >= 'a' && c|0x20 <= 'z'
+		if !letter && (c < '0' || c > '9') && c != '-' && c != '_' && c != '.' {
+			return false
+		}
+	}
+	return len(text) >= 8 && len(text) <= 64
+}

@@ -1,0 +1,175 @@
+package edge
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"strings"
+	"sync"
+
+	"github.com/atelier-run/atelier/entity"
+)
+
+var (
+	errGateway = &entity.Error{Code: entity.Unavailable, Reason: reasonFailed, Message: "the app has closed the connection or sent no valid response", RetryAfter: retryTime}
+	errTimeout = &entity.Error{Code: entity.Unavailable, Reason: "timeout", Message: "the app did not answer in time", RetryAfter: retryTime}
+)
+
+// newProxy returns the proxy for all apps. The exchange in the context of a request says which app it is for.
+func (e *Edge) newProxy() *httputil.ReverseProxy {
+	return &httputil.ReverseProxy{
+		Rewrite: e.rewrite, Transport: e, ModifyResponse: e.guardResponse, ErrorHandler: e.failProxy,
+		FlushInterval: -1, BufferPool: &buffers{}, ErrorLog: slog.NewLogLogger(e.log.Handler(), slog.LevelDebug),
+	}
+}
+
+// rewrite makes the request for the app. It has the public host, the address of the client and the scheme, and none of the headers in
+// which a client may claim other ones, nor a credential of the platform. httputil has removed those of the connection.
+func (e *Edge) rewrite(p *httputil.ProxyRequest) {
+	x := p.In.Context().Value(exchangeKey{}).(*exchange)
+	out, h := p.Out, p.Out.Header
+	out.URL.Scheme, out.URL.Host, out.URL.User = "http", "app", nil
+	out.URL.RawQuery = x.query // httputil has removed what it cannot parse
+	out.Host = p.In.Host
+	for name := range h {
+		if isForwarding(name) {
+			delete(h, name)
+		}
+	}
+	stripCookies(h)
+	stripKeys(h)
+	e.network(x)
+	if x.address.IsValid() {
+		h["X-Forwarded-For"] = []string{x.address.String()}
+	}
+	h["X-Forwarded-Host"] = []string{p.In.Host}
+	h["X-Forwarded-Proto"] = []string{e.scheme}
+	h["X-Request-Id"] = []string{x.id}
+	if _, ok := h["User-Agent"]; !ok {
+		h["User-Agent"] = nil // net/http would add its own
+	}
+}
+
+// isForwarding reports whether a header says where a request comes from. Some programs read an underscore as a hyphen.
+func isForwarding(name string) bool {
+	if len(name) < len("Forwarded") || name[0] != 'X' && name[0] != 'F' {
+		return false
+	}
+	name = strings.ReplaceAll(strings.ToLower(name), "_", "-")
+	return name == "forwarded" || strings.HasPrefix(name, "x-forwarded") || strings.HasPrefix(name, "x-original-") || name == "x-real-ip" || name == "x-rewrite-url"
+}
+
+// guardResponse removes from the head of a response what would reach beyond the app's own host.
+func (e *Edge) guardResponse(r *http.Response) error {
+	x := r.Request.Context().Value(exchangeKey{}).(*exchange)
+	h := r.Header
+	guardCookies(h, x.target.name)
+	delete(h, "Alt-Svc") // the app does not decide which server has its address
+	if cleared := h["Clear-Site-Data"]; len(cleared) > 0 && (containsFold(strings.Join(cleared, ","), "cookies") || strings.Contains(strings.Join(cleared, ","), "*")) {
+		delete(h, "Clear-Site-Data") // browsers would remove the cookies of all hosts of the site
+	}
+	h["X-Request-Id"] = []string{x.id}
+	if !x.target.indexed() {
+		h["X-Robots-Tag"] = noIndex
+	}
+	x.outcome = outcomeProxied
+	if r.StatusCode == http.StatusSwitchingProtocols {
+		e.countUpgrade(r)
+	}
+	return nil
+}
+
+// countUpgrade counts the connection of an upgraded response until it is closed.
+func (e *Edge) countUpgrade(r *http.Response) {
+	conn, ok := r.Body.(io.ReadWriteCloser)
+	if !ok {
+		return
+	}
+	e.upgrades.Add(1)
+	e.metrics.upgrades.Inc()
+	r.Body = &upgraded{ReadWriteCloser: conn, closed: func() {
+		e.upgrades.Add(-1)
+		e.metrics.upgrades.Dec()
+	}}
+}
+
+type upgraded struct {
+	io.ReadWriteCloser
+	once   sync.Once
+	closed func()
+}
+
+func (u *upgraded) Close() error {
+	u.once.Do(u.closed)
+	return u.ReadWriteCloser.Close()
+}
+
+// CloseWrite passes on that the client sends no more.
+func (u *upgraded) CloseWrite() error {
+	if half, ok := u.ReadWriteCloser.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return u.ReadWriteCloser.Close()
+}
+
+// failProxy answers a request that got no response from the app.
+func (e *Edge) failProxy(w http.ResponseWriter, r *http.Request, err error) {
+	x := r.Context().Value(exchangeKey{}).(*exchange)
+	x.outcome = outcomeProxied // until a refusal says otherwise
+	var tooLarge *http.MaxBytesError
+	var dialed dialError
+	var network net.Error
+	cause := x.stopped()
+	switch {
+	case cause != nil:
+		x.outcome = outcomeEnded
+		err = errUnauthorized
+	case errors.Is(err, context.Canceled) && x.request.Context().Err() != nil:
+		x.outcome = outcomeGone
+		panic(http.ErrAbortHandler) // nobody reads a response
+	case errors.As(err, &tooLarge):
+		err = entity.Errorf(entity.PayloadTooLarge, "the request is too large")
+	case errors.As(err, &dialed):
+		err = e.dialRefusal(dialed.error)
+	case errors.As(err, &network) && network.Timeout():
+		err = errTimeout
+	default:
+		e.log.Debug("an app gave no response", "request", x.id, "app", x.target.appID, "error", err)
+		err = errGateway
+	}
+	e.refuse(x, err)
+}
+
+// dialRefusal returns the error to answer with if no process could be reached.
+func (e *Edge) dialRefusal(err error) error {
+	switch reasonOf(err) {
+	case reasonStarting, reasonStopped:
+		return refusals[stateStarting]
+	case reasonFailed:
+		return notServing(reasonFailed, "the app does not run at the moment")
+	}
+	if hasCode(err, entity.NotFound) {
+		return errNotFound
+	}
+	return errGateway
+}
+
+// buffers is a pool of the buffers in which bodies are copied.
+type buffers struct{ pool sync.Pool }
+
+const bufferSize = 32 << 10
+
+// Get implements httputil.BufferPool.
+func (b *buffers) Get() []byte {
+	if found, ok := b.pool.Get().(*[bufferSize]byte); ok {
+		return found[:]
+	}
+	return make([]byte, bufferSize)
+}
+
+// Put implements httputil.BufferPool.
+func (b *buffers) Put(p []byte) { b.pool.Put((*[bufferSize]byte)(p)) }

@@ -1,0 +1,120 @@
+package edge
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/visit"
+	visitv1 "github.com/atelier-run/atelier/messages/visit/v1"
+)
+
+// GrantParameter is the parameter of an address of an app that has the grant of a visit.
+const GrantParameter = "service_access"
+
+// redeem exchanges the grant in the address for a cookie, and redirects to the address without it. A grant that is not valid leads a
+// document request to another launch. Errors: unauthorized, rate_limited, unavailable.
+func (e *Edge) redeem(x *exchange, grant string) error {
+	if err := e.limitUnknown(x); err != nil {
+		return err
+	}
+	redeemed, cookie, err := e.exchangeGrant(x, grant)
+	switch {
+	case err == nil:
+		e.endPrevious(x, redeemed.GetId())
+		e.visits.Invalidate(redeemed.GetId())
+		x.outcome = outcomeRedeemed
+		http.SetCookie(x, &http.Cookie{
+			Name: e.cookie, Value: cookie, Path: "/", HttpOnly: true, Secure: e.scheme == "https", SameSite: http.SameSiteLaxMode,
+			MaxAge: int(visit.CookieTime / time.Second),
+		})
+	case !hasCode(err, entity.Unauthorized, entity.NotFound, entity.InvalidRequest):
+		return err
+	case !x.target.public:
+		if _, err := e.findVisit(x); err != nil {
+			return err
+		}
+	}
+	e.redirect(x, http.StatusSeeOther, e.addressOf(x))
+	return nil
+}
+
+// exchangeGrant redeems a grant for the app of the request. Errors: unauthorized, unavailable.
+func (e *Edge) exchangeGrant(x *exchange, grant string) (_ *visitv1.Visit, cookie string, _ error) {
+	id, hash, ok := parseToken(grantStart, grant)
+	if !ok {
+		return nil, "", errUnauthorized
+	}
+	cookie, cookieHash := newToken(cookieStart, id)
+	redeemed, err := ask[*visitv1.Visit](x.request.Context(), e, entity.KindVisit, id, &visitv1.RedeemVisit{
+		GrantSha256: hash, Host: x.target.name, CookieSha256: cookieHash,
+	})
+	if err != nil {
+		return nil, "", err
+	}
+	if redeemed.GetAppId() != x.target.appID || redeemed.GetWorkspaceId() != x.target.workspaceID {
+		e.endVisit(x.request.Context(), id) // another app has the address by now
+		return nil, "", errUnauthorized
+	}
+	return redeemed, cookie, nil
+}
+
+// endPrevious ends the visit of the cookie that is replaced, if it is another one.
+func (e *Edge) endPrevious(x *exchange, newID string) {
+	if previous, err := e.findVisit(x); err == nil && previous.visit.GetId() != newID {
+		e.endVisit(x.request.Context(), previous.visit.GetId())
+		e.visits.Invalidate(previous.visit.GetId())
+	}
+}
+
+// addressOf returns the address of a request without the grant. It has the scheme and the host, because browsers would take a path that
+// begins with two slashes for another host.
+func (e *Edge) addressOf(x *exchange) string {
+	address := e.scheme + "://" + x.request.Host + x.request.URL.EscapedPath()
+	if x.query != "" {
+		address += "?" + x.query
+	}
+	return address
+}
+
+// launchAddress returns the address on the platform that launches the app of a request, and leads back to its path. A path that the launch
+// would refuse is replaced by that of the first page.
+func (e *Edge) launchAddress(x *exchange) string {
+	path := x.request.URL.EscapedPath()
+	if x.query != "" {
+		path += "?" + x.query
+	}
+	if CheckPath(path) != nil {
+		path = "/"
+	}
+	at := *e.o.PublicURL
+	at.Path = strings.TrimSuffix(at.Path, "/") + "/v1/ws/" + x.target.workspaceSlug + "/apps/" + x.target.appSlug + "/launch"
+	at.RawQuery = url.Values{"host": {x.target.name}, "path": {path}}.Encode()
+	return at.String()
+}
+
+// cutGrant returns a query without the grant, whose other parameters are unchanged, and the first grant.
+func cutGrant(query string) (rest, grant string) {
+	if !strings.Contains(query, GrantParameter) && !strings.ContainsRune(query, '%') {
+		return query, ""
+	}
+	var kept []string
+	removed := false
+	for pair := range strings.SplitSeq(query, "&") {
+		key, value, _ := strings.Cut(pair, "=")
+		if name, err := url.QueryUnescape(key); err != nil || name != GrantParameter {
+			kept = append(kept, pair)
+			continue
+		}
+		removed = true
+		if value, err := url.QueryUnescape(value); err == nil && grant == "" {
+			grant = value
+		}
+	}
+	if !removed {
+		return query, ""
+	}
+	return strings.Join(kept, "&"), grant
+}

@@ -1,0 +1,157 @@
+package edge
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/atelier-run/atelier/edge/pages"
+	"github.com/atelier-run/atelier/entity"
+)
+
+var noIndex = []string{"noindex"}
+
+// statuses has the status of each code with which the edge refuses requests.
+var statuses = map[entity.Code]int{
+	entity.InvalidRequest: http.StatusBadRequest, entity.Unauthorized: http.StatusUnauthorized, entity.Forbidden: http.StatusForbidden,
+	entity.NotFound: http.StatusNotFound, entity.MethodNotAllowed: http.StatusMethodNotAllowed,
+	entity.PayloadTooLarge: http.StatusRequestEntityTooLarge, entity.RateLimited: http.StatusTooManyRequests,
+	entity.Unavailable: http.StatusServiceUnavailable, entity.Internal: http.StatusInternalServerError,
+}
+
+// statusOf returns the status of an error. Some reasons have one of their own.
+func statusOf(err *entity.Error) int {
+	switch {
+	case err == errGateway:
+		return http.StatusBadGateway
+	case err == errTimeout:
+		return http.StatusGatewayTimeout
+	default:
+		return statuses[err.Code]
+	}
+}
+
+// shown returns the part of an error that clients see.
+func shown(err error) *entity.Error {
+	var refused *entity.Error
+	if !errors.As(err, &refused) {
+		return &entity.Error{Code: entity.Unavailable, Message: "the server did not answer in time", RetryAfter: time.Second}
+	}
+	if statuses[refused.Code] == 0 || refused.Code == entity.Internal {
+		return entity.Errorf(entity.Internal, "the server failed")
+	}
+	return refused
+}
+
+// refuse answers with an error: a document request with a page, or with a redirect to the launch of a private app, and others in the form
+// of the API. It does nothing once the response has begun.
+func (e *Edge) refuse(x *exchange, err error) {
+	if x.status != 0 {
+		return
+	}
+	x.failure = err
+	refused := shown(err)
+	h := x.Header()
+	for name := range h {
+		if name != "Strict-Transport-Security" {
+			delete(h, name) // of a response of the app
+		}
+	}
+	document := isDocument(x.request)
+	if document && refused == errUnauthorized && x.target != nil && x.stopped() == nil {
+		x.outcome = outcomeSignIn
+		e.redirect(x, http.StatusFound, e.launchAddress(x))
+		return
+	}
+	if x.outcome != outcomeEnded {
+		x.outcome = outcomeOf(refused.Code)
+	}
+	if refused.RetryAfter > 0 {
+		h["Retry-After"] = []string{strconv.Itoa(max(1, int((refused.RetryAfter+time.Second-1)/time.Second)))}
+	}
+	status := statusOf(refused)
+	x.guard()
+	if document {
+		pages.Render(x, status, e.page(x, refused))
+		return
+	}
+	if refused.Code == entity.Unauthorized {
+		h["Www-Authenticate"] = []string{`Bearer realm="app"`}
+	}
+	body, _ := json.Marshal(errorBody{refused.Code, refused.Message, refused.Reason}) // cannot fail: it has texts only
+	h["Content-Type"] = []string{"application/json"}
+	h["Content-Length"] = []string{strconv.Itoa(len(body))}
+	x.WriteHeader(status)
+	if x.request.Method != http.MethodHead {
+		_, _ = x.Write(body) // fails only if the client has gone
+	}
+}
+
+// errorBody is the form of errors of the API.
+type errorBody struct {
+	Error   entity.Code `json:"error"`
+	Message string      `json:"message,omitzero"`
+	Reason  string      `json:"reason,omitzero"`
+}
+
+// guard sets the headers of the responses that are the edge's own.
+func (x *exchange) guard() {
+	h := x.Header()
+	h["X-Request-Id"] = []string{x.id}
+	h["X-Robots-Tag"] = noIndex
+	h["Cache-Control"] = []string{"no-store"}
+	h["Referrer-Policy"] = []string{"same-origin"}
+	h["X-Content-Type-Options"] = []string{"nosniff"}
+}
+
+// redirect redirects a browser. The referrer, which may have a grant, is sent to nobody.
+func (e *Edge) redirect(x *exchange, status int, to string) {
+	x.guard()
+	h := x.Header()
+	h["Referrer-Policy"] = []string{"no-referrer"}
+	h["Location"] = []string{to}
+	x.WriteHeader(status)
+}
+
+// page returns the page for an error.
+func (e *Edge) page(x *exchange, refused *entity.Error) pages.Page {
+	p := pages.Page{Title: "This page cannot be shown", Text: pages.Sentence(refused.Message), Request: x.id, Frames: e.scheme + "://" + e.o.PublicURL.Host}
+	switch refused.Reason {
+	case reasonStarting:
+		p.Title, p.Text = "The app is starting", "This page is shown again by itself as soon as the app is ready."
+		p.Refresh, p.Request, p.Busy = int(retryTime/time.Second), "", true
+		return p
+	case reasonFailed:
+		p.Title, p.Text, p.Refresh = "The app is down", "It does not run at the moment, and is started again. This page is shown again by itself.", 5
+		if x.target != nil && x.target.state == stateFailed {
+			p.Text, p.Refresh = "It could not be started. Its members see the reason in the workspace.", 0
+		}
+		return p
+	case reasonDisabled:
+		p.Title, p.Text, p.Request = "The app is disabled", "A member of its workspace has switched it off.", ""
+		return p
+	case reasonSuspended:
+		p.Title, p.Text, p.Request = "The app is suspended", "Its workspace is suspended.", ""
+		return p
+	case reasonMissing:
+		p.Title, p.Text, p.Request = "The app has no folder", "Its folder was moved or removed. Members of its workspace can choose another one.", ""
+		return p
+	}
+	switch refused.Code {
+	case entity.NotFound:
+		p.Title, p.Text, p.Request = "No app here", "The address is wrong, or the app no longer exists.", ""
+	case entity.Forbidden:
+		p.Title = "Not allowed"
+	case entity.RateLimited:
+		p.Title = "Too many requests"
+	case entity.Internal:
+		p.Title, p.Text = "The server failed", "This is not your fault. Try again in a moment."
+	default:
+		if statusOf(refused) >= http.StatusInternalServerError {
+			p.Title = "Temporarily unavailable"
+		}
+	}
+	return p
+}

@@ -1,0 +1,205 @@
+package edge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/app"
+	appv1 "github.com/atelier-run/atelier/messages/app/v1"
+	bindingv1 "github.com/atelier-run/atelier/messages/binding/v1"
+	slugv1 "github.com/atelier-run/atelier/messages/slug/v1"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+)
+
+// target is the app that a host name belongs to. Requests share it, and it never changes.
+type target struct {
+	workspaceID, workspaceSlug, appID, appSlug string
+	// name is the host name.
+	name string
+	// custom is set for a custom domain, public for an app without restriction of its visitors.
+	custom, public bool
+	// generation is the number of the accepted configuration. Connections of a lower one lead to a process that was replaced.
+	generation uint64
+	state      state
+}
+
+// indexed reports whether the directives of the app for search engines apply (specification, App domain).
+func (t *target) indexed() bool { return t.custom && t.public }
+
+// state says whether an app serves.
+type state int
+
+const (
+	stateServing state = iota
+	stateAsleep
+	stateStarting
+	stateFailed
+	stateDisabled
+	stateSuspended
+	stateMissing
+)
+
+// The reasons of refusals by the state of an app, which are also those of the errors of Dialer.
+const (
+	reasonStarting  = "starting"
+	reasonStopped   = "stopped"
+	reasonFailed    = "failed"
+	reasonDisabled  = "disabled"
+	reasonSuspended = "suspended"
+	reasonMissing   = "folder_missing"
+)
+
+// refusals has the error for each state in which an app does not serve.
+var refusals = map[state]*entity.Error{
+	stateStarting:  notServing(reasonStarting, "the app is being installed or started"),
+	stateFailed:    notServing(reasonFailed, "the app could not be started"),
+	stateDisabled:  notServing(reasonDisabled, "the app is disabled"),
+	stateSuspended: notServing(reasonSuspended, "the workspace of the app is suspended"),
+	stateMissing:   notServing(reasonMissing, "the folder of the app was moved or removed"),
+}
+
+func notServing(reason, message string) *entity.Error {
+	return &entity.Error{Code: entity.Unavailable, Reason: reason, Message: message, RetryAfter: retryTime}
+}
+
+// refusal returns the error for an app that does not serve, or nil.
+func (t *target) refusal() error {
+	if err := refusals[t.state]; err != nil {
+		return err
+	}
+	return nil
+}
+
+// findTarget finds the app of the request's host. Errors: not_found, rate_limited, unavailable.
+func (e *Edge) findTarget(x *exchange) error {
+	name, ok := hostName(x.request.Host)
+	if !ok {
+		return errNotFound
+	}
+	if !e.hosts.Knows(name) {
+		if err := e.limitUnknown(x); err != nil {
+			return err
+		}
+	}
+	found, err := e.hosts.Lookup(x.request.Context(), name)
+	x.target = found
+	return err
+}
+
+// fetchTarget asks the entities for the app of a host name. Errors: not_found, which the cache stores too.
+func (e *Edge) fetchTarget(ctx context.Context, name string, _ *target) (*target, error) {
+	appSlug, workspaceSlug, standard := e.standardName(name)
+	switch {
+	case standard:
+		found, err := ask[*slugv1.Slug](ctx, e, entity.KindSlug, workspaceSlug, &slugv1.ResolveSlug{})
+		if err != nil {
+			return nil, err
+		}
+		if found.GetWorkspaceId() == "" {
+			return nil, errNotFound
+		}
+		anchor, err := ask[*workspacev1.Anchor](ctx, e, entity.KindWorkspace, found.GetWorkspaceId(), &workspacev1.FindApp{Slug: appSlug})
+		if err != nil {
+			return nil, err
+		}
+		t := &target{name: name, workspaceID: found.GetWorkspaceId(), workspaceSlug: workspaceSlug, appID: anchor.GetApp().GetId()}
+		return t, e.describe(ctx, t)
+	case isCustomName(name) && !e.platform[name]:
+		bound, err := ask[*bindingv1.Binding](ctx, e, entity.KindBinding, name, &bindingv1.DescribeBinding{})
+		if err != nil {
+			return nil, err
+		}
+		if bound.GetStatus() != appv1.DomainStatus_DOMAIN_STATUS_ACTIVE || bound.GetAppId() == "" {
+			return nil, errNotFound
+		}
+		t := &target{name: name, custom: true, workspaceID: bound.GetWorkspaceId(), appID: bound.GetAppId()}
+		return t, e.describe(ctx, t)
+	default:
+		return nil, errNotFound
+	}
+}
+
+// describe fills in the target from the state of its app. A custom domain is served only while the app's copy is active too, so that a
+// removal takes effect at once. Errors: not_found.
+func (e *Edge) describe(ctx context.Context, t *target) error {
+	if t.appID == "" {
+		return errNotFound
+	}
+	found, err := ask[*appv1.Description](ctx, e, entity.KindApp, app.Identity(t.workspaceID, t.appID), &appv1.DescribeApp{})
+	if err != nil {
+		return err
+	}
+	a := found.GetApp()
+	d := a.GetDomain()
+	switch {
+	case a.GetRemoved(), a.GetRemoval() != nil:
+		return errNotFound
+	case t.custom && (d.GetHostname() != t.name || d.GetStatus() != appv1.DomainStatus_DOMAIN_STATUS_ACTIVE):
+		return errNotFound
+	}
+	t.appSlug, t.public = a.GetSlug(), a.GetVisibility() == appv1.Visibility_VISIBILITY_PUBLIC
+	t.generation, t.state = a.GetAcceptedGeneration(), stateOf(a)
+	if !t.custom {
+		return nil
+	}
+	workspace, err := ask[*workspacev1.Description](ctx, e, entity.KindWorkspace, t.workspaceID, &workspacev1.DescribeWorkspace{})
+	t.workspaceSlug = workspace.GetWorkspace().GetSlug()
+	return err
+}
+
+func stateOf(a *appv1.App) state {
+	switch {
+	case a.GetDisabledAt() != 0:
+		return stateDisabled
+	case a.GetHalted():
+		return stateSuspended
+	case a.GetFolderState() != appv1.FolderState_FOLDER_STATE_ACTIVE:
+		return stateMissing
+	case a.GetAccepted() == nil && a.GetRuntimeStatus() == appv1.RuntimeStatus_RUNTIME_STATUS_FAILED:
+		return stateFailed
+	case a.GetAsleep():
+		return stateAsleep
+	case a.GetAccepted() == nil:
+		return stateStarting
+	default:
+		return stateServing
+	}
+}
+
+// ask sends a query or command to an entity as the platform.
+func ask[Reply proto.Message](ctx context.Context, e *Edge, kind, identity string, m proto.Message) (Reply, error) {
+	return askAs[Reply](ctx, e.o.Asker, entity.Platform(), kind, identity, m)
+}
+
+// askAs sends a query or command to an entity.
+func askAs[Reply proto.Message](ctx context.Context, a Asker, p *wirev1.Principal, kind, identity string, m proto.Message) (Reply, error) {
+	var none Reply
+	reply, err := a.Ask(ctx, entity.Command{Kind: kind, Identity: identity, Principal: p, Message: m})
+	if err != nil {
+		return none, err
+	}
+	found, ok := reply.(Reply)
+	if !ok {
+		return none, fmt.Errorf("reply of %s is %T, want %T", kind, reply, none)
+	}
+	return found, nil
+}
+
+// hasCode reports whether err is an *entity.Error with one of the codes.
+func hasCode(err error, codes ...entity.Code) bool {
+	var refused *entity.Error
+	if !errors.As(err, &refused) {
+		return false
+	}
+	for _, code := range codes {
+		if refused.Code == code {
+			return true
+		}
+	}
+	return false
+}

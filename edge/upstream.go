@@ -1,0 +1,183 @@
+package edge
+
+import (
+	"context"
+	"errors"
+	"hash/maphash"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/app"
+	appv1 "github.com/atelier-run/atelier/messages/app/v1"
+)
+
+const (
+	// idleConns is the number of idle connections to an app that are kept, for idleConnTime.
+	idleConns    = 64
+	idleConnTime = time.Minute
+	// unusedTime is the time after which an upstream without requests is removed.
+	unusedTime = 2 * time.Minute
+	// redialTime is the pause between two attempts to reach an app that does not run yet, and wakeTime that between two requests to wake it.
+	redialTime = 50 * time.Millisecond
+	wakeTime   = time.Second
+	// retryTime is the time after which clients are asked to try again.
+	retryTime = 2 * time.Second
+)
+
+// upstreams has the connections to apps, by the identity of the app.
+type upstreams struct{ byApp sync.Map }
+
+// upstream has the connections to the process of one app. Its counters are those of the app, regardless of the process.
+type upstream struct {
+	workspaceID, appID string
+	active, usedAt     atomic.Int64
+	wokenAt            atomic.Int64
+
+	transport atomic.Pointer[generation]
+}
+
+// generation has the connections to the processes of one configuration.
+type generation struct {
+	number uint64
+	*http.Transport
+}
+
+// get returns the upstream of an app. If the app has accepted another configuration, new requests get new connections; those in flight
+// continue with the old process, which drains.
+func (u *upstreams) get(e *Edge, t *target) *upstream {
+	found, ok := u.byApp.Load(t.appID)
+	if !ok {
+		found, _ = u.byApp.LoadOrStore(t.appID, &upstream{workspaceID: t.workspaceID, appID: t.appID})
+	}
+	up := found.(*upstream)
+	for {
+		current := up.transport.Load()
+		if current != nil && current.number >= t.generation {
+			return up
+		}
+		if up.transport.CompareAndSwap(current, &generation{t.generation, up.newTransport(e)}) {
+			if current != nil {
+				current.CloseIdleConnections()
+			}
+			return up
+		}
+	}
+}
+
+// sweep removes the upstreams that are not used any more.
+func (u *upstreams) sweep(now time.Time) {
+	u.byApp.Range(func(key, found any) bool {
+		up := found.(*upstream)
+		if up.active.Load() == 0 && now.UnixNano()-up.usedAt.Load() > int64(unusedTime) && up.usedAt.Load() != 0 {
+			u.byApp.Delete(key) // a request that has just found it uses its connections to the end
+			up.transport.Load().CloseIdleConnections()
+		}
+		return true
+	})
+}
+
+func (u *upstreams) close() {
+	u.byApp.Range(func(_, found any) bool {
+		if t := found.(*upstream).transport.Load(); t != nil {
+			t.CloseIdleConnections()
+		}
+		return true
+	})
+}
+
+func (up *upstream) newTransport(e *Edge) *http.Transport {
+	return &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return up.dial(ctx, e) },
+		// The app and the client agree on the encoding; the edge passes it on.
+		DisableCompression: true, MaxIdleConns: idleConns, MaxIdleConnsPerHost: idleConns, IdleConnTimeout: idleConnTime,
+		ResponseHeaderTimeout: e.o.Limits.HeaderTime, MaxResponseHeaderBytes: e.o.Limits.HeaderBytes, ExpectContinueTimeout: time.Second,
+	}
+}
+
+// dialError is an error of the Dialer.
+type dialError struct{ error }
+
+func (d dialError) Unwrap() error { return d.error }
+
+// dial connects to the process of the app. If the app does not run, it is woken, and dial tries again until the request has waited long
+// enough.
+func (up *upstream) dial(ctx context.Context, e *Edge) (net.Conn, error) {
+	wait := e.o.Limits.StartWait
+	if x, ok := ctx.Value(exchangeKey{}).(*exchange); ok && isDocument(x.request) {
+		wait = e.o.Limits.PageWait
+	}
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	timer := time.NewTimer(redialTime)
+	defer timer.Stop()
+	for {
+		c, err := e.o.Dialer.Dial(ctx, up.workspaceID, up.appID)
+		if err == nil {
+			return c, nil
+		}
+		if reasonOf(err) != reasonStopped {
+			return nil, dialError{err}
+		}
+		up.wake(ctx, e)
+		timer.Reset(redialTime)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return nil, dialError{err}
+		}
+	}
+}
+
+// wake makes the process of a sleeping app start. It has no effect on other apps. It asks the app at most once in wakeTime.
+func (up *upstream) wake(ctx context.Context, e *Edge) {
+	now, last := time.Now().UnixNano(), up.wokenAt.Load()
+	if now-last < int64(wakeTime) || !up.wokenAt.CompareAndSwap(last, now) {
+		return
+	}
+	e.metrics.wakes.Inc()
+	_, err := e.o.Asker.Ask(ctx, entity.Command{
+		Kind: entity.KindApp, Identity: app.Identity(up.workspaceID, up.appID), Principal: entity.Platform(), Message: &appv1.WakeApp{},
+	})
+	if err != nil && !hasCode(err, entity.NotFound) {
+		e.log.Warn("cannot wake an app", "workspace", up.workspaceID, "app", up.appID, "error", err)
+	}
+}
+
+// reasonOf returns the reason of an error of the Dialer, or "".
+func reasonOf(err error) string {
+	var refused *entity.Error
+	if errors.As(err, &refused) {
+		return refused.Reason
+	}
+	return ""
+}
+
+// RoundTrip implements http.RoundTripper with the connections to the app of the request.
+func (e *Edge) RoundTrip(r *http.Request) (*http.Response, error) {
+	return r.Context().Value(exchangeKey{}).(*exchange).upstream.transport.Load().RoundTrip(r)
+}
+
+// clientCounters counts the concurrent requests of clients. Its memory is fixed: clients with colliding hashes share a counter.
+type clientCounters struct {
+	seed     maphash.Seed
+	counters *[1 << 14]atomic.Int64
+}
+
+func newClientCounters() clientCounters {
+	return clientCounters{maphash.MakeSeed(), new([1 << 14]atomic.Int64)}
+}
+
+// clientOfApp is a client of one app.
+type clientOfApp struct {
+	appID  string
+	client netip.Prefix
+}
+
+func (c clientCounters) of(appID string, client netip.Prefix) *atomic.Int64 {
+	return &c.counters[maphash.Comparable(c.seed, clientOfApp{appID, client})%uint64(len(c.counters))]
+}

@@ -1,0 +1,137 @@
+// Package limit counts requests against token buckets, whose memory is fixed for any number of clients, and determines the address of the
+// client that a request counts against.
+package limit
+
+import (
+	"hash/maphash"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// Bucket is a token bucket in one word: the time at which it will be full, in nanoseconds.
+type Bucket struct{ fullAt atomic.Int64 }
+
+// Take takes a token from a bucket that gains rate tokens a second and holds burst. If the bucket is empty, it takes none
+// and returns the time until the next token. A rate of 0 or less has no limit.
+func (b *Bucket) Take(now time.Time, rate, burst int) time.Duration {
+	if rate <= 0 {
+		return 0
+	}
+	return b.TakeInterval(now, time.Second/time.Duration(rate), burst)
+}
+
+// TakeInterval is Take for a bucket that gains a token each interval. If the clock is set back, the next token comes after
+// at most one interval.
+func (b *Bucket) TakeInterval(now time.Time, each time.Duration, burst int) time.Duration {
+	interval, at := int64(each), now.UnixNano()
+	for {
+		full := b.fullAt.Load()
+		room := interval * int64(max(burst, 1))
+		if full > at+room { // the clock was set back
+			b.fullAt.CompareAndSwap(full, at+room)
+			continue
+		}
+		next := max(full, at) + interval
+		if over := next - at - room; over > 0 {
+			return time.Duration(over)
+		}
+		if b.fullAt.CompareAndSwap(full, next) {
+			return 0
+		}
+	}
+}
+
+// Allowance is the size of a token bucket, and the time in which it gains one token.
+type Allowance struct {
+	Burst    int
+	Interval time.Duration
+}
+
+// bucketCount is the number of buckets in a table.
+const bucketCount = 1 << 14
+
+// Buckets is a table of token buckets by key. Its memory is fixed for any number of keys: keys with colliding hashes share a
+// bucket. The seed of the hash is random in each process.
+type Buckets[Key comparable] struct {
+	seed    maphash.Seed
+	buckets *[bucketCount]Bucket
+}
+
+// NewBuckets returns a table of full buckets.
+func NewBuckets[Key comparable]() Buckets[Key] {
+	return Buckets[Key]{maphash.MakeSeed(), new([bucketCount]Bucket)}
+}
+
+// Take takes a token of a key, or returns the time until the next one.
+func (b Buckets[Key]) Take(now time.Time, key Key, limit Allowance) time.Duration {
+	return b.Bucket(key).TakeInterval(now, limit.Interval, limit.Burst)
+}
+
+// SharesBucket reports whether two keys share a bucket.
+func (b Buckets[Key]) SharesBucket(one, other Key) bool { return b.Bucket(one) == b.Bucket(other) }
+
+// Bucket returns the bucket of a key.
+func (b Buckets[Key]) Bucket(key Key) *Bucket {
+	return &b.buckets[maphash.Comparable(b.seed, key)%uint64(len(b.buckets))]
+}
+
+// Network returns the network that is counted as one client: an IPv4 address, or the /64 of an IPv6 address.
+func Network(address netip.Addr) netip.Prefix {
+	address = address.Unmap()
+	bits := 32
+	if address.Is6() {
+		bits = 64
+	}
+	prefix, _ := address.Prefix(bits)
+	return prefix
+}
+
+// maxHops bounds the number of trusted proxies in a row.
+const maxHops = 8
+
+// ClientAddress returns the client's address: the peer's or, behind trusted proxies, the last address of X-Forwarded-For that is not a
+// trusted proxy. It is invalid if the peer has none, as on a Unix socket.
+func ClientAddress(r *http.Request, trusted []netip.Prefix) netip.Addr {
+	peer, _ := netip.ParseAddrPort(r.RemoteAddr)
+	address := peer.Addr().Unmap()
+	forwarded := r.Header["X-Forwarded-For"]
+	if len(forwarded) == 0 || !isWithin(address, trusted) {
+		return address
+	}
+	for _, hop := range lastHops(forwarded) {
+		next, err := netip.ParseAddr(strings.TrimSpace(hop))
+		if err != nil {
+			break
+		}
+		if address = next.Unmap(); !isWithin(address, trusted) {
+			break
+		}
+	}
+	return address
+}
+
+// lastHops returns the last maxHops addresses of X-Forwarded-For, the last one first. Several header lines are one list (RFC
+// 9110, section 5.3), because each proxy may add its own line.
+func lastHops(lines []string) (hops []string) {
+	for _, line := range slices.Backward(lines) {
+		for more := true; more; {
+			if len(hops) == maxHops {
+				return hops
+			}
+			at := strings.LastIndexByte(line, ',')
+			hops = append(hops, line[at+1:])
+			if more = at >= 0; more {
+				line = line[:at]
+			}
+		}
+	}
+	return hops
+}
+
+func isWithin(address netip.Addr, networks []netip.Prefix) bool {
+	return slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(address) })
+}
