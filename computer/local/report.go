@@ -129,7 +129,7 @@ func (d *Driver) tryComputer() error {
 		return err
 	}
 	p, err := box.Start(ctx, sandbox.Spec{
-		Argv: []string{"true"}, Env: d.environment("probe", &computer.Spec{}), Cwd: ".", Held: func(int) error { return nil },
+		Argv: []string{"true"}, Env: d.environment("probe", &computer.Spec{}), Cwd: ".", Held: func(int, *sandbox.Network) error { return nil },
 	})
 	if err == nil {
 		select {
