@@ -97,10 +97,10 @@ func (l *loop) run(ctx context.Context) (err error) {
 type runState struct {
 	*loop
 	// wanted is nil until the app is known, and while it has no configuration to run.
-	wanted     *configuration
-	sleepAfter time.Duration
+	wanted *configuration
 	// isAccepted is set if the app has a configuration that runs if the wanted one fails.
 	isAccepted bool
+	sleepAfter time.Duration
 	attempt    *attempt
 	// watched is the process whose end the loop waits for.
 	watched *instance
