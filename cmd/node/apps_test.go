@@ -37,10 +37,13 @@ type anApp struct {
 }
 
 // newApp registers an app, and waits until its first configuration is reconciled or has failed.
-func newApp(t *testing.T, runtime *appv1.Runtime) (*anApp, *appv1.App) {
+func newApp(t *testing.T, runtime *appv1.Runtime, change ...func(*Options)) (*anApp, *appv1.App) {
 	t.Helper()
 	a := &anApp{agentSite: newAgentSite(t, func(o *Options) {
 		o.Apps.FirstPause, o.Apps.Ready, o.Apps.Grace = 50*time.Millisecond, 20*time.Second, time.Second
+		for _, c := range change {
+			c(o)
+		}
 	})}
 	a.client = &http.Client{Timeout: testTimeout, Transport: &http.Transport{
 		DisableKeepAlives: true,
@@ -154,7 +157,7 @@ func TestAppRuns(t *testing.T) {
 		!strings.Contains(body, "ws:acme:files:read") || strings.Contains(body, "ws:acme:sessions") {
 		t.Errorf("whoami is %d %s", status, body)
 	}
-	if status, body := a.get("/api?method=GET&path=/v1/ws/acme"+sessionsPath); status != http.StatusForbidden {
+	if status, body := a.get("/api?method=GET&path=/v1/ws/acme" + sessionsPath); status != http.StatusForbidden {
 		t.Errorf("the app lists sessions: %d %s", status, body)
 	}
 	if status, _ := a.get("/api?method=GET&path=/sign-in"); status != http.StatusNotFound {

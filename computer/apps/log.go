@@ -33,6 +33,9 @@ const (
 	// logRate and logBurst limit the text that a process writes, in bytes a second and at once. The rest is dropped and counted, so
 	// that a flood neither stops the process nor fills the disk.
 	logRate, logBurst = 1 << 20, 4 << 20
+	// dropRate limits the output that is dropped, in bytes a second. A process that writes more has to wait, so that reading its output
+	// does not occupy a processor of the server.
+	dropRate = 64 << 20
 	// tailLines and tailBytes limit the part of a log that the reason of a failure has.
 	tailLines, tailBytes = 10, 1200
 )
@@ -166,9 +169,8 @@ func (a *appLog) keep(line Line) {
 		a.bytes -= len(a.lines[drop].Text)
 		drop++
 	}
-	if drop > 0 {
-		a.lines = append(a.lines[:0], a.lines[drop:]...) // appending would otherwise keep what was dropped
-	}
+	clear(a.lines[:drop]) // the array may live on until append replaces it
+	a.lines = a.lines[drop:]
 }
 
 // add adds a line of a stream.
@@ -192,9 +194,7 @@ func (a *appLog) platform(text string) {
 
 // afford reports whether the budget has room for a line. When it has room again, a line says how much was dropped.
 func (a *appLog) afford(size int) bool {
-	now := time.Now()
-	a.budget = min(logBurst, a.budget+int(now.Sub(a.filled).Seconds()*logRate))
-	a.filled = now
+	a.refill()
 	if a.budget < size || a.skipped > 0 && a.budget < logBurst/2 {
 		a.skipped += size
 		a.dropped.Add(float64(size))
@@ -206,6 +206,29 @@ func (a *appLog) afford(size int) bool {
 		a.skipped = 0
 	}
 	return true
+}
+
+// dropFlood drops output if the budget is used up, and reports whether it has. It returns after the time that dropRate sets.
+func (a *appLog) dropFlood(size int) bool {
+	a.mu.Lock()
+	a.refill()
+	isFlooded := a.skipped > 0 && a.budget < logBurst/2
+	if isFlooded {
+		a.skipped += size
+	}
+	a.mu.Unlock()
+	if isFlooded {
+		a.dropped.Add(float64(size))
+		time.Sleep(time.Duration(size) * time.Second / dropRate)
+	}
+	return isFlooded
+}
+
+// refill adds what the time since the last call adds to the budget. The caller holds mu.
+func (a *appLog) refill() {
+	now := time.Now()
+	a.budget = min(logBurst, a.budget+int(now.Sub(a.filled).Seconds()*logRate))
+	a.filled = now
 }
 
 // write adds a line to the file and to those in memory. The caller holds mu.
@@ -328,11 +351,23 @@ type lineWriter struct {
 	log            *appLog
 	stream, secret string
 	rest           []byte
+	// isIncomplete is set if the beginning of the present line was dropped. The rest of it is dropped as well: it may begin within
+	// the secret.
+	isIncomplete bool
 }
 
 // Write implements io.Writer. It never fails.
 func (w *lineWriter) Write(p []byte) (int, error) {
 	written := len(p)
+	if w.log.dropFlood(len(p)) {
+		w.rest, w.isIncomplete = w.rest[:0], true
+		return written, nil
+	}
+	if w.isIncomplete {
+		_, after, found := bytes.Cut(p, []byte("\n"))
+		w.log.dropped.Add(float64(len(p) - len(after)))
+		p, w.isIncomplete = after, !found
+	}
 	for len(p) > 0 {
 		line, after, found := bytes.Cut(p, []byte("\n"))
 		if room := MaxLine - len(w.rest); len(line) > room {

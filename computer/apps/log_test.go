@@ -100,6 +100,7 @@ func TestFloodIsDropped(t *testing.T) {
 		_, a := openLog(t, t.TempDir())
 		w := a.writer("stdout", "")
 		flood := strings.Repeat(strings.Repeat("y", 99)+"\n", 10_000)
+		begin := time.Now()
 		for range 20 { // 20 MB at once
 			if n, err := w.Write([]byte(flood)); n != len(flood) || err != nil {
 				t.Fatal(n, err)
@@ -108,8 +109,12 @@ func TestFloodIsDropped(t *testing.T) {
 		if a.last > logBurst/100+1 {
 			t.Errorf("%d lines were logged", a.last)
 		}
+		if took := time.Since(begin); took < 14_000_000*time.Second/dropRate {
+			t.Errorf("more than 14 MB were dropped in %s", took)
+		}
+		io.WriteString(w, "y")
 		time.Sleep(time.Minute)
-		w.Write([]byte("later\n"))
+		io.WriteString(w, "yyy\nlater\n") // the first line has no beginning
 		last := a.lines[len(a.lines)-2:]
 		if last[0].Stream != StreamPlatform || !strings.Contains(last[0].Text, "dropped") || last[1].Text != "later" {
 			t.Errorf("after the flood the log ends with %v", last)
