@@ -305,11 +305,15 @@ func (i *instance) await(ctx context.Context, limit time.Duration) error {
 	}
 }
 
-// dial connects to the process.
-func (i *instance) dial(ctx context.Context) (*used, error) {
+// enter counts a connection that is about to be made. dial or leave must follow.
+func (i *instance) enter() {
 	i.mu.Lock()
+	defer i.mu.Unlock()
 	i.open++
-	i.mu.Unlock()
+}
+
+// dial connects to the process, after enter.
+func (i *instance) dial(ctx context.Context) (*used, error) {
 	c, err := i.connect(ctx)
 	if err != nil {
 		i.leave()

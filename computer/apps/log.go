@@ -4,12 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"io"
 	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -338,83 +336,4 @@ func (a *appLog) read(after uint64, limit int) Lines {
 		found.News = ready
 	}
 	return found
-}
-
-// writer returns a writer for the output of a process. It replaces the secret, if there is one, with "[key]", so that an app that
-// prints its key does not put it into a file.
-func (a *appLog) writer(stream, secret string) *lineWriter {
-	return &lineWriter{log: a, stream: stream, secret: secret}
-}
-
-// A lineWriter divides output into lines.
-type lineWriter struct {
-	log            *appLog
-	stream, secret string
-	rest           []byte
-	// isIncomplete is set if the beginning of the present line was dropped. The rest of it is dropped as well: it may begin within
-	// the secret.
-	isIncomplete bool
-}
-
-// Write implements io.Writer. It never fails.
-func (w *lineWriter) Write(p []byte) (int, error) {
-	written := len(p)
-	if w.log.dropFlood(len(p)) {
-		w.rest, w.isIncomplete = w.rest[:0], true
-		return written, nil
-	}
-	if w.isIncomplete {
-		_, after, found := bytes.Cut(p, []byte("\n"))
-		w.log.dropped.Add(float64(len(p) - len(after)))
-		p, w.isIncomplete = after, !found
-	}
-	for len(p) > 0 {
-		line, after, found := bytes.Cut(p, []byte("\n"))
-		if room := MaxLine - len(w.rest); len(line) > room {
-			line, after, found = p[:room], p[room:], true
-		}
-		isCut := found && len(line) == MaxLine-len(w.rest) && !bytes.HasSuffix(p[:len(p)-len(after)], []byte("\n"))
-		w.rest = append(w.rest, line...)
-		switch {
-		case isCut:
-			w.cut()
-		case found:
-			w.flush()
-		}
-		p = after
-	}
-	return written, nil
-}
-
-// consume writes the output of a stream until it ends. The last line may have no end.
-func (w *lineWriter) consume(from io.ReadCloser) {
-	defer from.Close()
-	_, _ = io.Copy(w, from)
-	if len(w.rest) > 0 {
-		w.flush()
-	}
-}
-
-// cut flushes a part of a line that is too long, but not the beginning of the secret at its end.
-func (w *lineWriter) cut() {
-	held := 0
-	for n := min(len(w.secret), len(w.rest)) - 1; n > 0; n-- {
-		if strings.HasPrefix(w.secret, string(w.rest[len(w.rest)-n:])) {
-			held = n
-			break
-		}
-	}
-	beginning := slices.Clone(w.rest[len(w.rest)-held:])
-	w.rest = w.rest[:len(w.rest)-held]
-	w.flush()
-	w.rest = append(w.rest, beginning...)
-}
-
-func (w *lineWriter) flush() {
-	text := strings.ToValidUTF8(strings.TrimSuffix(string(w.rest), "\r"), "\uFFFD")
-	w.rest = w.rest[:0]
-	if w.secret != "" {
-		text = strings.ReplaceAll(text, w.secret, "[key]")
-	}
-	w.log.add(w.stream, text)
 }

@@ -128,12 +128,13 @@ func TestLinesOfOutput(t *testing.T) {
 		output string
 		want   []string
 	}{
-		"lines":              {"a\nb\r\n\nc", []string{"a", "b", "", "c"}},
-		"invalid UTF-8":      {"a\xffb\n", []string{"a\uFFFDb"}},
-		"the key":            {"key=" + secret + "!\n", []string{"key=[key]!"}},
-		"long":               {strings.Repeat("z", MaxLine+5) + "\n", []string{strings.Repeat("z", MaxLine), "zzzzz"}},
-		"exactly the most":   {strings.Repeat("z", MaxLine) + "\nb\n", []string{strings.Repeat("z", MaxLine), "b"}},
-		"the key at the cut": {strings.Repeat("z", MaxLine-3) + secret + "\n", []string{strings.Repeat("z", MaxLine-3), "[key]"}},
+		"lines":                 {"a\nb\r\n\nc", []string{"a", "b", "", "c"}},
+		"invalid UTF-8":         {"a\xffb\n", []string{"a\uFFFDb"}},
+		"the key":               {"key=" + secret + "!\n", []string{"key=[key]!"}},
+		"the secret of the key": {"s=secretsecretsecret!\n", []string{"s=[key]!"}},
+		"long":                  {strings.Repeat("z", MaxLine+5) + "\n", []string{strings.Repeat("z", MaxLine), "zzzzz"}},
+		"exactly the most":      {strings.Repeat("z", MaxLine) + "\nb\n", []string{strings.Repeat("z", MaxLine), "b"}},
+		"the key at the cut":    {strings.Repeat("z", MaxLine-3) + secret + "\n", []string{strings.Repeat("z", MaxLine-3), "[key]"}},
 	} {
 		for reader, wrap := range map[string]func(io.Reader) io.Reader{
 			"whole": func(r io.Reader) io.Reader { return r }, "byte by byte": iotest.OneByteReader,
@@ -170,4 +171,19 @@ func TestNewsOfALog(t *testing.T) {
 	} else {
 		<-early.News // the rest is there already
 	}
+}
+
+func TestBeginningOfALine(t *testing.T) {
+	const key = "atlapp_id_secretsecretsecret"
+	synctest.Test(t, func(t *testing.T) {
+		_, a := openLog(t, t.TempDir())
+		w := a.writer("stdout", key)
+		io.WriteString(w, "name: "+key[:15])
+		expectLines(t, a.read(0, 10))
+		time.Sleep(2 * partialPause)
+		synctest.Wait()
+		expectLines(t, a.read(0, 10), "1 stdout name: ")
+		io.WriteString(w, key[15:]+"\n")
+		expectLines(t, a.read(1, 10), "2 stdout [key]")
+	})
 }

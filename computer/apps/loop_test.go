@@ -267,6 +267,30 @@ func TestSleep(t *testing.T) {
 	})
 }
 
+// TestConnectionsDoNotReachAProcessThatFallsAsleep connects while the report of sleep is under way. The app is then known to be stopped,
+// so that the caller wakes it.
+func TestConnectionsDoNotReachAProcessThatFallsAsleep(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		w.programs["serve"] = program{}
+		w.mu.Lock()
+		w.intercept = func(m proto.Message) error {
+			if _, is := m.(*appv1.ReportAsleep); is {
+				time.Sleep(5 * time.Second)
+			}
+			return nil
+		}
+		w.mu.Unlock()
+		w.register(&appv1.Runtime{Command: "serve", SleepAfterMs: 60_000})
+		time.Sleep(62 * time.Second)
+		if w.state().GetAsleep() {
+			t.Fatal("the report has arrived too early")
+		}
+		if _, err := w.s.Dial(w.t.Context(), testWorkspace, testApp); reasonOfDial(err) != ReasonStopped {
+			t.Errorf("Dial to an app that falls asleep returned %v", err)
+		}
+	})
+}
+
 func TestDialWaitsForAStart(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		w.programs["serve"] = program{after: 5 * time.Second}

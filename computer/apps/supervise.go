@@ -32,6 +32,8 @@ type loop struct {
 	relays []*relay
 	// isFailing is set while the app waits to be started again.
 	isFailing bool
+	// isResting is set while a report that the app is to sleep has its effect. Connections wait for it: the process ends.
+	isResting bool
 	// changed is closed, and made anew, when one of them changes.
 	changed chan struct{}
 }
@@ -81,6 +83,9 @@ func (l *loop) run(ctx context.Context) (err error) {
 		case a := <-news:
 			r.wanted, r.isAccepted = wanted(a), a.GetAccepted() != nil
 			r.sleepAfter = time.Duration(a.GetAccepted().GetSleepAfterMs()) * time.Millisecond
+			if !a.GetAsleep() {
+				r.wake()
+			}
 			if r.wanted != nil && r.wanted.generation == r.reconciled {
 				r.wanted.isRequested = false // the news is older than the report
 			}
@@ -285,8 +290,29 @@ func (r *runState) mayFallAsleep(current *instance) bool {
 
 // fallAsleep reports that the app is to sleep. Its task then closes, which ends the process.
 func (r *runState) fallAsleep(ctx context.Context, current *instance) {
+	if !r.rest(current) {
+		return
+	}
 	r.asleep = time.Now()
 	r.report(ctx, &appv1.ReportAsleep{Generation: current.generation})
+}
+
+// rest makes new connections wait. It reports false if there is a connection.
+func (l *loop) rest(current *instance) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, l.isResting = current.idle()
+	return l.isResting
+}
+
+// wake ends the effect of rest, because the app has another state than the report was about.
+func (l *loop) wake() {
+	l.mu.Lock()
+	isResting := l.isResting
+	l.mu.Unlock()
+	if isResting {
+		l.set(l.now(), false)
+	}
 }
 
 // nextTime returns the channel of a timer for the next start, or the next check whether the app may sleep.
@@ -321,7 +347,7 @@ func (l *loop) now() *instance {
 func (l *loop) set(current *instance, isFailing bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.current, l.isFailing = current, isFailing
+	l.current, l.isFailing, l.isResting = current, isFailing, false
 	close(l.changed)
 	l.changed = make(chan struct{})
 }
@@ -360,14 +386,17 @@ func (l *loop) endAll() {
 // dial connects to the current process. If there is none, it returns a channel that is closed when that may have changed.
 func (l *loop) dial(ctx context.Context) (c *used, retry <-chan struct{}, err error) {
 	l.mu.Lock()
-	current, isFailing, changed := l.current, l.isFailing, l.changed
-	l.mu.Unlock()
+	current, changed := l.current, l.changed
 	switch {
-	case current == nil && isFailing:
+	case current == nil && l.isFailing:
+		l.mu.Unlock()
 		return nil, nil, unavailable(ReasonFailed)
-	case current == nil:
+	case current == nil || l.isResting:
+		l.mu.Unlock()
 		return nil, changed, unavailable(ReasonStarting)
 	}
+	current.enter() // before rest can find it idle
+	l.mu.Unlock()
 	c, err = current.dial(ctx)
 	if err != nil && ctx.Err() == nil {
 		return nil, nil, unavailable(ReasonFailed)
