@@ -93,3 +93,8 @@ func (c appComputers) Listen(ctx context.Context, workspaceID string, port int) 
 
 // OwnNetworks implements apps.Computers.
 func (c appComputers) OwnNetworks() bool { return c.fleet.OwnNetworks() }
+
+// Usage implements apps.Computers.
+func (c appComputers) Usage(ctx context.Context, workspaceID string) ([]computer.Usage, error) {
+	return c.fleet.Usage(ctx, workspaceID)
+}

@@ -57,6 +57,8 @@ type Computers interface {
 	Listen(ctx context.Context, workspaceID string, port int) (net.Listener, error)
 	// OwnNetworks reports whether processes can have networks of their own.
 	OwnNetworks() bool
+	// Usage returns the use of the machine by each process group of a computer.
+	Usage(ctx context.Context, workspaceID string) ([]computer.Usage, error)
 }
 
 // A Launch describes a process of an app.
@@ -236,6 +238,24 @@ func unavailable(reason string) *entity.Error {
 			ReasonStarting: "the app is starting", ReasonStopped: "the app is not running", ReasonFailed: "the app does not run at the moment",
 		}[reason],
 	}
+}
+
+// Usage returns the use of the machine by the processes of an app, which is 0 if it has none. Errors: those of Computers.Usage.
+func (s *Supervisor) Usage(ctx context.Context, workspaceID, appID string) (computer.Usage, error) {
+	group := "app:" + appID
+	s.mu.Lock()
+	l := s.running[app.Identity(workspaceID, appID)]
+	s.mu.Unlock()
+	if l == nil {
+		return computer.Usage{Group: group}, nil
+	}
+	all, err := s.o.Computers.Usage(ctx, workspaceID)
+	for _, of := range all {
+		if of.Group == group {
+			return of, err
+		}
+	}
+	return computer.Usage{Group: group}, err
 }
 
 // ask sends a message to the entity of an app as the platform.

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -21,6 +22,7 @@ func TestKeysOfProcesses(t *testing.T) {
 		w.register(&appv1.Runtime{Command: "serve", ApiScopes: []string{"sessions", "files:read"}})
 		w.started()[0].fail <- computer.Exit{Status: 1}
 		time.Sleep(5 * time.Second)
+		synctest.Wait()
 		w.do(&appv1.UpdateApp{ApiScopes: &appv1.Scopes{Scopes: []string{"sessions"}}})
 		w.reconciled()
 		all := w.started()

@@ -357,3 +357,19 @@ func (w *world) dialWhenReady() (net.Conn, string) {
 	synctest.Wait()
 	return w.dial()
 }
+
+func TestUsage(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		w.programs["serve"] = program{}
+		w.register(&appv1.Runtime{Command: "serve"})
+		used, err := w.s.Usage(w.t.Context(), testWorkspace, testApp)
+		if want := (computer.Usage{Group: "app:" + testApp, Processes: 1, Processor: time.Second}); err != nil || used != want {
+			t.Errorf("the usage is %v, %v; want %v", used, err, want)
+		}
+		w.do(&appv1.SetDisabled{Disabled: true})
+		synctest.Wait()
+		if used, err := w.s.Usage(w.t.Context(), testWorkspace, testApp); err != nil || used.Processes != 0 {
+			t.Errorf("the usage of a disabled app is %v, %v", used, err)
+		}
+	})
+}

@@ -321,14 +321,22 @@ func (w *world) Launch(ctx context.Context, l Launch) (Process, error) {
 }
 
 // Dial implements Computers.
-func (w *world) Dial(_ context.Context, _ string, port int) (net.Conn, error) {
-	return fakeNetwork{w, w.listening}.Dial(nil, port)
+func (w *world) Dial(ctx context.Context, _ string, port int) (net.Conn, error) {
+	return fakeNetwork{w, w.listening}.Dial(ctx, port)
 }
 
 // Listen implements Computers.
-func (w *world) Listen(_ context.Context, _ string, port int) (net.Listener, error) {
-	return fakeNetwork{w, w.listening}.Listen(nil, port)
+func (w *world) Listen(ctx context.Context, _ string, port int) (net.Listener, error) {
+	return fakeNetwork{w, w.listening}.Listen(ctx, port)
 }
 
 // OwnNetworks implements Computers.
 func (w *world) OwnNetworks() bool { return w.hasNetworks }
+
+// Usage implements Computers: a second of a processor for each process.
+func (w *world) Usage(context.Context, string) ([]computer.Usage, error) {
+	n := len(w.alive())
+	return []computer.Usage{
+		{Group: "session:ses_1", Processes: 5}, {Group: "app:" + testApp, Processes: n, Processor: time.Duration(n) * time.Second},
+	}, nil
+}
