@@ -45,12 +45,7 @@ func newApp(t *testing.T, runtime *appv1.Runtime, change ...func(*Options)) (*an
 			c(o)
 		}
 	})}
-	a.client = &http.Client{Timeout: testTimeout, Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return a.serving.Load().apps.Dial(ctx, a.workspaceID, testAppID)
-		},
-	}}
+	a.client = a.newClient()
 	a.put(testAppPath+"/index.html", "home")
 	_, err := a.ask(entity.KindWorkspace, a.workspaceID, &workspacev1.RegisterApp{Registration: &appv1.Registration{
 		AppId: testAppID, AnchorId: testAnchorID, Path: testAppPath, Slug: "site", CreatedByUserId: a.userID, Runtime: runtime,
@@ -58,6 +53,16 @@ func newApp(t *testing.T, runtime *appv1.Runtime, change ...func(*Options)) (*an
 	a.check(err)
 	a.check(a.Router.Settle(t.Context(), entity.KindWorkspace, a.workspaceID))
 	return a, a.await(1)
+}
+
+// newClient returns a client whose requests all go to the app.
+func (a *anApp) newClient() *http.Client {
+	return &http.Client{Timeout: testTimeout, Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return a.serving.Load().apps.Dial(ctx, a.workspaceID, testAppID)
+		},
+	}}
 }
 
 func (a *anApp) ask(kind, identity string, m proto.Message) (proto.Message, error) {
