@@ -60,3 +60,8 @@ func (l Launch) group(processID string) string {
 
 // OwnNetworks reports whether Launch can give a process a network of its own.
 func (f *Fleet) OwnNetworks() bool { return f.o.Host.OwnNetworks() }
+
+// Usage returns the use of the machine by each process group of the computer of a workspace; see Host.Usage.
+func (f *Fleet) Usage(ctx context.Context, workspaceID string) ([]Usage, error) {
+	return f.o.Host.Usage(ctx, workspaceID)
+}

@@ -43,15 +43,7 @@ type agentSite struct {
 // machine that cannot isolate processes.
 func newAgentSite(t *testing.T, changes ...func(*Options)) *agentSite {
 	t.Helper()
-	s := &agentSite{home: &home{T: t, dir: t.TempDir()}}
-	s.options = Options{
-		Dir: s.dir, Wire: true, PendingLimit: testTimeout, Clock: s.clock, Computers: ComputerOptions{Driver: LocalDriver},
-		Journal: persistence.Options{CacheBytes: 4 << 20, Partitions: 2},
-	}
-	for _, change := range changes {
-		change(&s.options)
-	}
-	s.boot()
+	s := openAgentSite(t, t.TempDir(), changes...)
 	live := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serving.Load().Server.ServeHTTP(w, r) }))
 	t.Cleanup(func() {
 		s.stop()
@@ -67,6 +59,21 @@ func newAgentSite(t *testing.T, changes ...func(*Options)) *agentSite {
 	r := s.launch(l) // skips the test if nothing can run
 	_, err := r.Wait(t.Context())
 	s.check(err)
+	return s
+}
+
+// openAgentSite starts a node over a directory. The caller stops it.
+func openAgentSite(t *testing.T, dir string, changes ...func(*Options)) *agentSite {
+	t.Helper()
+	s := &agentSite{home: &home{T: t, dir: dir}}
+	s.options = Options{
+		Dir: s.dir, Wire: true, PendingLimit: testTimeout, Clock: s.clock, Computers: ComputerOptions{Driver: LocalDriver},
+		Journal: persistence.Options{CacheBytes: 4 << 20, Partitions: 2},
+	}
+	for _, change := range changes {
+		change(&s.options)
+	}
+	s.boot()
 	return s
 }
 

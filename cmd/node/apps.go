@@ -73,6 +73,7 @@ func (c appComputers) Launch(ctx context.Context, l apps.Launch) (apps.Process, 
 	running, err := c.fleet.Launch(ctx, computer.Launch{
 		WorkspaceID: l.WorkspaceID, Principal: entity.Platform(), Kind: computerv1.ProcessKind_PROCESS_KIND_APP,
 		AppID: l.AppID, UserID: l.UserID, Argv: l.Argv, Cwd: l.Cwd, Env: l.Env, Limits: l.Limits,
+		OwnNetwork: l.OwnNetwork, Prepare: l.Prepare,
 	})
 	if err != nil {
 		return nil, err
@@ -88,4 +89,12 @@ func (c appComputers) Dial(ctx context.Context, workspaceID string, port int) (n
 // Listen implements apps.Computers.
 func (c appComputers) Listen(ctx context.Context, workspaceID string, port int) (net.Listener, error) {
 	return c.fleet.Listen(ctx, workspaceID, port)
+}
+
+// OwnNetworks implements apps.Computers.
+func (c appComputers) OwnNetworks() bool { return c.fleet.OwnNetworks() }
+
+// Usage implements apps.Computers.
+func (c appComputers) Usage(ctx context.Context, workspaceID string) ([]computer.Usage, error) {
+	return c.fleet.Usage(ctx, workspaceID)
 }

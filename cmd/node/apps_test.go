@@ -37,17 +37,15 @@ type anApp struct {
 }
 
 // newApp registers an app, and waits until its first configuration is reconciled or has failed.
-func newApp(t *testing.T, runtime *appv1.Runtime) (*anApp, *appv1.App) {
+func newApp(t *testing.T, runtime *appv1.Runtime, change ...func(*Options)) (*anApp, *appv1.App) {
 	t.Helper()
 	a := &anApp{agentSite: newAgentSite(t, func(o *Options) {
 		o.Apps.FirstPause, o.Apps.Ready, o.Apps.Grace = 50*time.Millisecond, 20*time.Second, time.Second
+		for _, c := range change {
+			c(o)
+		}
 	})}
-	a.client = &http.Client{Timeout: testTimeout, Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return a.serving.Load().apps.Dial(ctx, a.workspaceID, testAppID)
-		},
-	}}
+	a.client = a.newClient()
 	a.put(testAppPath+"/index.html", "home")
 	_, err := a.ask(entity.KindWorkspace, a.workspaceID, &workspacev1.RegisterApp{Registration: &appv1.Registration{
 		AppId: testAppID, AnchorId: testAnchorID, Path: testAppPath, Slug: "site", CreatedByUserId: a.userID, Runtime: runtime,
@@ -55,6 +53,16 @@ func newApp(t *testing.T, runtime *appv1.Runtime) (*anApp, *appv1.App) {
 	a.check(err)
 	a.check(a.Router.Settle(t.Context(), entity.KindWorkspace, a.workspaceID))
 	return a, a.await(1)
+}
+
+// newClient returns a client whose requests all go to the app.
+func (a *anApp) newClient() *http.Client {
+	return &http.Client{Timeout: testTimeout, Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return a.serving.Load().apps.Dial(ctx, a.workspaceID, testAppID)
+		},
+	}}
 }
 
 func (a *anApp) ask(kind, identity string, m proto.Message) (proto.Message, error) {
@@ -154,7 +162,7 @@ func TestAppRuns(t *testing.T) {
 		!strings.Contains(body, "ws:acme:files:read") || strings.Contains(body, "ws:acme:sessions") {
 		t.Errorf("whoami is %d %s", status, body)
 	}
-	if status, body := a.get("/api?method=GET&path=/v1/ws/acme"+sessionsPath); status != http.StatusForbidden {
+	if status, body := a.get("/api?method=GET&path=/v1/ws/acme" + sessionsPath); status != http.StatusForbidden {
 		t.Errorf("the app lists sessions: %d %s", status, body)
 	}
 	if status, _ := a.get("/api?method=GET&path=/sign-in"); status != http.StatusNotFound {

@@ -6,7 +6,9 @@
 //
 //  1. The loop learns of the generation by the query AwaitRuntime.
 //  2. A requested generation runs its install command, if it has one. It gets no key.
-//  3. If the present process uses the same port, it ends, because both would listen on it. Otherwise it serves until step 6.
+//  3. The port is reserved in the computer. Where processes have networks of their own, the supervisor listens on it and passes
+//     connections on to the present process (relay.go), which serves until step 6. Elsewhere, if the present process uses the same
+//     port, it ends now, because both would listen on it.
 //  4. start opens the address at which the app reaches the API (gate.go), gets a key if the generation has scopes (key.go), and starts
 //     the command with PORT, SERVICE_API_URL and SERVICE_APP_API_KEY.
 //  5. await waits until the port accepts connections.
@@ -14,7 +16,8 @@
 //  7. The loop reports the result with ReportReconciled. After a failure the accepted generation runs on, or again.
 //
 // A process that ends later is reported with ReportCrash and started again, after a pause that doubles up to a limit and begins anew once
-// a process has run for a while. An app that may sleep ends when no connection was open for that time: the loop reports
+// a process has run for a while. If the computer was stopped, or cannot start processes at the moment, that is neither a crash nor a
+// failure: the process starts when it can (errInterrupted). An app that may sleep ends when no connection was open for that time: the loop reports
 // ReportAsleep, which closes the task, and WakeApp opens it again.
 //
 // The output of the commands is in the log of the app (log.go).
@@ -52,6 +55,10 @@ type Computers interface {
 	Dial(ctx context.Context, workspaceID string, port int) (net.Conn, error)
 	// Listen listens on a port of the loopback interface of a computer, so that its processes reach the caller; 0: a free one.
 	Listen(ctx context.Context, workspaceID string, port int) (net.Listener, error)
+	// OwnNetworks reports whether processes can have networks of their own.
+	OwnNetworks() bool
+	// Usage returns the use of the machine by each process group of a computer.
+	Usage(ctx context.Context, workspaceID string) ([]computer.Usage, error)
 }
 
 // A Launch describes a process of an app.
@@ -64,10 +71,16 @@ type Launch struct {
 	Cwd    string
 	Env    []string
 	Limits computer.Limits
+	// OwnNetwork gives the process a network of its own, and Prepare is called with it before any code of the process runs. If
+	// Prepare fails, Launch returns its error. Both are set, or neither is.
+	OwnNetwork bool
+	Prepare    func(context.Context, computer.Network) error
 }
 
 // A Process is a process of an app with all its descendants.
 type Process interface {
+	// Dial connects to a port of the loopback interface in the network of the process.
+	Dial(ctx context.Context, port int) (net.Conn, error)
 	Streams() computer.Streams
 	Signal(syscall.Signal) error
 	// End ends the process and its descendants, and returns when none is left.
@@ -203,8 +216,11 @@ func (s *Supervisor) Dial(ctx context.Context, workspaceID, appID string) (net.C
 			return nil, unavailable(ReasonStopped)
 		}
 		c, retry, err := l.dial(ctx)
+		if err == nil {
+			return c, nil
+		}
 		if retry == nil {
-			return c, err
+			return nil, err
 		}
 		select {
 		case <-retry:
@@ -222,6 +238,24 @@ func unavailable(reason string) *entity.Error {
 			ReasonStarting: "the app is starting", ReasonStopped: "the app is not running", ReasonFailed: "the app does not run at the moment",
 		}[reason],
 	}
+}
+
+// Usage returns the use of the machine by the processes of an app, which is 0 if it has none. Errors: those of Computers.Usage.
+func (s *Supervisor) Usage(ctx context.Context, workspaceID, appID string) (computer.Usage, error) {
+	group := "app:" + appID
+	s.mu.Lock()
+	l := s.running[app.Identity(workspaceID, appID)]
+	s.mu.Unlock()
+	if l == nil {
+		return computer.Usage{Group: group}, nil
+	}
+	all, err := s.o.Computers.Usage(ctx, workspaceID)
+	for _, of := range all {
+		if of.Group == group {
+			return of, err
+		}
+	}
+	return computer.Usage{Group: group}, err
 }
 
 // ask sends a message to the entity of an app as the platform.

@@ -1,8 +1,8 @@
 package apps
 
 import (
-	"context"
 	"log/slog"
+	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -21,19 +21,29 @@ type gate struct {
 	server *http.Server
 }
 
-// openGate opens a gate in the computer of the app.
-func (l *loop) openGate(ctx context.Context) (*gate, error) {
-	listener, err := l.s.o.Computers.Listen(ctx, l.workspaceID, 0)
-	if err != nil {
-		return nil, err
+// The ports of gates in networks of processes: the first one, or the second if the app uses the first. They are outside of the range
+// from which Linux chooses ports.
+const firstGatePort, secondGatePort = 61001, 61002
+
+// gatePort returns the port of the gate in the own network of a process that uses a port.
+func gatePort(used int) int {
+	if used == firstGatePort {
+		return secondGatePort
 	}
-	g := &gate{url: "http://" + listener.Addr().String(), server: &http.Server{
+	return firstGatePort
+}
+
+// serveGate serves the API to an app at a listener.
+func (l *loop) serveGate(listener net.Listener) *gate {
+	g := &gate{url: gateURL(listener.Addr().String()), server: &http.Server{
 		Handler: onlyAPI(l.s.o.API), ReadHeaderTimeout: gateHeaderTime, IdleTimeout: gateIdleTime, MaxHeaderBytes: maxGateHead,
 		ErrorLog: slog.NewLogLogger(l.s.o.Log.Handler(), slog.LevelDebug),
 	}}
 	go func() { _ = g.server.Serve(listener) }() // ends when the gate is closed, or the computer stops
-	return g, nil
+	return g
 }
+
+func gateURL(address string) string { return "http://" + address }
 
 // close ends the gate with its connections. The gate may be nil.
 func (g *gate) close() {

@@ -1,9 +1,11 @@
 package apps
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"strconv"
 	"strings"
@@ -22,6 +24,8 @@ type instance struct {
 	port       int
 	process    Process
 	gate       *gate
+	// relay passes connections to the port in the computer on; nil if the process is in the network of the computer.
+	relay *relay
 	// exited receives how the process has ended, once.
 	exited <-chan computer.Exit
 	// gone is closed when it has ended.
@@ -37,28 +41,46 @@ type instance struct {
 	closed chan struct{}
 }
 
-// try runs a configuration: it installs it if it is requested, ends the present process if both use the same port, and starts the new
-// one. If ctx ends, no process of the attempt is left.
+// errInterrupted is wrapped by errors after which the configuration is to be tried again, because the computer was stopped or the
+// platform cannot start the app at the moment.
+var errInterrupted = errors.New("interrupted")
+
+// An interruption is such an error. Its text may be shown to members.
+type interruption string
+
+func (i interruption) Error() string      { return string(i) }
+func (interruption) Is(target error) bool { return target == errInterrupted }
+
+// isStopped reports whether a process has ended because its computer was stopped or lost.
+func isStopped(exit computer.Exit) bool {
+	return exit.Reason == computer.EndedStopped || exit.Reason == computer.EndedLost
+}
+
+const errStopped = interruption("the computer was stopped while the app was starting")
+
+// try runs a configuration: it installs it if it is requested, reserves its port, and starts the process. If ctx ends, no process of the
+// attempt is left.
 func (r *runState) try(ctx context.Context, c configuration) (*instance, error) {
 	if c.isRequested && c.runtime.GetInstallCommand() != "" {
 		if err := r.install(ctx, c); err != nil {
 			return nil, err
 		}
 	}
-	if current := r.now(); current != nil && current.port == int(c.runtime.GetPort()) {
-		r.set(nil, false)
-		current.drain(0, ctx.Done())
-		current.end()
-	}
-	started := time.Now()
-	i, err := r.start(ctx, c)
+	through, err := r.reserve(ctx, int(c.runtime.GetPort()))
 	if err != nil {
 		return nil, err
 	}
-	if err := i.await(ctx, r.s.o.Ready); err != nil {
-		i.end()
+	started := time.Now()
+	i, err := r.start(ctx, c, through != nil)
+	if err == nil {
+		if err = i.await(ctx, r.s.o.Ready); err != nil {
+			i.end()
+		}
+	}
+	if err != nil {
 		return nil, err
 	}
+	i.relay = through
 	r.s.metrics.ready.Observe(time.Since(started).Seconds())
 	i.mu.Lock()
 	i.readyAt, i.used = time.Now(), time.Now()
@@ -66,18 +88,65 @@ func (r *runState) try(ctx context.Context, c configuration) (*instance, error) 
 	return i, nil
 }
 
+// reserve makes the port available to a process that is about to start. It returns the relay for it, which is that of the present process
+// if both use the same port; nil if processes have no networks of their own.
+func (r *runState) reserve(ctx context.Context, port int) (*relay, error) {
+	current := r.now()
+	isSame := current != nil && current.port == port
+	if r.s.o.Computers.OwnNetworks() {
+		if isSame && current.relay.isOpen() {
+			return current.relay, nil
+		}
+		return r.openRelay(ctx, port)
+	}
+	if isSame {
+		r.set(nil, false)
+		current.end()
+	}
+	if r.isTaken(ctx, port) {
+		return nil, portTaken(port)
+	}
+	return nil, ctx.Err()
+}
+
+// isTaken reports whether a process of the computer listens on a port: its answers would pass for those of the app.
+func (l *loop) isTaken(ctx context.Context, port int) bool {
+	c, err := l.s.o.Computers.Dial(ctx, l.workspaceID, port)
+	if err != nil {
+		return false
+	}
+	_ = c.Close()
+	return true
+}
+
+func portTaken(port int) error {
+	return fmt.Errorf("port %d is in use by another process in the computer", port)
+}
+
+// A start describes how launch starts a command.
+type start struct {
+	command string
+	// stream is the stream of the output; empty: stdout and stderr.
+	stream string
+	env    []string
+	// secret is not to be in the log.
+	secret string
+	// prepare is that of Launch; nil: the process is in the network of the computer.
+	prepare func(context.Context, computer.Network) error
+}
+
 // launch starts a command in the app's folder, with its output in the log.
-func (l *loop) launch(ctx context.Context, c configuration, command, stream string, env []string, secret string) (Process, error) {
+func (l *loop) launch(ctx context.Context, c configuration, s start) (Process, error) {
 	p, err := l.s.o.Computers.Launch(ctx, Launch{
-		WorkspaceID: l.workspaceID, AppID: l.appID, UserID: c.userID, Argv: []string{"/bin/sh", "-c", command}, Cwd: c.path,
-		Env: env, Limits: l.s.o.Limits,
+		WorkspaceID: l.workspaceID, AppID: l.appID, UserID: c.userID, Argv: []string{"/bin/sh", "-c", s.command}, Cwd: c.path,
+		Env: s.env, Limits: l.s.o.Limits, OwnNetwork: s.prepare != nil, Prepare: s.prepare,
 	})
 	if err != nil {
-		return nil, reasonOf(err)
+		return nil, l.reasonOf(ctx, err)
 	}
 	streams := p.Streams()
 	_ = streams.Stdin.Close()
-	out, errs := l.log.writer(streamOr(stream, "stdout"), secret), l.log.writer(streamOr(stream, "stderr"), secret)
+	out, errs := l.log.writer(cmp.Or(s.stream, "stdout"), s.secret), l.log.writer(cmp.Or(s.stream, "stderr"), s.secret)
 	go out.consume(streams.Stdout)
 	if streams.Stderr != nil {
 		go errs.consume(streams.Stderr)
@@ -85,19 +154,21 @@ func (l *loop) launch(ctx context.Context, c configuration, command, stream stri
 	return p, nil
 }
 
-func streamOr(stream, standard string) string {
-	if stream != "" {
-		return stream
+// reasonOf returns an error whose text may be shown to members: the message of a refusal, or an interruption. Errors that are not of
+// entities are logged.
+func (l *loop) reasonOf(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
-	return standard
-}
-
-// reasonOf returns an error whose text may be shown to members. Only errors of entities may be.
-func reasonOf(err error) error {
-	if refusal, is := errors.AsType[*entity.Error](err); is {
+	refusal, is := errors.AsType[*entity.Error](err)
+	switch {
+	case is && entity.IsRefusal(err):
 		return errors.New(refusal.Message)
+	case is:
+		return interruption(refusal.Message)
 	}
-	return err
+	l.s.o.Log.Warn("cannot start an app; retrying", slog.String("app", l.identity), slog.Any("error", err))
+	return interruption("the server cannot start the app at the moment")
 }
 
 // install runs the install command of a configuration. It gets no key, because what it runs comes from elsewhere.
@@ -105,7 +176,7 @@ func (l *loop) install(ctx context.Context, c configuration) error {
 	limited, cancel := context.WithTimeout(ctx, l.s.o.Install)
 	defer cancel()
 	l.log.platform("installing: " + c.runtime.GetInstallCommand())
-	p, err := l.launch(limited, c, c.runtime.GetInstallCommand(), "install", portVariable(c), "")
+	p, err := l.launch(limited, c, start{command: c.runtime.GetInstallCommand(), stream: "install", env: portVariable(c)})
 	if err != nil {
 		return fmt.Errorf("the install command was not started: %w", err)
 	}
@@ -116,6 +187,9 @@ func (l *loop) install(ctx context.Context, c configuration) error {
 			return ctx.Err()
 		}
 		return fmt.Errorf("the install command did not end within %s%s", l.s.o.Install, l.log.tail())
+	}
+	if isStopped(exit) {
+		return errStopped
 	}
 	if exit.Status != 0 || exit.Reason != "" {
 		return fmt.Errorf("the install command has failed: %s%s", describeExit(exit), l.log.tail())
@@ -128,30 +202,38 @@ func portVariable(c configuration) []string {
 }
 
 // start starts the command of a configuration.
-func (l *loop) start(ctx context.Context, c configuration) (_ *instance, err error) {
+func (l *loop) start(ctx context.Context, c configuration, hasOwnNetwork bool) (_ *instance, err error) {
 	port := int(c.runtime.GetPort())
-	if err := l.checkPort(ctx, port); err != nil {
-		return nil, err
-	}
-	env, secret := portVariable(c), ""
+	s := start{command: c.runtime.GetCommand(), env: portVariable(c)}
 	i := &instance{l: l, generation: c.generation, port: port, gone: make(chan struct{}), closed: make(chan struct{})}
-	if l.s.o.API != nil {
-		if i.gate, err = l.openGate(ctx); err != nil {
-			return nil, fmt.Errorf("the app cannot be connected with the API: %w", reasonOf(err))
+	defer func() {
+		if err != nil {
+			i.gate.close()
 		}
-		env = append(env, "SERVICE_API_URL="+i.gate.url)
+	}()
+	switch {
+	case hasOwnNetwork:
+		s.prepare = func(ctx context.Context, n computer.Network) error { return i.prepare(ctx, n) }
+		if l.s.o.API != nil {
+			s.env = append(s.env, "SERVICE_API_URL="+gateURL(net.JoinHostPort("127.0.0.1", strconv.Itoa(gatePort(port)))))
+		}
+	case l.s.o.API != nil:
+		listener, err := l.s.o.Computers.Listen(ctx, l.workspaceID, 0)
+		if err != nil {
+			return nil, fmt.Errorf("the app cannot be connected with the API: %w", l.reasonOf(ctx, err))
+		}
+		i.gate = l.serveGate(listener)
+		s.env = append(s.env, "SERVICE_API_URL="+i.gate.url)
 	}
 	if len(c.runtime.GetApiScopes()) > 0 {
 		text, err := l.key.get(ctx, l, c)
 		if err != nil {
-			i.gate.close()
-			return nil, fmt.Errorf("the app gets no key: %w", reasonOf(err))
+			return nil, fmt.Errorf("the app gets no key: %w", l.reasonOf(ctx, err))
 		}
-		env, secret = append(env, "SERVICE_APP_API_KEY="+text), text
+		s.env, s.secret = append(s.env, "SERVICE_APP_API_KEY="+text), text
 	}
-	l.log.platform("starting: " + c.runtime.GetCommand())
-	if i.process, err = l.launch(ctx, c, c.runtime.GetCommand(), "", env, secret); err != nil {
-		i.gate.close()
+	l.log.platform("starting: " + s.command)
+	if i.process, err = l.launch(ctx, c, s); err != nil {
 		return nil, fmt.Errorf("the command was not started: %w", err)
 	}
 	exited := make(chan computer.Exit, 1)
@@ -164,14 +246,22 @@ func (l *loop) start(ctx context.Context, c configuration) (_ *instance, err err
 	return i, nil
 }
 
-// checkPort returns an error if another process of the computer listens on the port: its answers would pass for those of the app.
-func (l *loop) checkPort(ctx context.Context, port int) error {
-	c, err := l.s.o.Computers.Dial(ctx, l.workspaceID, port)
-	if err != nil {
-		return ctx.Err()
+// prepare opens the gate in the own network of the process, before any code of it runs.
+func (i *instance) prepare(ctx context.Context, n computer.Network) error {
+	if i.l.s.o.API == nil {
+		return nil
 	}
-	_ = c.Close()
-	return fmt.Errorf("port %d is in use by another process in the computer", port)
+	listener, err := n.Listen(ctx, gatePort(i.port))
+	if err != nil {
+		return err
+	}
+	i.gate = i.l.serveGate(listener)
+	return nil
+}
+
+// connect connects to the port of the process, in its network.
+func (i *instance) connect(ctx context.Context) (net.Conn, error) {
+	return i.process.Dial(ctx, i.port)
 }
 
 // The pauses between two attempts to connect to a process that is starting double from the first to the longest.
@@ -185,7 +275,7 @@ func (i *instance) await(ctx context.Context, limit time.Duration) error {
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	for wait := firstProbe; ; wait = min(2*wait, longestProbe) {
-		c, err := i.l.s.o.Computers.Dial(limited, i.l.workspaceID, i.port)
+		c, err := i.connect(limited)
 		if err == nil {
 			_ = c.Close()
 			select {
@@ -201,6 +291,9 @@ func (i *instance) await(ctx context.Context, limit time.Duration) error {
 		case <-i.gone:
 			timer.Stop()
 			exit, _ := i.process.Wait(context.Background()) // it has ended
+			if isStopped(exit) {
+				return errStopped
+			}
 			return fmt.Errorf("the process ended before it accepted connections on port %d: %s%s", i.port, describeExit(exit), i.l.log.tail())
 		case <-limited.Done():
 			timer.Stop()
@@ -212,12 +305,16 @@ func (i *instance) await(ctx context.Context, limit time.Duration) error {
 	}
 }
 
-// dial connects to the process.
-func (i *instance) dial(ctx context.Context) (net.Conn, error) {
+// enter counts a connection that is about to be made. dial or leave must follow.
+func (i *instance) enter() {
 	i.mu.Lock()
+	defer i.mu.Unlock()
 	i.open++
-	i.mu.Unlock()
-	c, err := i.l.s.o.Computers.Dial(ctx, i.l.workspaceID, i.port)
+}
+
+// dial connects to the process, after enter.
+func (i *instance) dial(ctx context.Context) (*used, error) {
+	c, err := i.connect(ctx)
 	if err != nil {
 		i.leave()
 		return nil, err
@@ -261,7 +358,7 @@ func (u *used) CloseWrite() error {
 	if half, ok := u.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
 	}
-	return nil
+	return errors.ErrUnsupported
 }
 
 // drain waits until no connection is open, limit is over, the process has ended, or stopping is closed.

@@ -4,12 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"io"
 	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -33,6 +31,9 @@ const (
 	// logRate and logBurst limit the text that a process writes, in bytes a second and at once. The rest is dropped and counted, so
 	// that a flood neither stops the process nor fills the disk.
 	logRate, logBurst = 1 << 20, 4 << 20
+	// dropRate limits the output that is dropped, in bytes a second. A process that writes more has to wait, so that reading its output
+	// does not occupy a processor of the server.
+	dropRate = 64 << 20
 	// tailLines and tailBytes limit the part of a log that the reason of a failure has.
 	tailLines, tailBytes = 10, 1200
 )
@@ -166,9 +167,8 @@ func (a *appLog) keep(line Line) {
 		a.bytes -= len(a.lines[drop].Text)
 		drop++
 	}
-	if drop > 0 {
-		a.lines = append(a.lines[:0], a.lines[drop:]...) // appending would otherwise keep what was dropped
-	}
+	clear(a.lines[:drop]) // the array may live on until append replaces it
+	a.lines = a.lines[drop:]
 }
 
 // add adds a line of a stream.
@@ -192,9 +192,7 @@ func (a *appLog) platform(text string) {
 
 // afford reports whether the budget has room for a line. When it has room again, a line says how much was dropped.
 func (a *appLog) afford(size int) bool {
-	now := time.Now()
-	a.budget = min(logBurst, a.budget+int(now.Sub(a.filled).Seconds()*logRate))
-	a.filled = now
+	a.refill()
 	if a.budget < size || a.skipped > 0 && a.budget < logBurst/2 {
 		a.skipped += size
 		a.dropped.Add(float64(size))
@@ -206,6 +204,29 @@ func (a *appLog) afford(size int) bool {
 		a.skipped = 0
 	}
 	return true
+}
+
+// dropFlood drops output if the budget is used up, and reports whether it has. It returns after the time that dropRate sets.
+func (a *appLog) dropFlood(size int) bool {
+	a.mu.Lock()
+	a.refill()
+	isFlooded := a.skipped > 0 && a.budget < logBurst/2
+	if isFlooded {
+		a.skipped += size
+	}
+	a.mu.Unlock()
+	if isFlooded {
+		a.dropped.Add(float64(size))
+		time.Sleep(time.Duration(size) * time.Second / dropRate)
+	}
+	return isFlooded
+}
+
+// refill adds what the time since the last call adds to the budget. The caller holds mu.
+func (a *appLog) refill() {
+	now := time.Now()
+	a.budget = min(logBurst, a.budget+int(now.Sub(a.filled).Seconds()*logRate))
+	a.filled = now
 }
 
 // write adds a line to the file and to those in memory. The caller holds mu.
@@ -315,71 +336,4 @@ func (a *appLog) read(after uint64, limit int) Lines {
 		found.News = ready
 	}
 	return found
-}
-
-// writer returns a writer for the output of a process. It replaces the secret, if there is one, with "[key]", so that an app that
-// prints its key does not put it into a file.
-func (a *appLog) writer(stream, secret string) *lineWriter {
-	return &lineWriter{log: a, stream: stream, secret: secret}
-}
-
-// A lineWriter divides output into lines.
-type lineWriter struct {
-	log            *appLog
-	stream, secret string
-	rest           []byte
-}
-
-// Write implements io.Writer. It never fails.
-func (w *lineWriter) Write(p []byte) (int, error) {
-	written := len(p)
-	for len(p) > 0 {
-		line, after, found := bytes.Cut(p, []byte("\n"))
-		if room := MaxLine - len(w.rest); len(line) > room {
-			line, after, found = p[:room], p[room:], true
-		}
-		isCut := found && len(line) == MaxLine-len(w.rest) && !bytes.HasSuffix(p[:len(p)-len(after)], []byte("\n"))
-		w.rest = append(w.rest, line...)
-		switch {
-		case isCut:
-			w.cut()
-		case found:
-			w.flush()
-		}
-		p = after
-	}
-	return written, nil
-}
-
-// consume writes the output of a stream until it ends. The last line may have no end.
-func (w *lineWriter) consume(from io.ReadCloser) {
-	defer from.Close()
-	_, _ = io.Copy(w, from)
-	if len(w.rest) > 0 {
-		w.flush()
-	}
-}
-
-// cut flushes a part of a line that is too long, but not the beginning of the secret at its end.
-func (w *lineWriter) cut() {
-	held := 0
-	for n := min(len(w.secret), len(w.rest)) - 1; n > 0; n-- {
-		if strings.HasPrefix(w.secret, string(w.rest[len(w.rest)-n:])) {
-			held = n
-			break
-		}
-	}
-	beginning := slices.Clone(w.rest[len(w.rest)-held:])
-	w.rest = w.rest[:len(w.rest)-held]
-	w.flush()
-	w.rest = append(w.rest, beginning...)
-}
-
-func (w *lineWriter) flush() {
-	text := strings.ToValidUTF8(strings.TrimSuffix(string(w.rest), "\r"), "\uFFFD")
-	w.rest = w.rest[:0]
-	if w.secret != "" {
-		text = strings.ReplaceAll(text, w.secret, "[key]")
-	}
-	w.log.add(w.stream, text)
 }

@@ -100,6 +100,7 @@ func TestFloodIsDropped(t *testing.T) {
 		_, a := openLog(t, t.TempDir())
 		w := a.writer("stdout", "")
 		flood := strings.Repeat(strings.Repeat("y", 99)+"\n", 10_000)
+		begin := time.Now()
 		for range 20 { // 20 MB at once
 			if n, err := w.Write([]byte(flood)); n != len(flood) || err != nil {
 				t.Fatal(n, err)
@@ -108,8 +109,12 @@ func TestFloodIsDropped(t *testing.T) {
 		if a.last > logBurst/100+1 {
 			t.Errorf("%d lines were logged", a.last)
 		}
+		if took := time.Since(begin); took < 14_000_000*time.Second/dropRate {
+			t.Errorf("more than 14 MB were dropped in %s", took)
+		}
+		io.WriteString(w, "y")
 		time.Sleep(time.Minute)
-		w.Write([]byte("later\n"))
+		io.WriteString(w, "yyy\nlater\n") // the first line has no beginning
 		last := a.lines[len(a.lines)-2:]
 		if last[0].Stream != StreamPlatform || !strings.Contains(last[0].Text, "dropped") || last[1].Text != "later" {
 			t.Errorf("after the flood the log ends with %v", last)
@@ -123,12 +128,13 @@ func TestLinesOfOutput(t *testing.T) {
 		output string
 		want   []string
 	}{
-		"lines":              {"a\nb\r\n\nc", []string{"a", "b", "", "c"}},
-		"invalid UTF-8":      {"a\xffb\n", []string{"a\uFFFDb"}},
-		"the key":            {"key=" + secret + "!\n", []string{"key=[key]!"}},
-		"long":               {strings.Repeat("z", MaxLine+5) + "\n", []string{strings.Repeat("z", MaxLine), "zzzzz"}},
-		"exactly the most":   {strings.Repeat("z", MaxLine) + "\nb\n", []string{strings.Repeat("z", MaxLine), "b"}},
-		"the key at the cut": {strings.Repeat("z", MaxLine-3) + secret + "\n", []string{strings.Repeat("z", MaxLine-3), "[key]"}},
+		"lines":                 {"a\nb\r\n\nc", []string{"a", "b", "", "c"}},
+		"invalid UTF-8":         {"a\xffb\n", []string{"a\uFFFDb"}},
+		"the key":               {"key=" + secret + "!\n", []string{"key=[key]!"}},
+		"the secret of the key": {"s=secretsecretsecret!\n", []string{"s=[key]!"}},
+		"long":                  {strings.Repeat("z", MaxLine+5) + "\n", []string{strings.Repeat("z", MaxLine), "zzzzz"}},
+		"exactly the most":      {strings.Repeat("z", MaxLine) + "\nb\n", []string{strings.Repeat("z", MaxLine), "b"}},
+		"the key at the cut":    {strings.Repeat("z", MaxLine-3) + secret + "\n", []string{strings.Repeat("z", MaxLine-3), "[key]"}},
 	} {
 		for reader, wrap := range map[string]func(io.Reader) io.Reader{
 			"whole": func(r io.Reader) io.Reader { return r }, "byte by byte": iotest.OneByteReader,
@@ -165,4 +171,19 @@ func TestNewsOfALog(t *testing.T) {
 	} else {
 		<-early.News // the rest is there already
 	}
+}
+
+func TestBeginningOfALine(t *testing.T) {
+	const key = "atlapp_id_secretsecretsecret"
+	synctest.Test(t, func(t *testing.T) {
+		_, a := openLog(t, t.TempDir())
+		w := a.writer("stdout", key)
+		io.WriteString(w, "name: "+key[:15])
+		expectLines(t, a.read(0, 10))
+		time.Sleep(2 * partialPause)
+		synctest.Wait()
+		expectLines(t, a.read(0, 10), "1 stdout name: ")
+		io.WriteString(w, key[15:]+"\n")
+		expectLines(t, a.read(1, 10), "2 stdout [key]")
+	})
 }

@@ -2,27 +2,14 @@ package apps
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"log/slog"
-	"math/rand/v2"
-	"net"
-	"strings"
 	"sync"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/atelier-run/atelier/computer"
-	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/app"
 	appv1 "github.com/atelier-run/atelier/messages/app/v1"
-)
-
-const (
-	// watchTimeout limits one query for a change of the app, which is then repeated.
-	watchTimeout = 5 * time.Minute
-	// askTimeout limits one command to the app.
-	askTimeout = 10 * time.Second
 )
 
 // A loop runs one app while its task is open.
@@ -41,33 +28,14 @@ type loop struct {
 	// mu guards the fields below, which Dial reads.
 	mu      sync.Mutex
 	current *instance
+	// relays has the relay of the current process, and that of the attempt.
+	relays []*relay
 	// isFailing is set while the app waits to be started again.
 	isFailing bool
+	// isResting is set while a report that the app is to sleep has its effect. Connections wait for it: the process ends.
+	isResting bool
 	// changed is closed, and made anew, when one of them changes.
 	changed chan struct{}
-}
-
-// A configuration is a numbered configuration that is to run.
-type configuration struct {
-	generation uint64
-	runtime    *appv1.Runtime
-	// isRequested is set if the generation is to be reconciled, and not if it was accepted before.
-	isRequested  bool
-	path, userID string
-}
-
-// wanted returns the configuration that is to run; nil if there is none.
-func wanted(a *appv1.App) *configuration {
-	c := &configuration{path: a.GetPath(), userID: a.GetCreatedByUserId()}
-	switch {
-	case a.GetRuntimeStatus() == appv1.RuntimeStatus_RUNTIME_STATUS_RECONCILING && a.GetRequested() != nil:
-		c.generation, c.runtime, c.isRequested = a.GetGeneration(), a.GetRequested(), true
-	case a.GetAccepted() != nil:
-		c.generation, c.runtime = a.GetAcceptedGeneration(), a.GetAccepted()
-	default:
-		return nil
-	}
-	return c
 }
 
 // An attempt tries to run a configuration.
@@ -115,44 +83,18 @@ func (l *loop) run(ctx context.Context) (err error) {
 		case a := <-news:
 			r.wanted, r.isAccepted = wanted(a), a.GetAccepted() != nil
 			r.sleepAfter = time.Duration(a.GetAccepted().GetSleepAfterMs()) * time.Millisecond
+			if !a.GetAsleep() {
+				r.wake()
+			}
+			if r.wanted != nil && r.wanted.generation == r.reconciled {
+				r.wanted.isRequested = false // the news is older than the report
+			}
 		case done := <-r.attempted():
 			r.finish(ctx, done)
 		case exit := <-r.currentEnded():
 			r.crashed(ctx, exit)
 		case <-r.nextTime():
 		}
-	}
-}
-
-// follow sends the app whenever it has changed, until ctx ends.
-func (l *loop) follow(ctx context.Context, news chan<- *appv1.App) {
-	revision := uint64(0)
-	for ctx.Err() == nil {
-		asking, cancel := context.WithTimeout(ctx, watchTimeout)
-		reply, err := l.s.ask(asking, l.identity, &appv1.AwaitRuntime{Revision: revision})
-		cancel()
-		described, ok := reply.(*appv1.Description)
-		if err != nil || !ok {
-			pause(ctx, time.Second) // the deadline of the query, or a partition that moves
-			continue
-		}
-		revision = described.GetApp().GetRevision()
-		select {
-		case news <- described.GetApp():
-		case <-ctx.Done():
-		}
-	}
-}
-
-// pause waits, with jitter. It reports false if ctx ends first.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d/2 + rand.N(d/2+1))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 
@@ -169,9 +111,14 @@ type runState struct {
 	watched *instance
 	// refused is the last requested generation that has failed. It is not tried again, even if the app does not say so yet.
 	refused uint64
-	// failures counts the failed starts and early ends in a row, and retryAt is the time of the next start.
+	// reconciled is the last requested generation that was reported to run.
+	reconciled uint64
+	// failures counts the failed starts and early ends in a row. retryAt is the time of the next start of the generation retryOf.
 	failures int
 	retryAt  time.Time
+	retryOf  uint64
+	// interrupted is the time of the first of the interruptions in a row; zero: the last attempt was not interrupted.
+	interrupted time.Time
 	// asleep is the time of the last report that the app is to sleep, which the state of the app confirms by closing the task.
 	asleep time.Time
 	timer  *time.Timer
@@ -185,14 +132,26 @@ func (r *runState) proceed(ctx context.Context) {
 		if c == nil || c.generation != r.attempt.generation {
 			r.attempt.cancel() // finish follows
 		}
-	case c == nil, c.isRequested && c.generation == r.refused, current != nil && current.generation == c.generation:
-	case !c.isRequested && time.Now().Before(r.retryAt):
-	default:
+	case r.isPending() && time.Until(r.nextStart()) <= 0:
 		r.begin(ctx, *c)
 	}
 	if r.attempt == nil && current != nil && r.mayFallAsleep(current) {
 		r.fallAsleep(ctx, current)
 	}
+}
+
+// isPending reports whether the wanted configuration is to be started, now or later.
+func (r *runState) isPending() bool {
+	c, current := r.wanted, r.now()
+	return c != nil && (!c.isRequested || c.generation != r.refused) && (current == nil || current.generation != c.generation)
+}
+
+// nextStart returns the time of the next start of the wanted configuration, if it is pending.
+func (r *runState) nextStart() time.Time {
+	if r.wanted.generation != r.retryOf {
+		return time.Time{}
+	}
+	return r.retryAt
 }
 
 func (r *runState) begin(ctx context.Context, c configuration) {
@@ -233,6 +192,7 @@ func (r *runState) finish(ctx context.Context, done result) {
 	a := r.attempt
 	r.attempt = nil
 	defer a.cancel()
+	defer r.closeRelays()
 	isCanceled := done.err != nil && (ctx.Err() != nil || r.wanted == nil || r.wanted.generation != a.generation)
 	switch {
 	case isCanceled:
@@ -241,20 +201,38 @@ func (r *runState) finish(ctx context.Context, done result) {
 		r.set(done.started, false)
 		r.retire(old)
 		r.s.metrics.starts.WithLabelValues("ready").Inc()
+		r.interrupted = time.Time{}
 		if a.isRequested {
 			r.failures = 0
+			r.reconciled, r.wanted.isRequested = a.generation, false
 			r.report(ctx, &appv1.ReportReconciled{Generation: a.generation})
 		}
+	case errors.Is(done.err, errInterrupted) && r.mayResume(a.isRequested):
+		r.log.platform(done.err.Error())
+		r.retryAt, r.retryOf = time.Now().Add(r.s.o.FirstPause), a.generation
 	case a.isRequested:
 		r.s.metrics.starts.WithLabelValues("failed").Inc()
 		r.refused = a.generation
 		r.log.platform(done.err.Error())
-		r.set(r.now(), !r.isAccepted)
+		r.set(r.now(), !r.isAccepted) // an accepted configuration runs, or starts again at once
 		r.report(ctx, &appv1.ReportReconciled{Generation: a.generation, Failure: done.err.Error()})
 	default:
 		r.s.metrics.starts.WithLabelValues("failed").Inc()
 		r.fail(ctx, a.generation, done.err.Error())
 	}
+}
+
+// mayResume reports whether an interrupted attempt is repeated. That of a requested configuration fails in the end, because
+// a member waits for its result.
+func (r *runState) mayResume(isRequested bool) bool {
+	if r.interrupted.IsZero() {
+		r.interrupted = time.Now()
+	}
+	if isRequested && time.Since(r.interrupted) >= r.s.o.Ready {
+		r.interrupted = time.Time{}
+		return false
+	}
+	return true
 }
 
 // crashed handles the end of the process that was watched. It does nothing if an attempt has ended it.
@@ -264,11 +242,15 @@ func (r *runState) crashed(ctx context.Context, exit computer.Exit) {
 		return
 	}
 	r.set(nil, true)
+	if r.attempt == nil {
+		r.closeRelays()
+	}
 	current.end()
-	if exit.Reason == computer.EndedStopped || exit.Reason == computer.EndedLost {
-		// The computer was stopped, and starts again with the next process.
+	if isStopped(exit) {
+		// The computer starts again with the next process.
 		r.log.platform("the computer was stopped")
-		r.retryAt = time.Now().Add(r.s.o.FirstPause)
+		r.set(nil, false)
+		r.retryAt, r.retryOf = time.Now().Add(r.s.o.FirstPause), current.generation
 		return
 	}
 	if time.Since(current.readyAt) >= r.s.o.Healthy {
@@ -281,7 +263,7 @@ func (r *runState) crashed(ctx context.Context, exit computer.Exit) {
 func (r *runState) fail(ctx context.Context, generation uint64, reason string) {
 	wait := min(r.s.o.FirstPause<<min(r.failures, 16), r.s.o.LongestPause)
 	r.failures++
-	r.retryAt = time.Now().Add(wait)
+	r.retryAt, r.retryOf = time.Now().Add(wait), generation
 	r.set(r.now(), r.now() == nil)
 	r.s.metrics.crashes.Inc()
 	r.log.platform(fmt.Sprintf("%s; starting again in %s", reason, wait))
@@ -300,19 +282,6 @@ func describeExit(exit computer.Exit) string {
 	}
 }
 
-// report sends a report until the app has answered it. Another state of the app makes a report void, so a refusal is no failure.
-func (l *loop) report(ctx context.Context, m proto.Message) {
-	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
-		asking, cancel := context.WithTimeout(ctx, askTimeout)
-		_, err := l.s.ask(asking, l.identity, m)
-		cancel()
-		if err == nil || entity.IsRefusal(err) || !pause(ctx, wait) {
-			return
-		}
-		l.s.o.Log.Warn("cannot report to an app; retrying", slog.String("app", l.identity), slog.Any("error", err))
-	}
-}
-
 // mayFallAsleep reports whether the current process was idle for as long as the app allows.
 func (r *runState) mayFallAsleep(current *instance) bool {
 	idle, isIdle := current.idle()
@@ -321,19 +290,37 @@ func (r *runState) mayFallAsleep(current *instance) bool {
 
 // fallAsleep reports that the app is to sleep. Its task then closes, which ends the process.
 func (r *runState) fallAsleep(ctx context.Context, current *instance) {
+	if !r.rest(current) {
+		return
+	}
 	r.asleep = time.Now()
 	r.report(ctx, &appv1.ReportAsleep{Generation: current.generation})
+}
+
+// rest makes new connections wait. It reports false if there is a connection.
+func (l *loop) rest(current *instance) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, l.isResting = current.idle()
+	return l.isResting
+}
+
+// wake ends the effect of rest, because the app has another state than the report was about.
+func (l *loop) wake() {
+	l.mu.Lock()
+	isResting := l.isResting
+	l.mu.Unlock()
+	if isResting {
+		l.set(l.now(), false)
+	}
 }
 
 // nextTime returns the channel of a timer for the next start, or the next check whether the app may sleep.
 func (r *runState) nextTime() <-chan time.Time {
 	wait := time.Hour
 	switch current := r.now(); {
-	case current == nil && r.attempt == nil && r.wanted != nil:
-		wait = max(0, time.Until(r.retryAt))
-		if r.wanted.isRequested && r.wanted.generation == r.refused {
-			wait = time.Hour
-		}
+	case r.attempt == nil && r.isPending():
+		wait = max(0, time.Until(r.nextStart()))
 	case current != nil && r.sleepAfter > 0:
 		idle, isIdle := current.idle()
 		wait = r.sleepAfter
@@ -360,7 +347,7 @@ func (l *loop) now() *instance {
 func (l *loop) set(current *instance, isFailing bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.current, l.isFailing = current, isFailing
+	l.current, l.isFailing, l.isResting = current, isFailing, false
 	close(l.changed)
 	l.changed = make(chan struct{})
 }
@@ -389,6 +376,7 @@ func (l *loop) retire(old *instance) {
 func (l *loop) endAll() {
 	current := l.now()
 	l.set(nil, false)
+	l.closeRelays()
 	if current != nil {
 		current.end()
 	}
@@ -396,25 +384,22 @@ func (l *loop) endAll() {
 }
 
 // dial connects to the current process. If there is none, it returns a channel that is closed when that may have changed.
-func (l *loop) dial(ctx context.Context) (c net.Conn, retry <-chan struct{}, err error) {
+func (l *loop) dial(ctx context.Context) (c *used, retry <-chan struct{}, err error) {
 	l.mu.Lock()
-	current, isFailing, changed := l.current, l.isFailing, l.changed
-	l.mu.Unlock()
+	current, changed := l.current, l.changed
 	switch {
-	case current == nil && isFailing:
+	case current == nil && l.isFailing:
+		l.mu.Unlock()
 		return nil, nil, unavailable(ReasonFailed)
-	case current == nil:
+	case current == nil || l.isResting:
+		l.mu.Unlock()
 		return nil, changed, unavailable(ReasonStarting)
 	}
+	current.enter() // before rest can find it idle
+	l.mu.Unlock()
 	c, err = current.dial(ctx)
 	if err != nil && ctx.Err() == nil {
 		return nil, nil, unavailable(ReasonFailed)
 	}
 	return c, nil, err
-}
-
-// excerpt returns the beginning of a text that the entity of an app stores.
-func excerpt(text string) string {
-	runes := []rune(strings.ToValidUTF8(text, "\uFFFD"))
-	return string(runes[:min(len(runes), app.MaxReason)])
 }

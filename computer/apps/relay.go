@@ -1,0 +1,124 @@
+package apps
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"slices"
+	"sync"
+	"time"
+)
+
+// A relay listens on the port of an app in the network of the computer, and passes connections on to the present process, which has a
+// network of its own. Its connections end with the process to which they lead. So other processes of the computer reach the app at its port, whichever process serves it.
+type relay struct {
+	listener net.Listener
+	// ended is closed when the relay accepts no further connections: it was closed, or the computer was stopped.
+	ended chan struct{}
+}
+
+// relayDial limits the time for which a connection waits for the process.
+const relayDial = 10 * time.Second
+
+// openRelay opens a relay for a port. It returns an error if another process of the computer uses the port.
+func (l *loop) openRelay(ctx context.Context, port int) (*relay, error) {
+	listener, err := l.s.o.Computers.Listen(ctx, l.workspaceID, port)
+	if err != nil && l.isTaken(ctx, port) {
+		return nil, portTaken(port)
+	}
+	if err != nil {
+		return nil, l.reasonOf(ctx, err)
+	}
+	r := &relay{listener: listener, ended: make(chan struct{})}
+	l.mu.Lock()
+	l.relays = append(l.relays, r)
+	l.mu.Unlock()
+	go r.serve(l)
+	return r, nil
+}
+
+// closeRelays closes all relays but that of the current process. No attempt may be running.
+func (l *loop) closeRelays() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.relays = slices.DeleteFunc(l.relays, func(r *relay) bool {
+		if l.current != nil && l.current.relay == r {
+			return false
+		}
+		_ = r.listener.Close() // it may have ended with the computer
+		return true
+	})
+}
+
+// isOpen reports whether the relay accepts connections. The relay may be nil.
+func (r *relay) isOpen() bool {
+	if r == nil {
+		return false
+	}
+	select {
+	case <-r.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+func (r *relay) serve(l *loop) {
+	defer close(r.ended)
+	for {
+		c, err := r.listener.Accept()
+		if err != nil {
+			return
+		}
+		go l.pass(c)
+	}
+}
+
+// pass connects a connection with the present process.
+func (l *loop) pass(client net.Conn) {
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), relayDial)
+	defer cancel()
+	process, err := l.dialWhenStarted(ctx)
+	if err != nil {
+		return
+	}
+	defer process.Close()
+	var directions sync.WaitGroup
+	directions.Go(func() { copyHalf(process, client) })
+	directions.Go(func() { copyHalf(client, process) })
+	copied := make(chan struct{})
+	go func() { directions.Wait(); close(copied) }()
+	select {
+	case <-copied:
+	case <-process.i.gone: // closing both ends the copies
+	}
+}
+
+// dialWhenStarted connects to the present process. It waits while the process starts.
+func (l *loop) dialWhenStarted(ctx context.Context) (*used, error) {
+	for {
+		c, retry, err := l.dial(ctx)
+		if retry == nil {
+			return c, err
+		}
+		select {
+		case <-retry:
+		case <-l.ended:
+			return nil, err
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
+}
+
+// copyHalf copies one direction of a connection. When it ends, so does that direction of the destination, or the whole destination if that
+// is not possible or the source has failed.
+func copyHalf(to, from net.Conn) {
+	_, err := io.Copy(to, from)
+	half, can := to.(interface{ CloseWrite() error })
+	if err != nil || !can || errors.Is(half.CloseWrite(), errors.ErrUnsupported) {
+		_ = to.Close()
+	}
+}
