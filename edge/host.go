@@ -3,11 +3,9 @@ package edge
 import (
 	"strings"
 
+	"github.com/atelier-run/atelier/entity/app"
 	"github.com/atelier-run/atelier/entity/slug"
 )
-
-// separator separates the slug of an app from that of its workspace in a standard address. No slug has it (package entity/slug).
-const separator = "--"
 
 // maxHostName is the greatest length of a host name, in bytes (RFC 1035, section 2.3.4).
 const maxHostName = 253
@@ -32,11 +30,7 @@ func isCustomName(name string) bool {
 
 // standardName returns the slugs in a name below the edge host. It reports false for other names.
 func (e *Edge) standardName(name string) (appSlug, workspaceSlug string, ok bool) {
-	label, ok := strings.CutSuffix(name, e.suffix)
-	if !ok {
-		return "", "", false
-	}
-	appSlug, workspaceSlug, ok = strings.Cut(label, separator)
+	appSlug, workspaceSlug, ok = app.SplitStandardHost(name, e.suffix[1:])
 	// Names that no app can have activate no entity.
 	return appSlug, workspaceSlug, ok && slug.CheckForm(appSlug) == nil && slug.Check(workspaceSlug) == nil
 }

@@ -76,7 +76,7 @@ func (l *Launcher) Launch(ctx context.Context, p *wirev1.Principal, workspaceID,
 
 // chooseHost returns the host of an address of the app, with its port. Errors: invalid_request.
 func (l *Launcher) chooseHost(a *appv1.App, workspaceSlug, wanted string) (string, error) {
-	standard := StandardHost(a.GetSlug(), workspaceSlug, l.EdgeHost)
+	standard := app.StandardHost(a.GetSlug(), workspaceSlug, l.EdgeHost)
 	if wanted == "" {
 		return standard, nil
 	}
@@ -91,11 +91,6 @@ func (l *Launcher) chooseHost(a *appv1.App, workspaceSlug, wanted string) (strin
 		return CustomHost(name, l.EdgeHost), nil
 	}
 	return "", errHost
-}
-
-// StandardHost returns the host of the standard address of an app, with the port of the edge host if it has one.
-func StandardHost(appSlug, workspaceSlug, edgeHost string) string {
-	return appSlug + separator + workspaceSlug + "." + edgeHost
 }
 
 // CustomHost returns the host of the address of a custom domain, with the port of the edge host if it has one.

@@ -2,14 +2,12 @@ package api
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/app"
+	"github.com/atelier-run/atelier/entity/app/flow"
 	"github.com/atelier-run/atelier/entity/slug"
 	"github.com/atelier-run/atelier/http/server"
 	appv1 "github.com/atelier-run/atelier/messages/app/v1"
@@ -32,7 +30,7 @@ type AppOptions struct {
 	// Logs has the output of the processes of apps; nil: there is none.
 	Logs AppLogs
 	// Addresses has the parts of the addresses of apps.
-	Addresses Addresses
+	Addresses app.Addresses
 	// WaitTime is the time for which a request waits until the computer has accepted a configuration, or ended a process; 0: one minute.
 	// The response then says that the app is reconciling.
 	WaitTime time.Duration
@@ -45,14 +43,8 @@ func (o AppOptions) withDefaults() AppOptions {
 	return o
 }
 
-// apps serves the apps of a workspace. The package app describes the chain of commands of a registration.
-//
-// A request that changes the runtime passes these steps:
-//
-//  1. The input is validated, and the folder is looked up on the drive. An update reserves its port in the workspace (ReserveAppPort), so
-//     that no two apps have the same one.
-//  2. The command makes the change durable: RegisterApp of the workspace, whose reaction creates the app, or UpdateApp of the app.
-//  3. AwaitApp waits until the computer has accepted or refused the configuration, for AppOptions.WaitTime (awaitChange).
+// apps serves the apps of a workspace. The package app describes the chain of commands of a registration, and package flow the steps of a
+// request that changes an app.
 type apps struct {
 	AppOptions
 	folders Folders
@@ -109,7 +101,6 @@ type newApp struct {
 var (
 	errNoScopes  = server.Invalid("apiScopes is required")
 	errZeroPort  = server.Invalid("port must be 1 to %d", app.MaxPort)
-	errNoFolder  = server.Invalid("path names no folder on the drive")
 	errEmptyText = func(field string) error { return server.Invalid("%s must not be empty", field) }
 )
 
@@ -165,39 +156,9 @@ func sleepAfter(seconds *int64) (int64, error) {
 	}
 }
 
-// register binds an app to a folder of the drive, and returns its first generation. Errors: invalid_request, slug_taken, path_in_use,
-// port_in_use, limit_reached, forbidden.
-func (a apps) register(c *server.Call, in newApp) (change, error) {
-	if err := settleAnchors(c); err != nil {
-		return change{}, err
-	}
-	// The position is read before the drive, so that the anchor follows a rename between the two.
-	seq, err := fetchLastSeq(c)
-	if err != nil {
-		return change{}, err
-	}
-	r := proto.CloneOf(in.registration)
-	if r.Path, err = a.findFolder(c, in.Path); err != nil {
-		return change{}, err
-	}
-	r.AppId, r.AnchorId = c.NewID(app.IDPrefix), c.NewID("anc_")
-	if _, err := server.Ask[*workspacev1.Anchor](c, workspaceCommand(c, &workspacev1.RegisterApp{Registration: r, Seq: seq})); err != nil {
-		return change{}, err
-	}
-	// The app exists once the reaction of the workspace has created it.
-	if err := c.Settle(entity.KindWorkspace, c.Workspace.ID); err != nil {
-		return change{}, err
-	}
-	return change{appID: r.GetAppId(), await: &appv1.AwaitApp{Generation: 1}}, nil
-}
-
-// findFolder returns the path of the real folder that a path names. Errors: invalid_request if it names none, or the drive itself.
-func (a apps) findFolder(c *server.Call, path string) (string, error) {
-	real, err := a.folders.ResolveFolder(c.Context, c.Workspace.ID, path)
-	if errors.Is(err, ErrNoFolder) || errors.Is(err, ErrNotFolder) || errors.Is(err, ErrOutsideDrive) || err == nil && real == "" {
-		return "", errNoFolder
-	}
-	return real, err
+// register binds an app to a folder of the drive, and returns its first generation. Errors: those of flow.Register.
+func (a apps) register(c *server.Call, in newApp) (flow.Change, error) {
+	return flow.Register(a.caller(c), c.Workspace.ID, in.registration)
 }
 
 // appAnswer is the response of operations on one app.

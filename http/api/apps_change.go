@@ -9,6 +9,7 @@ import (
 
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/app"
+	"github.com/atelier-run/atelier/entity/app/flow"
 	"github.com/atelier-run/atelier/http/server"
 	appv1 "github.com/atelier-run/atelier/messages/app/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
@@ -58,61 +59,27 @@ func checkAppChange(in *appChange) error {
 }
 
 // update changes the display metadata, the runtime or both. Errors: not_found, forbidden, invalid_request, port_in_use.
-func (a apps) update(c *server.Call, in appChange) (change, error) {
-	granted, err := c.FetchAuthorization()
-	if err != nil {
-		return change{}, err
+func (a apps) update(c *server.Call, in appChange) (flow.Change, error) {
+	if err := c.Authorize(); err != nil {
+		return flow.Change{}, err
 	}
 	id, err := pathApp(c)
 	if err != nil {
-		return change{}, err
+		return flow.Change{}, err
 	}
-	u := proto.CloneOf(in.command)
-	before, err := describeApp(c, id)
-	if err != nil {
-		return change{}, err
-	}
-	if u.Port != nil {
-		call := entity.Call{Now: c.Now(), Identity: app.Identity(c.Workspace.ID, id), Principal: c.Caller.Principal, Role: granted.GetRole()}
-		if err := app.CheckUpdate(call, before.GetApp(), u); err != nil { // reserve no port for an update that is refused
-			return change{}, err
-		}
-		reserved, err := server.Ask[*workspacev1.AppPort](c, workspaceCommand(c, &workspacev1.ReserveAppPort{AppId: id, Port: u.GetPort()}))
-		if err != nil {
-			return change{}, err
-		}
-		u.PortReservation = reserved.GetReservation()
-	}
-	after, err := server.Ask[*appv1.Description](c, appCommand(c, id, u))
-	if err != nil {
-		return change{}, err
-	}
-	return changeOf(before.GetApp(), after.GetApp()), nil
-}
-
-// changeOf returns the change between two states. It has a result to wait for if it has requested a generation.
-func changeOf(before, after *appv1.App) change {
-	made := change{appID: after.GetId()}
-	if after.GetGeneration() > before.GetGeneration() {
-		made.await = &appv1.AwaitApp{Generation: after.GetGeneration()}
-	}
-	return made
+	return flow.Update(a.caller(c), c.Workspace.ID, id, entity.Call{Now: c.Now(), Principal: c.Caller.Principal}, in.command)
 }
 
 // restart replaces the process of the app in the path. While a configuration is being reconciled, it waits for that one.
-func (a apps) restart(c *server.Call, _ server.None) (change, error) {
+func (a apps) restart(c *server.Call, _ server.None) (flow.Change, error) {
 	if err := c.Authorize(); err != nil {
-		return change{}, err
+		return flow.Change{}, err
 	}
 	id, err := pathApp(c)
 	if err != nil {
-		return change{}, err
+		return flow.Change{}, err
 	}
-	after, err := server.Ask[*appv1.Description](c, appCommand(c, id, &appv1.RestartApp{}))
-	if err != nil {
-		return change{}, err
-	}
-	return change{appID: id, await: &appv1.AwaitApp{Generation: after.GetApp().GetGeneration()}}, nil
+	return flow.Restart(a.caller(c), c.Workspace.ID, id)
 }
 
 // reanchor binds the app in the path to another folder. Errors: not_found, invalid_request, path_in_use.
@@ -124,11 +91,7 @@ func (a apps) reanchor(c *server.Call, in reanchorRequest) (appAnswer, error) {
 	if err != nil {
 		return appAnswer{}, err
 	}
-	seq, err := fetchLastSeq(c) // before the drive is read, as in register
-	if err != nil {
-		return appAnswer{}, err
-	}
-	folder, err := a.findFolder(c, in.Path)
+	seq, folder, err := flow.FindFolder(a.caller(c), c.Workspace.ID, in.Path)
 	if err != nil {
 		return appAnswer{}, err
 	}
@@ -221,7 +184,7 @@ func (a apps) remove(c *server.Call) error {
 		if err != nil {
 			return err
 		}
-		if made.appID != "" {
+		if made.AppID != "" {
 			c.EndBody()
 			found, err := a.awaitChange(ctx, c, made)
 			if refused := server.Refusal(ctx); refused != nil {
@@ -238,7 +201,7 @@ func (a apps) remove(c *server.Call) error {
 				})
 				return nil
 			}
-			if err := a.settleRemoval(ctx, c, made.appID); err != nil {
+			if err := a.settleRemoval(ctx, c, made.AppID); err != nil {
 				return err
 			}
 		}
@@ -248,21 +211,21 @@ func (a apps) remove(c *server.Call) error {
 }
 
 // requestRemoval begins the removal of the app in the path. The change has no app if there is none.
-func (a apps) requestRemoval(c *server.Call, _ server.None) (change, error) {
+func (a apps) requestRemoval(c *server.Call, _ server.None) (flow.Change, error) {
 	if err := c.Authorize(); err != nil {
-		return change{}, err
+		return flow.Change{}, err
 	}
 	id, err := pathApp(c)
 	if server.HasCode(err, entity.NotFound) {
-		return change{}, nil
+		return flow.Change{}, nil
 	}
 	if err != nil {
-		return change{}, err
+		return flow.Change{}, err
 	}
 	if _, err := server.Ask[*appv1.Description](c, appCommand(c, id, &appv1.RemoveApp{TaskId: c.NewID("stop_")})); err != nil {
-		return change{}, err
+		return flow.Change{}, err
 	}
-	return change{appID: id, await: &appv1.AwaitApp{Removal: true}}, nil
+	return flow.Change{AppID: id, Await: &appv1.AwaitApp{Removal: true}}, nil
 }
 
 // settleRemoval waits until the workspace has released what it had reserved for an app.

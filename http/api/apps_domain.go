@@ -5,6 +5,7 @@ import (
 
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/app"
+	"github.com/atelier-run/atelier/entity/app/flow"
 	"github.com/atelier-run/atelier/http/server"
 	appv1 "github.com/atelier-run/atelier/messages/app/v1"
 )
@@ -67,7 +68,7 @@ func (a apps) attachDomain(c *server.Call, in domainRequest) (domainAnswer, erro
 	if err != nil {
 		return domainAnswer{}, err
 	}
-	if a.addresses(c).isOwn(hostname, c.PublicHost()) {
+	if isOwnHost(hostname, c.PublicHost(), a.addresses(c).EdgeHost) {
 		return domainAnswer{}, server.Invalid("hostname belongs to the platform")
 	}
 	found, err := server.Ask[*appv1.Description](c, appCommand(c, id, &appv1.AttachDomain{DomainId: c.NewID(app.DomainPrefix), Hostname: hostname}))
@@ -76,7 +77,7 @@ func (a apps) attachDomain(c *server.Call, in domainRequest) (domainAnswer, erro
 	}
 	domain := found.GetApp().GetDomain().GetId()
 	if !found.GetApp().GetDomain().GetClaimed() {
-		if found, err = a.awaitChange(c.Context, c, change{id, &appv1.AwaitApp{DomainId: domain}}); err != nil {
+		if found, err = a.awaitChange(c.Context, c, flow.Change{AppID: id, Await: &appv1.AwaitApp{DomainId: domain}}); err != nil {
 			return domainAnswer{}, err
 		}
 	}
@@ -122,9 +123,9 @@ func (a apps) listDomains(c *server.Call, in server.Listing) (server.Collection[
 	})
 }
 
-// isOwn reports whether a host name is one of the platform: its public host, the host of standard addresses, or a name below one of them.
-func (a Addresses) isOwn(hostname, publicHost string) bool {
-	for _, own := range []string{hostOf(publicHost), a.EdgeHost, "localhost"} {
+// isOwnHost reports whether a host name is one of the platform: its public host, the host of standard addresses, or a name below one of them.
+func isOwnHost(hostname, publicHost, edgeHost string) bool {
+	for _, own := range []string{hostOf(publicHost), edgeHost, "localhost"} {
 		if own != "" && (hostname == own || strings.HasSuffix(hostname, "."+own)) {
 			return true
 		}

@@ -4,7 +4,6 @@ import (
 	"net"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -16,48 +15,13 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// Addresses has the parts of the addresses of apps. The standard address of an app is <scheme>://<app>--<workspace>.<edge host>/.
-type Addresses struct {
-	// EdgeHost is the host name below which the standard addresses are; empty: localhost for a server whose public URL is on loopback,
-	// otherwise the host of that URL.
-	EdgeHost string
-	// Scheme is http or https, and Port the port of the addresses; empty and 0: those of the public URL.
-	Scheme string
-	Port   int
-}
-
 // addresses returns the addresses with their defaults, which follow from the public URL of the server.
-func (a apps) addresses(c *server.Call) Addresses {
-	found := a.Addresses
+func (a apps) addresses(c *server.Call) app.Addresses {
 	public, err := url.Parse(c.Link("/"))
 	if err != nil {
-		return found // the server has checked its URL
+		return a.Addresses // the server has checked its URL
 	}
-	if found.EdgeHost == "" {
-		if found.EdgeHost = public.Hostname(); found.EdgeHost == "localhost" || net.ParseIP(found.EdgeHost) != nil {
-			found.EdgeHost = "localhost"
-		}
-	}
-	if found.Scheme == "" {
-		found.Scheme = public.Scheme
-		if found.Port == 0 {
-			found.Port, _ = strconv.Atoi(public.Port()) // empty for the port of the scheme
-		}
-	}
-	return found
-}
-
-// StandardHost returns the host name of the standard address of an app, without a port.
-func (a Addresses) StandardHost(appSlug, workspaceSlug string) string {
-	return appSlug + "--" + workspaceSlug + "." + a.EdgeHost
-}
-
-// URL returns the address of a host name of an app.
-func (a Addresses) URL(host string) string {
-	if a.Port != 0 && !(a.Scheme == "https" && a.Port == 443) && !(a.Scheme == "http" && a.Port == 80) {
-		host = net.JoinHostPort(host, strconv.Itoa(a.Port))
-	}
-	return a.Scheme + "://" + host + "/"
+	return a.Addresses.WithDefaults(public)
 }
 
 // hostOf returns a host without its port, in lower case.
@@ -139,21 +103,19 @@ var domainStatusNames = map[appv1.DomainStatus]string{
 	appv1.DomainStatus_DOMAIN_STATUS_REMOVING:  "removing",
 }
 
-// view returns an app as JSON, with the runtime that the computer has accepted, or the requested one if it has accepted none yet. An active
-// custom domain is the canonical address.
+// view returns an app as JSON, with the runtime that the computer has accepted, or the requested one if it has accepted none yet.
 func (a apps) view(c *server.Call, found *appv1.Description) appView {
 	s, may := found.GetApp(), found.GetControls()
 	runtime := s.GetAccepted()
 	if runtime == nil {
 		runtime = s.GetRequested()
 	}
-	addresses := a.addresses(c)
 	view := appView{
 		ID: s.GetId(), WorkspaceID: s.GetWorkspaceId(), AnchorID: s.GetAnchorId(), AnchorPath: s.GetPath(),
 		AnchorState: folderStateNames[s.GetFolderState()], Command: runtime.GetCommand(), APIScopes: slices.Clone(runtime.GetApiScopes()),
 		InstallCommand: runtime.GetInstallCommand(), Port: runtime.GetPort(), Slug: s.GetSlug(), Name: s.GetName(), Icon: s.GetIcon(),
 		Visibility:    app.VisibilityNames[s.GetVisibility()],
-		CanonicalURL:  addresses.URL(addresses.StandardHost(s.GetSlug(), c.Workspace.Slug)),
+		CanonicalURL:  a.addresses(c).Canonical(s, c.Workspace.Slug),
 		RuntimeStatus: runtimeStatusNames[s.GetRuntimeStatus()], ReconciliationError: s.GetReconciliationError(),
 		SourceShareID: s.GetOrigin().GetSourceShareId(), SourceAppID: s.GetOrigin().GetSourceAppId(),
 		SourceShareMode: ShareModeNames[s.GetOrigin().GetMode()], ListingSubscriptionID: s.GetOrigin().GetListingSubscriptionId(),
@@ -166,9 +128,6 @@ func (a apps) view(c *server.Call, found *appv1.Description) appView {
 	}
 	if d := s.GetDomain(); d.GetClaimed() {
 		view.CustomDomain = &customDomainView{d.GetHostname(), domainStatusNames[d.GetStatus()]}
-		if d.GetStatus() == appv1.DomainStatus_DOMAIN_STATUS_ACTIVE {
-			view.CanonicalURL = addresses.URL(d.GetHostname())
-		}
 	}
 	return view
 }

@@ -3,18 +3,15 @@ package api
 import (
 	"context"
 	"net/http"
+	"time"
+
+	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/app/flow"
 	"github.com/atelier-run/atelier/http/server"
 	appv1 "github.com/atelier-run/atelier/messages/app/v1"
 )
-
-// change is a durable change of an app.
-type change struct {
-	appID string
-	// await is the query that waits for its result; nil: the change needs no reconciliation.
-	await *appv1.AwaitApp
-}
 
 // reconcileFailure is the response to a change that the computer has not accepted.
 type reconcileFailure struct {
@@ -28,7 +25,7 @@ type reconcileFailure struct {
 // of an ordinary request. The request counts as a stream, because it needs no more resources than one: the query that waits is held
 // by the actor of the app. A client that disconnects ends only the query. The response to a configuration that the computer did not
 // accept in time has the app, which is reconciling.
-func waitForChange[In any](a apps, status int, decode func(*server.Call) (In, error), submit func(*server.Call, In) (change, error)) server.Handler {
+func waitForChange[In any](a apps, status int, decode func(*server.Call) (In, error), submit func(*server.Call, In) (flow.Change, error)) server.Handler {
 	return func(c *server.Call) error {
 		return c.RunLong(func(ctx context.Context) error {
 			made, err := submitChange(ctx, c, decode, submit)
@@ -43,11 +40,10 @@ func waitForChange[In any](a apps, status int, decode func(*server.Call) (In, er
 			if err != nil {
 				return err
 			}
-			if failed := found.GetApp(); made.await.GetGeneration() > 0 && failed.GetGeneration() == made.await.GetGeneration() &&
-				failed.GetRuntimeStatus() == appv1.RuntimeStatus_RUNTIME_STATUS_FAILED {
+			if made.HasFailed(found.GetApp()) {
 				c.Response.WriteJSON(http.StatusBadGateway, reconcileFailure{
-					entity.ReconcileFailed, "the computer of the workspace did not accept the configuration", failed.GetReconciliationError(),
-					a.view(c, found),
+					entity.ReconcileFailed, "the computer of the workspace did not accept the configuration",
+					found.GetApp().GetReconciliationError(), a.view(c, found),
 				})
 				return nil
 			}
@@ -58,29 +54,46 @@ func waitForChange[In any](a apps, status int, decode func(*server.Call) (In, er
 }
 
 func submitChange[In any](
-	ctx context.Context, c *server.Call, decode func(*server.Call) (In, error), submit func(*server.Call, In) (change, error),
-) (change, error) {
+	ctx context.Context, c *server.Call, decode func(*server.Call) (In, error), submit func(*server.Call, In) (flow.Change, error),
+) (flow.Change, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.RequestTime())
 	defer cancel()
 	c = c.With(ctx)
 	in, err := decode(c)
 	if err != nil {
-		return change{}, c.Withhold(err)
+		return flow.Change{}, c.Withhold(err)
 	}
 	return submit(c, in)
 }
 
-// awaitChange waits for the result of a change, for WaitTime, and describes the app. Errors: those of the query, and of ctx.
-func (a apps) awaitChange(ctx context.Context, c *server.Call, made change) (*appv1.Description, error) {
-	if made.await != nil {
-		waiting, cancel := context.WithTimeout(ctx, a.WaitTime)
-		defer cancel()
-		found, err := server.Ask[*appv1.Description](c.With(waiting), appCommand(c, made.appID, made.await))
-		if err == nil || ctx.Err() != nil || waiting.Err() == nil {
-			return found, err
-		}
-	}
-	ctx, cancel := context.WithTimeout(ctx, c.RequestTime())
+// awaitChange waits for the result of a change, for WaitTime, and describes the app; see package flow. The description has
+// RequestTime after the wait.
+func (a apps) awaitChange(ctx context.Context, c *server.Call, made flow.Change) (*appv1.Description, error) {
+	limited, cancel := context.WithTimeout(ctx, a.WaitTime+c.RequestTime())
 	defer cancel()
-	return describeApp(c.With(ctx), made.appID)
+	return flow.Await(a.caller(c.With(limited)), c.Workspace.ID, made, a.WaitTime)
+}
+
+// appCaller implements flow.Caller with a request.
+type appCaller struct {
+	*server.Call
+	folders Folders
+}
+
+func (a apps) caller(c *server.Call) appCaller { return appCaller{c, a.folders} }
+
+// Ask implements flow.Caller.
+func (c appCaller) Ask(command entity.Command) (proto.Message, error) {
+	return server.Ask[proto.Message](c.Call, command)
+}
+
+// FindFolder implements flow.Caller.
+func (c appCaller) FindFolder(path string) (string, error) {
+	return c.folders.ResolveFolder(c.Context, c.Workspace.ID, path)
+}
+
+// Within implements flow.Caller.
+func (c appCaller) Within(limit time.Duration) (flow.Caller, func()) {
+	ctx, cancel := context.WithTimeout(c.Context, limit)
+	return appCaller{c.With(ctx), c.folders}, cancel
 }
