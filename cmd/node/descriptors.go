@@ -24,9 +24,9 @@ const (
 	mostComputerDescriptors = 1 << 14
 	// mostFlows is the number of connections from computers to the network that a node serves, if the limit allows them.
 	mostFlows = 4096
-	// processDescriptors is the number of descriptors for a process that is the only one of its computer: its streams, and the
-	// computer's init, connection, messages and link.
-	processDescriptors = 8
+	// processDescriptors is the number of descriptors for a process that is the only one of its computer: its streams, the
+	// namespace and the link of its own network, and the computer's init, connection, messages and link.
+	processDescriptors = 10
 	// leastDescriptors is the limit below which a node does not start. leastComputerDescriptors is added if it runs processes.
 	leastDescriptors, leastComputerDescriptors = 192, 64
 )

@@ -2,8 +2,8 @@
 // and without privileges of the server. Each computer has a network namespace with a link (package guest) to the server, which
 // ends the computer's connections in itself and opens its own to their destinations:
 //
-//  1. The first process of a computer calls guest.PrepareNamespace in the computer's network namespace, and passes the files
-//     that it returns to the server.
+//  1. The first process of a computer calls guest.PrepareNamespace in the computer's network namespace, and in each that a
+//     process of the computer has for itself, and passes the files that it returns to the server.
 //  2. The server calls Attach with the files. With On, a userspace network stack (network.go) accepts every connection and
 //     datagram that the computer's kernel writes to the TUN device (device.go). With a proxy, the server accepts connections to a
 //     listener in the namespace (forward.go).
@@ -53,8 +53,8 @@ type Options struct {
 
 // Limits bound what computers use of the node. A value of 0 selects the default.
 type Limits struct {
-	// Flows is the number of open flows of one computer, and NodeFlows that of all. Each uses a file descriptor and up to about
-	// 600 KB of memory. Default: 256 and 4096.
+	// Flows is the number of open flows of one computer with all of its links, and NodeFlows that of all computers. Each uses a
+	// file descriptor and up to about 600 KB of memory. Default: 256 and 4096.
 	Flows, NodeFlows int
 	// FlowsPerSecond is the rate at which a computer may open flows after FlowBurst at once. Connections beyond it are delayed,
 	// since the computer's kernel tries again after a second, and datagrams are dropped. Default: 100 and 200.
@@ -148,7 +148,8 @@ func (e *Egress) ResolvConf() []byte { return e.mode.ResolvConf() }
 // Attach serves a network of one computer from the files that guest.PrepareNamespace has returned in it, which it closes in any
 // case. It does so until ctx ends or stop is called; the caller must see to that when the computer ends, because the network
 // namespace exists as long. stop resets the computer's flows, and returns when all of its files are closed. It may be called more
-// than once. A computer may have several networks, each with a link of its own; they share the limits of the computer. Attach returns an error if the files are not those of the mode.
+// than once. A computer may have several networks, each with a link of its own; they share the limits of the computer. Attach
+// returns an error if the files are not those of the mode.
 func (e *Egress) Attach(ctx context.Context, workspaceID string, files []*os.File) (stop func(), err error) {
 	defer func() {
 		for _, f := range files {

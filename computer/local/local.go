@@ -9,6 +9,8 @@
 // processes are lost, and it is started again, with growing pauses while that fails; Sample returns an error meanwhile, so
 // that the fleet reports the computer as lost and then as found.
 //
+// A process may have a network of its own (network.go), which is connected before its code runs, and ends with it.
+//
 // # Control groups
 //
 //	<node>/<workspace>.<n>/init

@@ -35,6 +35,8 @@
 //   - no_new_privs, an empty bounding set of capabilities, a filter of system calls (newFilter), and Landlock if the kernel has
 //     it. The init is not dumpable and has another user or more capabilities, so that processes cannot trace it.
 //   - Control groups limit the use of the machine; package local puts processes into them in Spec.Held.
+//   - A process may have a network namespace of its own (networks.go). It keeps the ports of processes of one computer apart. What
+//     isolates a process from other computers, and from the machine, is the same with it and without.
 //
 // # Files of the drive
 //
