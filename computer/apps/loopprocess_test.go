@@ -41,13 +41,18 @@ func (n fakeNetwork) Listen(_ context.Context, port int) (net.Listener, error) {
 	}
 	n.network[port] = func(c net.Conn) {
 		select {
-		case l.conns <- c:
+		case l.conns <- halfClosable{c}:
 		case <-l.closed:
 			c.Close()
 		}
 	}
 	return l, nil
 }
+
+// A halfClosable connection has one end of both directions: CloseWrite does not show at the other end.
+type halfClosable struct{ net.Conn }
+
+func (halfClosable) CloseWrite() error { return nil }
 
 type fakeListener struct {
 	fakeNetwork
