@@ -3,6 +3,7 @@ package edge
 import (
 	"strings"
 
+	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/app"
 	"github.com/atelier-run/atelier/entity/slug"
 )
@@ -10,15 +11,22 @@ import (
 // maxHostName is the greatest length of a host name, in bytes (RFC 1035, section 2.3.4).
 const maxHostName = 253
 
-// Serves reports whether the Host of a request, which may have a port, is that of an app, or would be if the app existed: a name below the
-// edge host, or any name with a dot that is not the platform's, because custom domains can have any name. Addresses and single labels
-// are the platform's.
+// Serves reports whether the Host of a request, which may have a port, is that of an app: a name below the edge host, whether or not
+// the app exists, or a custom domain. All other names are the platform's, which operators may have given further names, as are addresses
+// and single labels. A custom domain is looked up, with answers at most a second old; if that fails, the edge answers the request with
+// the failure.
 func (e *Edge) Serves(host string) bool {
 	name, ok := hostName(host)
-	if !ok || e.platform[name] {
+	switch {
+	case !ok || e.platform[name]:
+		return false
+	case strings.HasSuffix(name, e.suffix):
+		return true
+	case !isCustomName(name):
 		return false
 	}
-	return strings.HasSuffix(name, e.suffix) || isCustomName(name)
+	_, err := e.hosts.Lookup(e.ending, name)
+	return !hasCode(err, entity.NotFound)
 }
 
 // isCustomName reports whether a name may be that of a custom domain.

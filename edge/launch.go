@@ -34,6 +34,11 @@ type Launcher struct {
 	EdgeHost  string
 }
 
+// Launcher returns a launcher of the apps that the edge serves.
+func (e *Edge) Launcher() *Launcher {
+	return &Launcher{Asker: e.o.Asker, NewID: e.o.NewID, PublicURL: e.o.PublicURL, EdgeHost: e.o.EdgeHost}
+}
+
 // Launch authorizes a principal, grants a visit, and returns the address of the app with the grant, which serves once within a minute. host
 // is the standard address of the app or its active custom domain, with or without a port; empty: the standard address. path is the path on
 // that host, with its query; empty: that of the first page. A grant in it is replaced. Errors: invalid_request; those of the workspace

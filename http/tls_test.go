@@ -86,7 +86,7 @@ func newSecure(t *testing.T, follow follows, edit ...func(*http.Options)) *secur
 	}
 	served := make(chan error, 2)
 	at.https, at.http = listen(t), listen(t)
-	go func() { served <- s.ServeTLS(at.https, &tls.Config{GetCertificate: files.GetCertificate}) }()
+	go func() { served <- s.ServeTLS(at.https, &tls.Config{GetCertificate: files.Certificate}) }()
 	go func() { served <- s.ServeRedirects(at.http, nil) }()
 	t.Cleanup(func() {
 		if err := s.Shutdown(context.Background()); err != nil {
@@ -292,7 +292,7 @@ func TestCertificateFiles(t *testing.T) {
 	}
 	serial := func(name string) int64 {
 		t.Helper()
-		c, err := files.GetCertificate(&tls.ClientHelloInfo{
+		c, err := files.Certificate(&tls.ClientHelloInfo{
 			ServerName: name, SupportedVersions: []uint16{tls.VersionTLS13}, SignatureSchemes: []tls.SignatureScheme{tls.ECDSAWithP256AndSHA256},
 		})
 		if err != nil {

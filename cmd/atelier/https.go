@@ -1,16 +1,20 @@
 package main
 
 import (
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"net/url"
+	"os"
 	"strings"
 	"time"
 
+	"github.com/atelier-run/atelier/cmd/node"
 	"github.com/atelier-run/atelier/computer"
 	"github.com/atelier-run/atelier/computer/apps"
+	"github.com/atelier-run/atelier/entity/binding"
 	"github.com/atelier-run/atelier/http/server"
 )
 
@@ -62,7 +66,7 @@ func (s *httpsSettings) files() []server.CertificateFile {
 
 // appSettings are the settings of apps and their addresses.
 type appSettings struct {
-	EdgeHost      string        `name:"edge-host" group:"Apps" placeholder:"HOST" help:"Apps have the addresses APP--WORKSPACE.HOST; DNS must lead all names below it to this node. None: the host of public-url, or localhost with its port."`
+	EdgeHost      string        `name:"edge-host" group:"Apps" placeholder:"HOST" help:"Apps have the addresses APP--WORKSPACE.HOST; DNS must lead all names below it to this node. None: the host of public-url, or localhost if that is an address."`
 	EdgeAddresses []netip.Addr  `name:"edge-addresses" group:"Apps" placeholder:"ADDRESS" help:"Public IP addresses of this node, for the A and AAAA records of custom domains that cannot have a CNAME record. None: such domains cannot be used."`
 	Resolvers     []string      `name:"resolvers" group:"Apps" placeholder:"HOST:PORT" help:"DNS resolvers that look up the records of custom domains. None: those of the system."`
 	AppReady      time.Duration `name:"app-ready" group:"Apps" default:"30s" help:"Time in which the process of an app must accept connections on its port."`
@@ -75,8 +79,8 @@ type appSettings struct {
 func (s *appSettings) check() error {
 	var errs []error
 	if s.EdgeHost != "" {
-		if at, err := url.Parse("//" + s.EdgeHost); err != nil || at.Host != s.EdgeHost || at.Hostname() == "" || strings.ToLower(s.EdgeHost) != s.EdgeHost {
-			errs = append(errs, fmt.Errorf("edge-host: %q is not a host in lower case, with or without a port", s.EdgeHost))
+		if err := binding.CheckHostname(s.EdgeHost); err != nil && s.EdgeHost != "localhost" {
+			errs = append(errs, fmt.Errorf("edge-host: %q is not a host name in lower case without a port", s.EdgeHost))
 		}
 	}
 	for _, resolver := range s.Resolvers {
@@ -103,17 +107,22 @@ func (s *appSettings) options() apps.Options {
 	}
 }
 
-// edge returns the part that the addresses of all apps end with, from the public URL of the node.
-func (s *appSettings) edge(public *url.URL) string {
-	switch {
-	case s.EdgeHost != "":
-		return s.EdgeHost
-	case loopback(public.Hostname()):
-		if public.Port() == "" {
-			return "localhost"
-		}
-		return net.JoinHostPort("localhost", public.Port())
-	default:
-		return public.Host
+// domainOptions returns the options of certificates and custom domains, for a node with a public URL.
+func (c *serveCommand) domainOptions(public *url.URL) (node.DomainOptions, error) {
+	o := node.DomainOptions{
+		Enabled: c.ACMEEmail != "", Directory: c.ACMEDirectory, Email: c.ACMEEmail, Resolvers: c.Resolvers, PublicAddresses: c.EdgeAddresses,
+		EdgeHost: c.EdgeHost, Hosts: []string{strings.ToLower(public.Hostname())},
 	}
+	if c.ACMERoot == "" {
+		return o, nil
+	}
+	roots, err := os.ReadFile(c.ACMERoot)
+	if err != nil {
+		return o, fmt.Errorf("acme-root: %w", err)
+	}
+	o.Roots = x509.NewCertPool()
+	if !o.Roots.AppendCertsFromPEM(roots) {
+		return o, fmt.Errorf("acme-root: %s has no certificate", c.ACMERoot)
+	}
+	return o, nil
 }

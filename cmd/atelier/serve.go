@@ -90,10 +90,14 @@ func (c *serveCommand) options(log *slog.Logger, reserved net.Listener) (node.Op
 			return node.Options{}, coded{fmt.Errorf("agents: %w", err), exitUsage}
 		}
 	}
+	domains, err := c.domainOptions(settings.PublicURL)
+	if err != nil {
+		return node.Options{}, coded{err, exitUsage}
+	}
 	computers, err := c.computerSettings.options()
 	return node.Options{
-		Computers: computers,
-		Dir:       c.Data, Log: log, GeneratedTrees: c.GeneratedTrees, IdleAfter: c.IdleAfter, BackupURL: c.BackupURL,
+		Computers: computers, Domains: domains,
+		Dir: c.Data, Log: log, GeneratedTrees: c.GeneratedTrees, IdleAfter: c.IdleAfter, BackupURL: c.BackupURL,
 		ReactionAttempts: c.ReactionAttempts, BackupEvery: c.BackupEvery, BackupKeep: c.BackupKeep,
 		DriveQuota: quota.Limit{Bytes: uint64(c.DriveQuota), Files: uint64(c.DriveFiles)}, DriveReserve: uint64(max(c.DriveReserve, c.MinFreeSpace)),
 		Journal: persistence.Options{CacheBytes: c.cacheBytes(), MinFreeBytes: uint64(c.MinFreeSpace)},

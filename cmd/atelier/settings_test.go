@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"net/netip"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -155,7 +154,7 @@ func TestHTTPSSettings(t *testing.T) {
 		"--quickstart --https-listen=:443 --public-url=https://a.example.com --acme-email=a@b":       "quickstart",
 		"--edge-host=Apps.example.com":                                                               "edge-host",
 		"--edge-host=apps.example.com/x":                                                             "edge-host",
-		"--edge-host=apps.example.com:8443":                                                          "",
+		"--edge-host=apps.example.com":                                                               "",
 		"--resolvers=dns.example.com":                                                                "resolvers",
 		"--resolvers=192.0.2.53:53":                                                                  "",
 		"--app-processors=0":                                                                         "app-processors",
@@ -166,23 +165,6 @@ func TestHTTPSSettings(t *testing.T) {
 			t.Errorf("%s: %v", arguments, err)
 		case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
 			t.Errorf("%s: %v, want an error with %q", arguments, err, want)
-		}
-	}
-}
-
-func TestEdgeHost(t *testing.T) {
-	for _, of := range []struct{ set, public, want string }{
-		{"", "http://127.0.0.1:8080", "localhost:8080"},
-		{"", "http://localhost", "localhost"},
-		{"", "https://atelier.example.com", "atelier.example.com"},
-		{"apps.example.com", "https://atelier.example.com", "apps.example.com"},
-	} {
-		public, err := url.Parse(of.public)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := (&appSettings{EdgeHost: of.set}).edge(public); got != of.want {
-			t.Errorf("%q with %s is %q, want %q", of.set, of.public, got, of.want)
 		}
 	}
 }

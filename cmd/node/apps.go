@@ -47,6 +47,7 @@ func (n *Node) appExecutors(o Options) map[string]actors.Executor {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}
+		n.maintainStandardAddress(ctx, o, t.Identity)
 		return n.apps.Run(ctx, t.Identity, m)
 	}
 	stop := func(ctx context.Context, t actors.Task, m *appv1.StopTask) (proto.Message, error) {

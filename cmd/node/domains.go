@@ -10,11 +10,15 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/actors"
+	"github.com/atelier-run/atelier/cluster"
 	"github.com/atelier-run/atelier/edge/domains"
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/app"
 	"github.com/atelier-run/atelier/entity/binding"
-	appv1 "github.com/atelier-run/atelier/messages/app/v1"
+	"github.com/atelier-run/atelier/entity/slug"
+	"github.com/atelier-run/atelier/http/server"
 	bindingv1 "github.com/atelier-run/atelier/messages/binding/v1"
+	slugv1 "github.com/atelier-run/atelier/messages/slug/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 	"github.com/atelier-run/atelier/persistence/datadir"
 )
@@ -30,21 +34,24 @@ type DomainOptions struct {
 	CAAIdentities   []string
 	Resolvers       []string
 	PublicAddresses []netip.Addr
-	// EdgeHost is the end of the standard addresses of apps, without a port. Hosts are the node's own hosts, whose certificates it
-	// obtains and renews.
+	// EdgeHost is the end of the standard addresses of apps, without a port; empty: as in app.Addresses. Hosts are the node's own
+	// hosts, whose certificates it obtains and renews.
 	EdgeHost string
 	Hosts    []string
 }
 
 // newDomains returns the part that looks up, certifies and serves custom host names. secret is that of the data directory.
-func (n *Node) newDomains(o Options, secret []byte) error {
+func (n *Node) newDomains(o Options, secret []byte) (err error) {
+	if n.certificateFiles, err = server.NewCertificateFiles(o.CertificateFiles, o.Clock, o.Log); err != nil {
+		return err
+	}
 	key, err := datadir.CertificatesKey(secret)
 	if err != nil {
 		return err
 	}
 	d := o.Domains
 	n.Domains, err = domains.New(domains.Options{
-		Off: !d.Enabled, Asker: n.Router, Addresses: domainAddresses{n, d.EdgeHost, d.Hosts}, Key: key, Directory: d.Directory, Roots: d.Roots,
+		Off: !d.Enabled, Asker: n.Router, Addresses: domainAddresses{n, o.appAddresses().EdgeHost, d.Hosts}, Key: key, Directory: d.Directory, Roots: d.Roots,
 		Email: d.Email, CAAIdentities: d.CAAIdentities, Resolvers: d.Resolvers, PublicAddresses: d.PublicAddresses, Clock: o.Clock, Log: o.Log,
 	})
 	return err
@@ -75,25 +82,59 @@ type domainAddresses struct {
 	hosts    []string
 }
 
-// StandardAddress returns <app>--<workspace>.<edge host> (decisions, section 7). It asks the workspace, which follows its renames.
+// StandardAddress implements domains.Addresses. It asks the workspace, which follows its renames.
 func (a domainAddresses) StandardAddress(ctx context.Context, workspaceID, appID string) (string, error) {
-	reply, err := a.n.Router.Ask(ctx, entity.Command{
-		Kind: entity.KindApp, Identity: workspaceID + "/" + appID, Principal: entity.Platform(), Message: &appv1.DescribeApp{},
-	})
+	anchor, err := ask[*workspacev1.Anchor](ctx, a.n.Router, entity.KindWorkspace, workspaceID, &workspacev1.FindApp{AppId: appID})
 	if err != nil {
 		return "", err
 	}
-	app, _ := reply.(*appv1.Description)
-	if reply, err = a.n.Router.Ask(ctx, entity.Command{
-		Kind: entity.KindWorkspace, Identity: workspaceID, Principal: entity.Platform(), Message: &workspacev1.DescribeWorkspace{},
-	}); err != nil {
+	workspace, err := ask[*workspacev1.Description](ctx, a.n.Router, entity.KindWorkspace, workspaceID, &workspacev1.DescribeWorkspace{})
+	if err != nil {
 		return "", err
 	}
-	workspace, _ := reply.(*workspacev1.Description)
-	return app.GetApp().GetSlug() + "--" + workspace.GetWorkspace().GetSlug() + "." + a.edgeHost, nil
+	return app.StandardHost(anchor.GetApp().GetSlug(), workspace.GetWorkspace().GetSlug(), a.edgeHost), nil
 }
 
-// IsOwn reports whether the node obtains certificates of a host for itself.
-func (a domainAddresses) IsOwn(_ context.Context, host string) (bool, error) {
-	return slices.Contains(a.hosts, host), nil
+// IsOwn implements domains.Addresses.
+func (a domainAddresses) IsOwn(ctx context.Context, host string) (bool, error) {
+	if slices.Contains(a.hosts, host) {
+		return true, nil
+	}
+	appSlug, workspaceSlug, ok := app.SplitStandardHost(host, a.edgeHost)
+	if !ok || slug.CheckForm(appSlug) != nil || slug.CheckForm(workspaceSlug) != nil {
+		return false, nil
+	}
+	claimed, err := ask[*slugv1.Slug](ctx, a.n.Router, entity.KindSlug, workspaceSlug, &slugv1.ResolveSlug{})
+	if err != nil || claimed.GetWorkspaceId() == "" {
+		return false, err
+	}
+	_, err = ask[*workspacev1.Anchor](ctx, a.n.Router, entity.KindWorkspace, claimed.GetWorkspaceId(), &workspacev1.FindApp{Slug: appSlug})
+	if entity.IsRefusal(err) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// maintainStandardAddress obtains and renews the certificate of the standard address of an app until ctx ends. A certificate in a file,
+// such as one for all names below the edge host, takes its place.
+func (n *Node) maintainStandardAddress(ctx context.Context, o Options, identity string) {
+	if !o.Domains.Enabled {
+		return
+	}
+	workspaceID, appID := app.SplitIdentity(identity)
+	host, err := domainAddresses{n, o.appAddresses().EdgeHost, nil}.StandardAddress(ctx, workspaceID, appID)
+	if err != nil || n.certificateFiles.Covers(host) {
+		return
+	}
+	n.Domains.Maintain(ctx, []string{host})
+}
+
+// ask sends a query to an entity as the platform.
+func ask[R proto.Message](ctx context.Context, router *cluster.Router, kind, identity string, m proto.Message) (reply R, err error) {
+	answer, err := router.Ask(ctx, entity.Command{Kind: kind, Identity: identity, Principal: entity.Platform(), Message: m})
+	if err != nil {
+		return reply, err
+	}
+	reply, _ = answer.(R)
+	return reply, nil
 }

@@ -28,6 +28,7 @@ import (
 	"github.com/atelier-run/atelier/drive/quota"
 	"github.com/atelier-run/atelier/drive/skills"
 	"github.com/atelier-run/atelier/drive/webdav"
+	"github.com/atelier-run/atelier/edge"
 	"github.com/atelier-run/atelier/edge/domains"
 	"github.com/atelier-run/atelier/entity/kinds"
 	"github.com/atelier-run/atelier/http"
@@ -69,6 +70,8 @@ type Options struct {
 	CertificateFiles []server.CertificateFile
 	// Domains has the settings of custom domains and certificates.
 	Domains DomainOptions
+	// Edge has the limits of the edge, which serves the hosts of apps. Start sets its other fields.
+	Edge edge.Options
 	// Agents is the file with the models and agents of sessions (package runner); empty: the built-in agent without a model.
 	Agents string
 	// Sessions has the limits of the runner of sessions. Its agents run in the computers of Computers, unless it has others. Start
@@ -132,8 +135,9 @@ type Node struct {
 	// runner runs the agents of sessions, and tools are those that agents call.
 	runner *runner.Runner
 	tools  *tools.Tools
-	// apps supervises the processes of apps.
+	// apps supervises the processes of apps, and edge serves their hosts.
 	apps *apps.Supervisor
+	edge *edge.Edge
 	// ending is done when the node stops; end ends it.
 	ending context.Context
 	end    context.CancelFunc
@@ -181,9 +185,6 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	}); err != nil {
 		return n, err
 	}
-	if err := n.newCertificateFiles(o); err != nil {
-		return n, err
-	}
 	if err := n.newDomains(o, secret); err != nil {
 		return n, err
 	}
@@ -219,6 +220,9 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 		return n, nil
 	}
 	o.Registry.MustRegister(n.Journal.Collector(), n.Drives, n.Computers, n.runner, n.apps, n.Domains)
+	if err = n.newEdge(o); err != nil {
+		return n, err
+	}
 	if n.Server, err = n.newServer(o); err != nil {
 		return n, err
 	}
@@ -268,6 +272,9 @@ func (o Options) complete() Options {
 	if o.Registry == nil {
 		o.Registry = prometheus.NewRegistry()
 	}
+	if o.HTTP.PublicURL == nil {
+		o.HTTP.PublicURL = server.DefaultURL()
+	}
 	o.Registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		ReadBuild().gauge())
 	return o
@@ -284,6 +291,7 @@ func (n *Node) newServer(o Options) (*http.Server, error) {
 	}
 	settings.Directory, settings.Reactions, settings.Progress = n.Router, n.Router, n.Computers.Progress
 	settings.BackUpNode = n.backUpNode(o)
+	settings.Apps, settings.Edge = n.appOperations(o), n.edge
 	settings.Secret, settings.Log, settings.Clock = n.CursorSecret, o.Log, o.Clock
 	settings.Registerer, settings.Gatherer, settings.Ready = o.Registry, o.Registry, n.Journal.Err
 	return http.New(settings)
@@ -301,6 +309,9 @@ func (n *Node) Stop(ctx context.Context) error {
 	n.end()
 	if n.Server != nil {
 		errs = append(errs, n.Server.Shutdown(ctx))
+	}
+	if n.edge != nil {
+		n.edge.Close()
 	}
 	for _, system := range n.Systems {
 		system.EndWork(ctx) // tasks use the computers, the drives and the bucket

@@ -92,7 +92,7 @@ func lockWait() time.Duration {
 type fakeCredentials struct{ hashes map[string][]byte }
 
 func (h *fakeCredentials) issue() string {
-	id := newID(user.KeyPrefix)
+	id := NewID(user.KeyPrefix)
 	text, hash := NewKey(KeyStart, id)
 	h.hashes[id] = hash
 	return text

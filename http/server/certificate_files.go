@@ -55,15 +55,20 @@ func NewCertificateFiles(files []CertificateFile, now func() time.Time, log *slo
 	return c, nil
 }
 
-// GetCertificate returns the certificate for a handshake. If several fit, it is the first of the files. It returns
+// Certificate returns the certificate for a handshake. If several fit, it is the first of the files. It returns
 // ErrNoCertificate if none fits.
-func (c *CertificateFiles) GetCertificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+func (c *CertificateFiles) Certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	for _, certificate := range c.current() {
 		if hello.SupportsCertificate(certificate) == nil {
 			return certificate, nil
 		}
 	}
 	return nil, ErrNoCertificate
+}
+
+// Covers reports whether one of the certificates is for a host.
+func (c *CertificateFiles) Covers(host string) bool {
+	return slices.ContainsFunc(c.current(), func(certificate *tls.Certificate) bool { return certificate.Leaf.VerifyHostname(host) == nil })
 }
 
 // current returns the certificates, after it has read the files that have changed. A file that cannot be read, or not yet with its

@@ -15,7 +15,7 @@ import (
 func TestKeys(t *testing.T) {
 	seen := map[string]bool{}
 	for range 1000 {
-		id := newID("key_")
+		id := NewID("key_")
 		text, hash := NewKey(KeyStart, id)
 		k, ok := parseKey(text)
 		back, secret := k.id, k.secret
@@ -30,7 +30,7 @@ func TestKeys(t *testing.T) {
 }
 
 func FuzzKey(f *testing.F) {
-	good, _ := NewKey(KeyStart, newID("key_"))
+	good, _ := NewKey(KeyStart, NewID("key_"))
 	for _, seed := range []string{"", "atl_", good, good[1:], good + "_", strings.ToUpper(good), strings.Replace(good, "_", "-", 2)} {
 		f.Add(seed)
 	}

@@ -99,13 +99,13 @@ func (o Options) withDefaults() (Options, error) {
 		o.Ready = func() error { return nil }
 	}
 	if o.NewID == nil {
-		o.NewID = newID
+		o.NewID = NewID
 	}
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
 	if o.PublicURL == nil {
-		o.PublicURL = &url.URL{Scheme: "http", Host: "localhost:8080"}
+		o.PublicURL = DefaultURL()
 	}
 	setDefault(&o.StreamSegment, 15*time.Minute)
 	setDefault(&o.Heartbeat, 15*time.Second)
@@ -140,8 +140,11 @@ func setDefault[T comparable](value *T, or T) {
 	}
 }
 
-// newID returns a new id: a lower-case ULID from the system's random source, which needs no lock between callers.
-func newID(prefix string) string {
+// DefaultURL returns the default of Options.PublicURL.
+func DefaultURL() *url.URL { return &url.URL{Scheme: "http", Host: "localhost:8080"} }
+
+// NewID returns a new id: a lower-case ULID from the system's random source, which needs no lock between callers.
+func NewID(prefix string) string {
 	var entropy [10]byte
 	rand.Read(entropy[:])
 	id := ulid.ULID{}
