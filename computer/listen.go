@@ -22,3 +22,8 @@ func (f *Fleet) Listen(ctx context.Context, workspaceID string, port int) (net.L
 	defer cancel()
 	return f.o.Host.Listen(ctx, workspaceID, port)
 }
+
+// Dial connects to a TCP port on the loopback interface of the computer of a workspace; see Host.Dial.
+func (f *Fleet) Dial(ctx context.Context, workspaceID string, port int) (net.Conn, error) {
+	return f.o.Host.Dial(ctx, workspaceID, port)
+}

@@ -90,7 +90,7 @@ func (s share) Occupied(after string, limit int) ([]string, error) {
 
 // Processes implements Share.
 func (s share) Processes(workspaceID string) ([]*computerv1.Process, error) {
-	const most = entitycomputer.MaxProcesses + entitycomputer.MaxSessionProcesses
+	const most = entitycomputer.MaxProcesses + entitycomputer.MaxSessionProcesses + entitycomputer.MaxAppProcesses
 	page, err := s.partition.Rows(workspaceID, &wirev1.List{Name: entitycomputer.ProcessList, Limit: most})
 	if err != nil {
 		return nil, err

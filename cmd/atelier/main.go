@@ -10,6 +10,7 @@
 //	atelier exec               run a command in the computer of a workspace
 //	atelier shell              open a shell in the computer of a workspace
 //	atelier session            start, follow, answer and list the sessions of agents
+//	atelier site               serve a folder of static files, as the command of an app
 //	atelier accept             accept a data directory with a missing or older part
 //	atelier reference          print every setting of serve as Markdown
 //	atelier agent              the built-in agent of sessions; started by the node in the computer of a workspace
@@ -54,6 +55,7 @@ type commands struct {
 	Exec      execCommand      `cmd:"" help:"Run a command in the computer of a workspace, and exit with its status."`
 	Shell     shellCommand     `cmd:"" help:"Open a shell in the computer of a workspace. It survives broken connections. \"~.\" at the beginning of a line detaches from it."`
 	Session   sessionCommands  `cmd:"" help:"Sessions of agents: start, follow, answer and list them."`
+	Site      siteCommand      `cmd:"" help:"Serve a folder of static files over HTTP: a command for apps."`
 	Accept    acceptCommand    `cmd:"" help:"Accept a data directory that serve refuses because a part is missing or older than the others."`
 	Reference referenceCommand `cmd:"" help:"Print every setting of serve as Markdown."`
 	Version   versionCommand   `cmd:"" help:"Print the version, commit, date and Go version of this program."`

@@ -90,6 +90,10 @@ func (c *serveCommand) options(log *slog.Logger, reserved net.Listener) (node.Op
 			return node.Options{}, coded{fmt.Errorf("agents: %w", err), exitUsage}
 		}
 	}
+	domains, err := c.domains(settings.PublicURL)
+	if err != nil {
+		return node.Options{}, err
+	}
 	computers, err := c.computerSettings.options()
 	return node.Options{
 		Computers: computers,
@@ -97,7 +101,7 @@ func (c *serveCommand) options(log *slog.Logger, reserved net.Listener) (node.Op
 		ReactionAttempts: c.ReactionAttempts, BackupEvery: c.BackupEvery, BackupKeep: c.BackupKeep,
 		DriveQuota: quota.Limit{Bytes: uint64(c.DriveQuota), Files: uint64(c.DriveFiles)}, DriveReserve: uint64(max(c.DriveReserve, c.MinFreeSpace)),
 		Journal: persistence.Options{CacheBytes: c.cacheBytes(), MinFreeBytes: uint64(c.MinFreeSpace)},
-		HTTP:    settings, Agents: c.Agents,
+		HTTP:    settings, Agents: c.Agents, CertificateFiles: c.httpsSettings.files(), Domains: domains,
 	}, err
 }
 
@@ -124,7 +128,7 @@ func (c *serveCommand) httpOptions(log *slog.Logger, reserved net.Listener) (htt
 	return http.Options{
 		Mail: post, OIDC: provider, Sessions: api.SessionOptions{DeliveryTime: c.SessionDelivery, WaitTime: c.SessionWait},
 		Options: server.Options{
-			StreamSegment: c.StreamSegment, Heartbeat: c.Heartbeat, PublicURL: public, TrustedProxies: c.proxies(),
+			StreamSegment: c.StreamSegment, Heartbeat: c.Heartbeat, PublicURL: public, TrustedProxies: c.proxies(), StrictTransport: c.HSTS,
 			Limits: server.Limits{
 				Connections: c.MaxConnections, Requests: c.MaxRequests, Streams: c.MaxStreams,
 				CredentialStreams: c.MaxCredentialStreams, CredentialTerminals: c.MaxCredentialTerminals, Rate: unlimited(c.Rate), Burst: c.Burst,
@@ -155,15 +159,21 @@ func (c *serveCommand) cacheBytes() int64 {
 
 // serve serves requests until ctx is canceled or a part fails, and stops the node.
 func (c *serveCommand) serve(ctx context.Context, n *node.Node, reserved net.Listener, log *slog.Logger, out console) error {
-	listener, admin, err := c.open(reserved)
+	at, err := c.open(reserved)
 	if err != nil {
 		return errors.Join(err, stop(n, afterFailure, log))
 	}
-	ended := make(chan error, 2)
-	go func() { ended <- n.Server.Serve(listener) }()
-	go func() { ended <- n.Server.ServeAdmin(admin) }()
-	address := "http://" + listener.Addr().String()
-	log.Info("ready", slog.String("address", address), slog.String("admin", admin.Addr().String()))
+	ended := make(chan error, 3)
+	go func() { ended <- n.Server.ServeAdmin(at.admin) }()
+	address := "http://" + at.api.Addr().String()
+	if at.secure == nil {
+		go func() { ended <- n.Server.Serve(at.api) }()
+	} else {
+		address = "https://" + at.secure.Addr().String()
+		go func() { ended <- n.Server.ServeRedirects(at.api, n.Challenges) }()
+		go func() { ended <- n.Server.ServeTLS(at.secure, n.TLS()) }()
+	}
+	log.Info("ready", slog.String("address", address), slog.String("admin", at.admin.Addr().String()))
 	go debug.FreeOSMemory() // what recovery used
 	if c.Quickstart {
 		if err := quickstart(ctx, c.Data, address, out); err != nil && ctx.Err() == nil {
@@ -182,17 +192,33 @@ func (c *serveCommand) serve(ctx context.Context, n *node.Node, reserved net.Lis
 	return errors.Join(err, stop(n, afterFailure, log))
 }
 
-// open listens on the API's port, unless it is reserved, and on the operators' socket.
-func (c *serveCommand) open(reserved net.Listener) (api, admin net.Listener, err error) {
-	if api = reserved; api == nil {
-		if api, err = net.Listen("tcp", c.Listen); err != nil {
-			return nil, nil, err
+// opened are the listeners of a node. secure is nil without HTTPS; with it, api only redirects.
+type opened struct{ api, secure, admin net.Listener }
+
+// open listens on the address of the API, unless it is reserved, on that of HTTPS if there is one, and on the operators' socket.
+func (c *serveCommand) open(reserved net.Listener) (o opened, err error) {
+	defer func() {
+		if err == nil {
+			return
+		}
+		for _, l := range []net.Listener{o.api, o.secure} {
+			if l != nil {
+				err = errors.Join(err, l.Close())
+			}
+		}
+	}()
+	if o.api = reserved; o.api == nil {
+		if o.api, err = net.Listen("tcp", c.Listen); err != nil {
+			return o, err
 		}
 	}
-	if admin, err = listenAdmin(c.Data); err != nil {
-		return nil, nil, errors.Join(err, api.Close())
+	if c.HTTPSListen != "" {
+		if o.secure, err = net.Listen("tcp", c.HTTPSListen); err != nil {
+			return o, err
+		}
 	}
-	return api, admin, nil
+	o.admin, err = listenAdmin(c.Data)
+	return o, err
 }
 
 // stop stops the node. If it does not stop within the deadline and lastResort, stop returns an error; the process then ends

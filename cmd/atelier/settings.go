@@ -26,6 +26,8 @@ type serveCommand struct {
 	Quickstart bool   `help:"At the first start, make an owner and a workspace; print the address, a key and what to try. On a loopback address alone."`
 
 	publicSettings
+	httpsSettings
+	appSettings
 	smtpSettings
 	oidcSettings
 
@@ -79,6 +81,8 @@ func (c *serveCommand) Validate() error {
 	return errors.Join(
 		c.checkListen(),
 		c.publicSettings.check(),
+		c.httpsSettings.check(),
+		c.appSettings.check(),
 		c.smtpSettings.check(),
 		c.oidcSettings.check(),
 		c.checkBackup(),
@@ -116,6 +120,12 @@ func (c *serveCommand) checkListen() error {
 	}
 	if _, err := net.LookupPort("tcp", port); err != nil {
 		return fmt.Errorf("listen: %q is not a port", port)
+	}
+	switch {
+	case c.HTTPSListen != "" && !strings.HasPrefix(c.PublicURL, "https://"):
+		return errors.New("public-url: with https-listen it is required, and begins with https://")
+	case c.Quickstart && c.HTTPSListen != "":
+		return errors.New("quickstart: it starts a node without HTTPS; leave https-listen out")
 	}
 	if c.Quickstart && !loopback(host) {
 		return fmt.Errorf("quickstart: it prints a key on the terminal, so it needs a loopback address; %q is not one", c.Listen)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -138,5 +139,50 @@ func TestDurationsInJSONHaveUnits(t *testing.T) {
 	log.Info("request", "duration", 1500*time.Microsecond)
 	if !strings.Contains(out.String(), `"duration":"1.5ms"`) {
 		t.Errorf("%s", &out)
+	}
+}
+
+func TestHTTPSSettings(t *testing.T) {
+	for arguments, want := range map[string]string{
+		"--https-listen=:443 --public-url=https://a.example.com --acme-email=ops@example.com":        "",
+		"--https-listen=:443 --public-url=https://a.example.com --certificate=c --certificate-key=k": "",
+		"--https-listen=:443 --acme-email=ops@example.com":                                           "public-url",
+		"--https-listen=443 --public-url=https://a.example.com --acme-email=ops@example.com":         "https-listen",
+		"--https-listen=:443 --public-url=https://a.example.com":                                     "it needs certificates",
+		"--https-listen=:443 --public-url=https://a.example.com --certificate=c":                     "certificate-key",
+		"--acme-email=ops@example.com":                                                               "https-listen",
+		"--acme-directory=http://ca.example.com":                                                     "acme-directory",
+		"--quickstart --https-listen=:443 --public-url=https://a.example.com --acme-email=a@b":       "quickstart",
+		"--edge-host=Apps.example.com":                                                               "edge-host",
+		"--edge-host=apps.example.com/x":                                                             "edge-host",
+		"--edge-host=apps.example.com:8443":                                                          "",
+		"--resolvers=dns.example.com":                                                                "resolvers",
+		"--resolvers=192.0.2.53:53":                                                                  "",
+		"--app-processors=0":                                                                         "app-processors",
+	} {
+		_, err := parse(t, strings.Fields(arguments)...)
+		switch {
+		case want == "" && err != nil:
+			t.Errorf("%s: %v", arguments, err)
+		case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
+			t.Errorf("%s: %v, want an error with %q", arguments, err, want)
+		}
+	}
+}
+
+func TestEdgeHost(t *testing.T) {
+	for _, of := range []struct{ set, public, want string }{
+		{"", "http://127.0.0.1:8080", "localhost:8080"},
+		{"", "http://localhost", "localhost"},
+		{"", "https://atelier.example.com", "atelier.example.com"},
+		{"apps.example.com", "https://atelier.example.com", "apps.example.com"},
+	} {
+		public, err := url.Parse(of.public)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := (&appSettings{EdgeHost: of.set}).edge(public); got != of.want {
+			t.Errorf("%q with %s is %q, want %q", of.set, of.public, got, of.want)
+		}
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/atelier-run/atelier/cluster"
 	"github.com/atelier-run/atelier/cluster/pending"
 	"github.com/atelier-run/atelier/computer"
+	"github.com/atelier-run/atelier/computer/apps"
 	"github.com/atelier-run/atelier/computer/bucket"
 	"github.com/atelier-run/atelier/drive"
 	"github.com/atelier-run/atelier/drive/anchors"
@@ -30,6 +31,7 @@ import (
 	"github.com/atelier-run/atelier/edge/domains"
 	"github.com/atelier-run/atelier/entity/kinds"
 	"github.com/atelier-run/atelier/http"
+	"github.com/atelier-run/atelier/http/server"
 	"github.com/atelier-run/atelier/persistence"
 	"github.com/atelier-run/atelier/persistence/datadir"
 	"github.com/atelier-run/atelier/runner"
@@ -65,12 +67,18 @@ type Options struct {
 	Computers ComputerOptions
 	// Domains has the settings of custom domains and certificates.
 	Domains DomainOptions
+	// CertificateFiles are the files of certificates for HTTPS.
+	CertificateFiles []server.CertificateFile
 	// Agents is the file with the models and agents of sessions (package runner); empty: the built-in agent without a model.
 	Agents string
 	// Sessions has the limits of the runner of sessions. Start sets its other fields.
 	Sessions runner.Options
 	// HoldTurns makes the turns of sessions wait: no runner takes them, and the caller sends the commands of a runner.
 	HoldTurns bool
+	// Apps has the limits and durations of the supervisor of apps. Start sets its other fields.
+	Apps apps.Options
+	// HoldApps makes apps wait: no supervisor runs them, and the caller sends the commands of one.
+	HoldApps bool
 	// BackupEvery is the time between two backups of a drive, for workspaces without a policy of their own, and BackupKeep the
 	// number of them that is stored; 0: none are scheduled.
 	BackupEvery time.Duration
@@ -118,9 +126,13 @@ type Node struct {
 	driver   driver
 	observer *observe.Observer
 	anchors  *anchors.Follower
+	// certificateFiles are the certificates that the operator has provided.
+	certificateFiles *server.CertificateFiles
 	// runner runs the agents of sessions, and tools are those that agents call.
 	runner *runner.Runner
 	tools  *tools.Tools
+	// apps supervises the processes of apps.
+	apps *apps.Supervisor
 	// ending is done when the node stops; end ends it.
 	ending context.Context
 	end    context.CancelFunc
@@ -171,6 +183,9 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	if err := n.newDomains(o, secret); err != nil {
 		return n, err
 	}
+	if err := n.newCertificateFiles(o); err != nil {
+		return n, err
+	}
 	n.files = webdav.New(n.Drives, o.Log)
 	n.anchors = anchors.New(n.Drives, n.Router, o.Log)
 	if err := os.RemoveAll(checkpointDir(o)); err != nil { // left by a process that was killed during a backup
@@ -185,6 +200,7 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	if n.runner, n.tools, err = n.newRunner(o); err != nil {
 		return n, err
 	}
+	n.apps = n.newSupervisor(o)
 	for member := range max(o.Members, 1) {
 		n.Systems = append(n.Systems, n.newSystem(o, member))
 	}
@@ -201,7 +217,7 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	if o.quiet {
 		return n, nil
 	}
-	o.Registry.MustRegister(n.Journal.Collector(), n.Drives, n.Computers, n.runner, n.Domains)
+	o.Registry.MustRegister(n.Journal.Collector(), n.Drives, n.Computers, n.runner, n.apps, n.Domains)
 	if n.Server, err = n.newServer(o); err != nil {
 		return n, err
 	}

@@ -20,6 +20,9 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == builtin.Command {
 		os.Exit(builtin.Run(context.Background(), os.Stdin, os.Stdout, os.Stderr, os.Environ(), os.Args[2:]))
 	}
+	if len(os.Args) > 1 && os.Args[1] == testApp {
+		os.Exit(runTestApp(os.Args[2:]))
+	}
 	os.Exit(m.Run())
 }
 

@@ -23,7 +23,8 @@
 //
 //	StartProcess ──► ProcessStarted ──► running ──ReportProcessEnded──► removed
 //
-// Members start commands and terminals; the platform starts the agents of sessions, which are limited apart from these.
+// Members start commands and terminals; the platform starts the agents of sessions and the processes of apps. Each of the three
+// has a limit of its own.
 //
 // Operators may cancel a backup, a restore or a verification; the task then fails. Backups on a schedule are described in
 // schedule.go.
@@ -53,7 +54,7 @@ var Kind = entity.Rules[*computerv1.Computer, computerv1.Command, computerv1.Eve
 		Telemetry:   {Need: entity.Reads(), Most: int(SlotsPerDay)},
 		BackupList:  {Need: entity.Reads(entity.Admin)},
 		TaskList:    {Need: entity.Reads(entity.Admin)},
-		ProcessList: {Need: entity.Reads(entity.Services), Most: MaxProcesses + MaxSessionProcesses},
+		ProcessList: {Need: entity.Reads(entity.Services), Most: MaxProcesses + MaxSessionProcesses + MaxAppProcesses},
 	},
 }.Kind()
 
@@ -63,7 +64,7 @@ func accessOf(c computerv1.Command) entity.Access {
 	case *computerv1.Reprovision:
 		return entity.Requires(entity.Changes(entity.Admin))
 	case *computerv1.StartProcess:
-		if c.GetKind() == computerv1.ProcessKind_PROCESS_KIND_SESSION {
+		if !isOfMember(c.GetKind()) {
 			return entity.PlatformOnly()
 		}
 		return entity.Requires(entity.Changes(entity.Services))

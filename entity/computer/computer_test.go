@@ -322,6 +322,7 @@ func TestAccess(t *testing.T) {
 		{&computerv1.ReportProvisioned{}, ""},
 		{startOf(computerv1.ProcessKind_PROCESS_KIND_EXEC, "prc_1"), entity.Services},
 		{startSession("prc_1", "ses_1"), ""},
+		{startApp("prc_1", "app_1"), ""},
 	} {
 		access, err := computer.Kind.Access(test.command)
 		if err != nil {

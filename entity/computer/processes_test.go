@@ -28,6 +28,12 @@ func startSession(id, session string) *computerv1.StartProcess {
 	}
 }
 
+func startApp(id, app string) *computerv1.StartProcess {
+	return &computerv1.StartProcess{
+		ProcessId: id, Kind: computerv1.ProcessKind_PROCESS_KIND_APP, Program: "serve", AppId: app, UserId: "usr_2",
+	}
+}
+
 func TestStartProcess(t *testing.T) {
 	l := newActive(t)
 	reply, err := l.as(owner, start("prc_1"))
@@ -81,29 +87,51 @@ func TestStartProcessOfSession(t *testing.T) {
 	}
 }
 
-// TestProcessesOfSessionsAndMembersHaveSeparateLimits fills a computer with both.
-func TestProcessesOfSessionsAndMembersHaveSeparateLimits(t *testing.T) {
+// TestStartProcessOfApp checks that the process has the app as its actor, and is not in the audit log.
+func TestStartProcessOfApp(t *testing.T) {
+	l := newActive(t)
+	p := l.must(startApp("prc_1", "app_1-a")).(*computerv1.Process)
+	if p.GetActor() != "api-key:app_1-a" || p.GetAppId() != "app_1-a" || p.GetSessionId() != "" || p.GetUserId() != "usr_2" {
+		t.Errorf("admitted %v", p)
+	}
+	if row := l.rows[computer.ProcessList]["prc_1"]; !proto.Equal(row, p) {
+		t.Errorf("the list has %v", row)
+	}
+	if len(l.audit) > 0 {
+		t.Errorf("the audit log has %v", l.audit)
+	}
+}
+
+// TestProcessesHaveSeparateLimits fills a computer with processes of sessions, of apps and of members.
+func TestProcessesHaveSeparateLimits(t *testing.T) {
 	l := newActive(t)
 	for i := range computer.MaxSessionProcesses {
 		l.must(startSession(fmt.Sprintf("prc_s%d", i), "ses_1"))
 	}
-	_, err := l.as(entity.Platform(), startSession("prc_s", "ses_2"))
-	if entitytest.Code(err) != entity.Unavailable {
-		t.Errorf("one process of a session too many: %v", err)
+	for i := range computer.MaxAppProcesses {
+		l.must(startApp(fmt.Sprintf("prc_a%d", i), "app_1"))
 	}
 	for i := range computer.MaxProcesses {
 		if _, err := l.as(owner, start(fmt.Sprintf("prc_%d", i))); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := l.as(owner, start("prc_x")); entitytest.Code(err) != entity.Unavailable {
-		t.Errorf("one process of a member too many: %v", err)
+	for name, command := range map[string]*computerv1.StartProcess{
+		"session": startSession("prc_s", "ses_2"), "app": startApp("prc_a", "app_2"),
+		"terminal": start("prc_x"), "exec": startOf(computerv1.ProcessKind_PROCESS_KIND_EXEC, "prc_x"),
+	} {
+		if _, err := l.as(entity.Platform(), command); entitytest.Code(err) != entity.Unavailable {
+			t.Errorf("one process of kind %s too many: %v", name, err)
+		}
 	}
-	l.must(&computerv1.ReportProcessEnded{ProcessId: "prc_s0"})
-	l.must(startSession("prc_s", "ses_2"))
 	if most := computer.Kind.Lists[computer.ProcessList].Most; len(l.rows[computer.ProcessList]) > most {
 		t.Errorf("%d rows in a list with pages of %d", len(l.rows[computer.ProcessList]), most)
 	}
+	l.must(&computerv1.ReportProcessEnded{ProcessId: "prc_s0"})
+	if _, err := l.as(entity.Platform(), startApp("prc_a", "app_2")); entitytest.Code(err) != entity.Unavailable {
+		t.Errorf("a process of an app in place of one of a session: %v", err)
+	}
+	l.must(startSession("prc_s", "ses_2"))
 }
 
 func TestStartProcessIsRefused(t *testing.T) {
@@ -113,7 +141,10 @@ func TestStartProcessIsRefused(t *testing.T) {
 	}
 	foreign, foreignUser := start("prc_1"), start("prc_1")
 	foreign.SessionId, foreignUser.UserId = "ses_1", "usr_2"
-	longUser := startSession("prc_1", "ses_1")
+	foreignApp, appOfSession, sessionOfApp := start("prc_1"), startSession("prc_1", "ses_1"), startApp("prc_1", "app_1")
+	foreignApp.AppId, appOfSession.AppId, sessionOfApp.SessionId = "app_1", "app_1", "ses_1"
+	longUser, longAppUser := startSession("prc_1", "ses_1"), startApp("prc_1", "app_1")
+	longAppUser.UserId = strings.Repeat("u", 65)
 	longUser.UserId = strings.Repeat("u", 65)
 	restoring := newActive(t)
 	restoring.must(&computerv1.BackUp{TaskId: "tsk_2", BackupId: "bak_1"})
@@ -145,6 +176,13 @@ func TestStartProcessIsRefused(t *testing.T) {
 		"long session":       {newActive(t), startSession("prc_1", strings.Repeat("s", 65)), entity.InvalidRequest},
 		"session of a path":  {newActive(t), startSession("prc_1", "../ses"), entity.InvalidRequest},
 		"long user":          {newActive(t), longUser, entity.InvalidRequest},
+		"app of another":     {newActive(t), foreignApp, entity.InvalidRequest},
+		"app of a session":   {newActive(t), appOfSession, entity.InvalidRequest},
+		"session of an app":  {newActive(t), sessionOfApp, entity.InvalidRequest},
+		"no app":             {newActive(t), startApp("prc_1", ""), entity.InvalidRequest},
+		"long app":           {newActive(t), startApp("prc_1", strings.Repeat("a", 65)), entity.InvalidRequest},
+		"app of a path":      {newActive(t), startApp("prc_1", "../app"), entity.InvalidRequest},
+		"long user of app":   {newActive(t), longAppUser, entity.InvalidRequest},
 	} {
 		var refusal *entity.Error
 		if _, err := test.on.as(owner, test.command); !errors.As(err, &refusal) || refusal.Code != test.code {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/app"
 	"github.com/atelier-run/atelier/entity/user"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
@@ -20,6 +21,8 @@ const (
 	SessionStart       = "atlses_"
 	ImpersonationStart = "atlimp_"
 	AccessTokenStart   = "atlat_"
+	// AppStart begins the key of an app; see package computer/apps, which mints it.
+	AppStart = "atlapp_"
 
 	secretBytes = 25
 	// SecretLength is the length of a secret in a key, in bytes.
@@ -33,7 +36,7 @@ var keyKinds = []struct {
 }{
 	{KeyStart, user.KeyPrefix, wirev1.CredentialKind_CREDENTIAL_KIND_USER},
 	{AccessTokenStart, user.GrantPrefix, wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH},
-	{"atlapp_", user.KeyPrefix, wirev1.CredentialKind_CREDENTIAL_KIND_APP},
+	{AppStart, app.IDPrefix, wirev1.CredentialKind_CREDENTIAL_KIND_APP},
 	{"atlvm_", user.KeyPrefix, wirev1.CredentialKind_CREDENTIAL_KIND_SYSTEM_VM},
 	{ImpersonationStart, user.KeyPrefix, wirev1.CredentialKind_CREDENTIAL_KIND_IMPERSONATION},
 	{SessionStart, user.KeyPrefix, wirev1.CredentialKind_CREDENTIAL_KIND_BROWSER_SESSION},

@@ -3,6 +3,7 @@ package server
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"log/slog"
@@ -20,6 +21,8 @@ type connection struct {
 	heads *headConn
 	// isOverLimit reports that the connection exceeds Limits.Connections: its requests are answered 503.
 	isOverLimit bool
+	// isSecure is set for connections over TLS.
+	isSecure bool
 }
 
 type connectionKey struct{}
@@ -54,6 +57,7 @@ func (s *Server) admitConnection(ctx context.Context, c net.Conn) context.Contex
 	if heads, ok := c.(*headConn); ok {
 		of.Conn, of.heads = heads.Conn, heads
 	}
+	_, of.isSecure = of.Conn.(*tls.Conn)
 	return context.WithValue(ctx, connectionKey{}, of)
 }
 

@@ -21,6 +21,7 @@ type metrics struct {
 	streams                       prometheus.Gauge
 	inFlight                      prometheus.Gauge
 	frames                        prometheus.Counter
+	handshakes                    *prometheus.CounterVec
 	bytes                         prometheus.Counter
 	unrouted                      meter
 	exported                      http.Handler
@@ -51,12 +52,17 @@ func newMetrics(r prometheus.Registerer, g prometheus.Gatherer) (*metrics, error
 			Name: space + "requests_in_flight", Help: "Requests in flight, including streams."}),
 		frames: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: space + "stream_frames_total", Help: "Frames sent over streams."}),
+		handshakes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: space + "tls_handshakes_total", Help: "TLS handshakes: ok, failed, or challenge for those of a certificate authority."},
+			[]string{"result"}),
 		bytes: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: space + "stream_bytes_total", Help: "Bytes sent over streams."}),
 		exported: promhttp.HandlerFor(g, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}),
 	}
 	var failed error
-	for _, c := range []prometheus.Collector{m.requests, m.duration, m.transfers, m.streamed, m.lookups, m.streams, m.inFlight, m.frames, m.bytes} {
+	for _, c := range []prometheus.Collector{m.requests, m.duration, m.transfers, m.streamed, m.lookups, m.streams, m.inFlight, m.frames, m.bytes,
+		m.handshakes,
+	} {
 		failed = errors.Join(failed, r.Register(c))
 	}
 	m.unrouted = m.meter(Route{Path: "none", Method: "other"})

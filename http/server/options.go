@@ -36,7 +36,11 @@ type Options struct {
 	PublicURL *url.URL
 	// TrustedProxies are the networks of trusted proxies; X-Forwarded-For is ignored from all other peers.
 	TrustedProxies []netip.Prefix
-	Limits         Limits
+	// Edge serves the hosts of apps; nil: the server serves every host itself.
+	Edge Edge
+	// StrictTransport is the time for which browsers must use HTTPS (RFC 6797), which the responses over HTTPS say; 0: they do not.
+	StrictTransport time.Duration
+	Limits          Limits
 }
 
 // Limits bounds the resources that clients can take. 0 stands for the default.

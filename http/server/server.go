@@ -108,6 +108,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -150,6 +151,8 @@ type Server struct {
 	// routes is the table of the public listener, operatorRoutes the table of the operators' listener.
 	routes, operatorRoutes []Route
 	router, operatorRouter *mux.Router
+	// strictTransport is the value of Strict-Transport-Security; nil: it is not sent.
+	strictTransport []string
 	// metadata is the public URL of ResourceMetadataPath.
 	metadata string
 	// requests counts the requests in flight without streams, publicRequests those of them that need no credential.
@@ -161,6 +164,8 @@ type Server struct {
 	heads          atomic.Int64
 	publicServer   *http.Server
 	operatorServer *http.Server
+	// redirectServer serves plain HTTP beside HTTPS.
+	redirectServer *http.Server
 }
 
 // New returns a server. Mount must be called before the first request. Errors: a required option is missing or invalid.
@@ -175,15 +180,20 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	s.metadata = s.Link(ResourceMetadataPath)
+	if o.StrictTransport > 0 {
+		s.strictTransport = []string{fmt.Sprintf("max-age=%d", int64(o.StrictTransport.Seconds()))}
+	}
 	if s.metrics, err = newMetrics(o.Registerer, o.Gatherer); err != nil {
 		return nil, err
 	}
 	s.authenticator = newAuthenticator(o.Asker, o.Clock, strings.TrimSuffix(o.PublicURL.String(), "/"), s.metrics.credentialLookup)
 	s.workspaces = newCache(o.Clock, maxSlugs, s.metrics.slugLookup, s.resolveSlug)
 	s.watcher = newWatcher(s.authenticator, o.Limits, s.metrics.streams)
-	s.publicServer, s.operatorServer = s.newHTTPServer(s), s.newHTTPServer(s.Admin())
+	s.publicServer, s.operatorServer, s.redirectServer = s.newHTTPServer(s), s.newHTTPServer(s.Admin()), s.newHTTPServer(nil)
 	// Operators have no such limit, so that they can connect while clients hold every connection.
-	s.publicServer.ConnContext, s.publicServer.ConnState = s.admitConnection, s.countConnection
+	for _, limited := range []*http.Server{s.publicServer, s.redirectServer} {
+		limited.ConnContext, limited.ConnState = s.admitConnection, s.countConnection
+	}
 	return s, nil
 }
 
@@ -200,8 +210,14 @@ func (s *Server) Routes() []Route { return s.routes }
 // Options returns the server's options, with the defaults filled in.
 func (s *Server) Options() Options { return s.options }
 
-// ServeHTTP serves a request of the public listener.
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handle(s.router, w, r) }
+// ServeHTTP serves a request of the public listener. Requests for the hosts of apps go to the edge.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if e := s.options.Edge; e != nil && e.Serves(r.Host) {
+		s.serveEdge(w, r)
+		return
+	}
+	s.handle(s.router, w, r)
+}
 
 // Admin returns the handler of the operators' routes. It authenticates nobody: only operators may be able to reach it.
 func (s *Server) Admin() http.Handler {
@@ -238,6 +254,9 @@ func (s *Server) handle(router *mux.Router, w http.ResponseWriter, r *http.Reque
 	c := connectionOf(r.Context())
 	if c != nil && c.heads != nil {
 		c.heads.endHead()
+	}
+	if c != nil && c.isSecure && s.strictTransport != nil {
+		res.Header()["Strict-Transport-Security"] = s.strictTransport
 	}
 	if c != nil && c.isOverLimit {
 		res.Header()["Connection"] = []string{"close"}
@@ -420,7 +439,7 @@ func untilClosed(err error) error {
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.watcher.close()
 	var failed error
-	for _, server := range []*http.Server{s.publicServer, s.operatorServer} {
+	for _, server := range []*http.Server{s.redirectServer, s.publicServer, s.operatorServer} {
 		if err := server.Shutdown(ctx); err != nil {
 			server.Close()
 			failed = errors.Join(failed, err)

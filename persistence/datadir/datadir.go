@@ -26,6 +26,8 @@ const (
 	journalName = "journal"
 	// DrivesName is the folder of the drives.
 	DrivesName = "drives"
+	// AppsName is the folder of the logs of apps.
+	AppsName   = "apps"
 	secretName = "secret"
 	// marksName is the file with the marks of the journal; see persistence.Options.Marks. It is beside the journal, so that it
 	// is not lost with it.
@@ -118,7 +120,7 @@ func ForeignFiles(dir string) ([]string, error) {
 }
 
 // ownNames are the names in a data directory except the journal's, and those that file systems make.
-var ownNames = []string{DrivesName, secretName, marksName, "backups", "atelier.sock", "quickstart.key", "lost+found", restoringName}
+var ownNames = []string{DrivesName, AppsName, secretName, marksName, "backups", "atelier.sock", "quickstart.key", "lost+found", restoringName}
 
 // isTemporary reports whether a file of this name may be left of an interrupted write, by WriteDurably or of the journal's
 // marks.

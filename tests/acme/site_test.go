@@ -138,7 +138,7 @@ func (s *site) serve() {
 			return
 		}
 		s.answeredHTTP.Add(1)
-		s.current.Load().Domains.HTTPChallengeHandler(http.NotFoundHandler()).ServeHTTP(w, r)
+		s.current.Load().Challenges(http.NotFoundHandler()).ServeHTTP(w, r)
 	})}
 	secure := &http.Server{ErrorLog: quiet, Handler: http.NotFoundHandler(), TLSConfig: &tls.Config{
 		NextProtos: []string{"h2", "http/1.1", domains.ChallengeProtocol},
@@ -149,7 +149,7 @@ func (s *site) serve() {
 				}
 				s.answeredTLS.Add(1)
 			}
-			return s.current.Load().Domains.Certificates.Certificate(hello)
+			return s.current.Load().TLS().GetCertificate(hello)
 		},
 	}}
 	done := make(chan struct{}, 2)

@@ -206,6 +206,8 @@ const (
 	ProcessKind_PROCESS_KIND_TERMINAL ProcessKind = 2
 	// The agent of a session.
 	ProcessKind_PROCESS_KIND_SESSION ProcessKind = 3
+	// A process of an app.
+	ProcessKind_PROCESS_KIND_APP ProcessKind = 4
 )
 
 // Enum value maps for ProcessKind.
@@ -215,12 +217,14 @@ var (
 		1: "PROCESS_KIND_EXEC",
 		2: "PROCESS_KIND_TERMINAL",
 		3: "PROCESS_KIND_SESSION",
+		4: "PROCESS_KIND_APP",
 	}
 	ProcessKind_value = map[string]int32{
 		"PROCESS_KIND_UNSPECIFIED": 0,
 		"PROCESS_KIND_EXEC":        1,
 		"PROCESS_KIND_TERMINAL":    2,
 		"PROCESS_KIND_SESSION":     3,
+		"PROCESS_KIND_APP":         4,
 	}
 )
 
@@ -3242,13 +3246,15 @@ type Process struct {
 	Program string `protobuf:"bytes,3,opt,name=program,proto3" json:"program,omitempty"`
 	// The author of the changes that it makes on the drive.
 	Actor string `protobuf:"bytes,4,opt,name=actor,proto3" json:"actor,omitempty"`
-	// The person who requested it, or whose session it works for; may be empty for a session.
+	// The person who requested it, or whose session or app it works for; may be empty for a session and for an app.
 	UserId string `protobuf:"bytes,5,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	// The operator who impersonated that person; empty if none did.
 	ImpersonatorId string `protobuf:"bytes,6,opt,name=impersonator_id,json=impersonatorId,proto3" json:"impersonator_id,omitempty"`
 	StartedAt      int64  `protobuf:"varint,7,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
 	// The session for which it works; empty for other kinds.
-	SessionId     string `protobuf:"bytes,8,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	SessionId string `protobuf:"bytes,8,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// The app of which it is a process; empty for other kinds.
+	AppId         string `protobuf:"bytes,9,opt,name=app_id,json=appId,proto3" json:"app_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3339,8 +3345,15 @@ func (x *Process) GetSessionId() string {
 	return ""
 }
 
+func (x *Process) GetAppId() string {
+	if x != nil {
+		return x.AppId
+	}
+	return ""
+}
+
 // StartProcess admits a process. Its sender starts it after the reply. Sender: a member with the capability services; for a
-// session the platform.
+// session and for an app the platform.
 type StartProcess struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	ProcessId string                 `protobuf:"bytes,1,opt,name=process_id,json=processId,proto3" json:"process_id,omitempty"`
@@ -3348,8 +3361,10 @@ type StartProcess struct {
 	Program   string                 `protobuf:"bytes,3,opt,name=program,proto3" json:"program,omitempty"`
 	// The session for which it works. Required for a session, empty for other kinds.
 	SessionId string `protobuf:"bytes,4,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// The person whose session it is; empty if it is nobody's, and for other kinds.
-	UserId        string `protobuf:"bytes,5,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	// The person whose session or app it is; empty if it is nobody's, and for other kinds.
+	UserId string `protobuf:"bytes,5,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	// The app of which it is a process. Required for an app, empty for other kinds.
+	AppId         string `protobuf:"bytes,6,opt,name=app_id,json=appId,proto3" json:"app_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3415,6 +3430,13 @@ func (x *StartProcess) GetSessionId() string {
 func (x *StartProcess) GetUserId() string {
 	if x != nil {
 		return x.UserId
+	}
+	return ""
+}
+
+func (x *StartProcess) GetAppId() string {
+	if x != nil {
+		return x.AppId
 	}
 	return ""
 }
@@ -3813,7 +3835,7 @@ const file_messages_computer_v1_computer_proto_rawDesc = "" +
 	"\fWorkReported\x12'\n" +
 	"\x0factive_sessions\x18\x01 \x01(\rR\x0eactiveSessions\x12\x1f\n" +
 	"\vactive_jobs\x18\x02 \x01(\rR\n" +
-	"activeJobs\"\xff\x01\n" +
+	"activeJobs\"\x96\x02\n" +
 	"\aProcess\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x124\n" +
 	"\x04kind\x18\x02 \x01(\x0e2 .atelier.computer.v1.ProcessKindR\x04kind\x12\x18\n" +
@@ -3824,7 +3846,8 @@ const file_messages_computer_v1_computer_proto_rawDesc = "" +
 	"\n" +
 	"started_at\x18\a \x01(\x03R\tstartedAt\x12\x1d\n" +
 	"\n" +
-	"session_id\x18\b \x01(\tR\tsessionId\"\xb5\x01\n" +
+	"session_id\x18\b \x01(\tR\tsessionId\x12\x15\n" +
+	"\x06app_id\x18\t \x01(\tR\x05appId\"\xcc\x01\n" +
 	"\fStartProcess\x12\x1d\n" +
 	"\n" +
 	"process_id\x18\x01 \x01(\tR\tprocessId\x124\n" +
@@ -3832,7 +3855,8 @@ const file_messages_computer_v1_computer_proto_rawDesc = "" +
 	"\aprogram\x18\x03 \x01(\tR\aprogram\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x04 \x01(\tR\tsessionId\x12\x17\n" +
-	"\auser_id\x18\x05 \x01(\tR\x06userId\"c\n" +
+	"\auser_id\x18\x05 \x01(\tR\x06userId\x12\x15\n" +
+	"\x06app_id\x18\x06 \x01(\tR\x05appId\"c\n" +
 	"\x12ReportProcessEnded\x12\x1d\n" +
 	"\n" +
 	"process_id\x18\x01 \x01(\tR\tprocessId\x12\x16\n" +
@@ -3863,12 +3887,13 @@ const file_messages_computer_v1_computer_proto_rawDesc = "" +
 	"\fBackupOrigin\x12\x1d\n" +
 	"\x19BACKUP_ORIGIN_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17BACKUP_ORIGIN_SCHEDULED\x10\x01\x12\x1d\n" +
-	"\x19BACKUP_ORIGIN_REPLACEMENT\x10\x02*w\n" +
+	"\x19BACKUP_ORIGIN_REPLACEMENT\x10\x02*\x8d\x01\n" +
 	"\vProcessKind\x12\x1c\n" +
 	"\x18PROCESS_KIND_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11PROCESS_KIND_EXEC\x10\x01\x12\x19\n" +
 	"\x15PROCESS_KIND_TERMINAL\x10\x02\x12\x18\n" +
-	"\x14PROCESS_KIND_SESSION\x10\x03B@Z>github.com/atelier-run/atelier/messages/computer/v1;computerv1b\x06proto3"
+	"\x14PROCESS_KIND_SESSION\x10\x03\x12\x14\n" +
+	"\x10PROCESS_KIND_APP\x10\x04B@Z>github.com/atelier-run/atelier/messages/computer/v1;computerv1b\x06proto3"
 
 var (
 	file_messages_computer_v1_computer_proto_rawDescOnce sync.Once

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/atelier-run/atelier/cmd/node"
+	"github.com/atelier-run/atelier/http/server"
+)
+
+// httpsSettings are the settings of HTTPS and its certificates.
+type httpsSettings struct {
+	HTTPSListen     string        `name:"https-listen" group:"HTTPS" placeholder:"HOST:PORT" help:"Address of HTTPS, such as :443. The address of listen then only redirects to it and answers probes and certificate authorities. None: HTTPS ends at a proxy in front of the node."`
+	Certificates    []string      `name:"certificate" group:"HTTPS" type:"path" placeholder:"FILE" help:"PEM file with a certificate and its chain; read again when it changes. May be repeated."`
+	CertificateKeys []string      `name:"certificate-key" group:"HTTPS" type:"path" placeholder:"FILE" help:"PEM file with the private key of the certificate at the same place among the certificates."`
+	HSTS            time.Duration `name:"hsts" group:"HTTPS" default:"8760h" help:"Time for which browsers use HTTPS only, which responses over HTTPS say. 0: they do not."`
+	ACMEEmail       string        `name:"acme-email" group:"HTTPS" placeholder:"EMAIL" help:"Address of the account at the certificate authority. It requests certificates for the host of public-url, for apps and for custom domains, and accepts the authority's terms of service. None: no certificates are requested."`
+	ACMEDirectory   string        `name:"acme-directory" group:"HTTPS" default:"https://acme-v02.api.letsencrypt.org/directory" placeholder:"URL" help:"Directory of the certificate authority (RFC 8555)."`
+	ACMERoot        string        `name:"acme-root" group:"HTTPS" type:"path" placeholder:"FILE" help:"PEM file with the root certificate of the directory's own HTTPS, for authorities within an organization. None: those of the system."`
+}
+
+func (s *httpsSettings) check() error {
+	var errs []error
+	if s.HTTPSListen != "" {
+		if _, port, err := net.SplitHostPort(s.HTTPSListen); err != nil {
+			errs = append(errs, fmt.Errorf("https-listen: %q is not HOST:PORT", s.HTTPSListen))
+		} else if _, err := net.LookupPort("tcp", port); err != nil {
+			errs = append(errs, fmt.Errorf("https-listen: %q is not a port", port))
+		}
+		if len(s.Certificates) == 0 && s.ACMEEmail == "" {
+			errs = append(errs, errors.New("https-listen: it needs certificates: set certificate and certificate-key, or acme-email"))
+		}
+	}
+	if len(s.Certificates) != len(s.CertificateKeys) {
+		errs = append(errs, fmt.Errorf("certificate-key: there are %d keys for %d certificates", len(s.CertificateKeys), len(s.Certificates)))
+	}
+	if s.HTTPSListen == "" && (len(s.Certificates) > 0 || s.ACMEEmail != "") {
+		errs = append(errs, errors.New("https-listen: certificates are used only with it"))
+	}
+	if s.ACMEEmail != "" && !strings.Contains(s.ACMEEmail, "@") {
+		errs = append(errs, fmt.Errorf("acme-email: %q is not an address", s.ACMEEmail))
+	}
+	if at, err := url.Parse(s.ACMEDirectory); err != nil || at.Scheme != "https" || at.Host == "" {
+		errs = append(errs, fmt.Errorf("acme-directory: %q is not an https URL", s.ACMEDirectory))
+	}
+	return errors.Join(append(errs, between("hsts", s.HSTS, 0, 5*365*24*time.Hour))...)
+}
+
+func (s *httpsSettings) files() []server.CertificateFile {
+	files := make([]server.CertificateFile, len(s.Certificates))
+	for i := range s.Certificates {
+		files[i] = server.CertificateFile{Certificate: s.Certificates[i], Key: s.CertificateKeys[i]}
+	}
+	return files
+}
+
+// domains returns the settings of custom domains and certificates. The certificate of the node's own host is requested unless
+// certificates are configured. It fails if the file of the root certificate cannot be read.
+func (c *serveCommand) domains(public *url.URL) (node.DomainOptions, error) {
+	o := node.DomainOptions{
+		Enabled: c.ACMEEmail != "", Directory: c.ACMEDirectory, Email: c.ACMEEmail, Resolvers: c.Resolvers, PublicAddresses: c.EdgeAddresses,
+		EdgeHost: c.edge(public),
+	}
+	if host, _, err := net.SplitHostPort(o.EdgeHost); err == nil {
+		o.EdgeHost = host
+	}
+	if len(c.Certificates) == 0 {
+		o.Hosts = []string{public.Hostname()}
+	}
+	if c.ACMERoot == "" {
+		return o, nil
+	}
+	content, err := os.ReadFile(c.ACMERoot)
+	if err != nil {
+		return o, coded{fmt.Errorf("acme-root: %w", err), exitUsage}
+	}
+	if o.Roots = x509.NewCertPool(); !o.Roots.AppendCertsFromPEM(content) {
+		return o, coded{fmt.Errorf("acme-root: %s has no certificate", c.ACMERoot), exitUsage}
+	}
+	return o, nil
+}
+
+// appSettings are the settings of apps and their addresses.
+type appSettings struct {
+	EdgeHost      string        `name:"edge-host" group:"Apps" placeholder:"HOST" help:"Apps have the addresses APP--WORKSPACE.HOST; DNS must lead all names below it to this node. None: the host of public-url, or localhost with its port."`
+	EdgeAddresses []netip.Addr  `name:"edge-addresses" group:"Apps" placeholder:"ADDRESS" help:"Public IP addresses of this node, for the A and AAAA records of custom domains that cannot have a CNAME record. None: such domains cannot be used."`
+	Resolvers     []string      `name:"resolvers" group:"Apps" placeholder:"HOST:PORT" help:"DNS resolvers that look up the records of custom domains. None: those of the system."`
+	AppReady      time.Duration `name:"app-ready" group:"Apps" default:"30s" help:"Time in which the process of an app must accept connections on its port."`
+	AppInstall    time.Duration `name:"app-install" group:"Apps" default:"10m" help:"Bound of an install command of an app."`
+	AppDrain      time.Duration `name:"app-drain" group:"Apps" default:"30s" help:"Time for which a replaced process of an app serves its open connections."`
+	AppMemory     size          `name:"app-memory" group:"Apps" default:"1GiB" help:"Memory that the processes of an app may use, within that of their computer."`
+	AppProcessors float64       `name:"app-processors" group:"Apps" default:"1" help:"Processors that the processes of an app may use, within those of their computer."`
+}
+
+func (s *appSettings) check() error {
+	var errs []error
+	if s.EdgeHost != "" {
+		if at, err := url.Parse("//" + s.EdgeHost); err != nil || at.Host != s.EdgeHost || at.Hostname() == "" || strings.ToLower(s.EdgeHost) != s.EdgeHost {
+			errs = append(errs, fmt.Errorf("edge-host: %q is not a host in lower case, with or without a port", s.EdgeHost))
+		}
+	}
+	for _, resolver := range s.Resolvers {
+		if _, err := netip.ParseAddrPort(resolver); err != nil {
+			errs = append(errs, fmt.Errorf("resolvers: %q is not an IP address and a port, such as 192.0.2.53:53", resolver))
+		}
+	}
+	if s.AppProcessors < 0.05 || s.AppProcessors > 1024 {
+		errs = append(errs, fmt.Errorf("app-processors: %v is not between 0.05 and 1024", s.AppProcessors))
+	}
+	return errors.Join(append(errs,
+		between("app-ready", s.AppReady, time.Second, time.Hour),
+		between("app-install", s.AppInstall, time.Second, 24*time.Hour),
+		between("app-drain", s.AppDrain, 0, time.Hour),
+		between("app-memory", s.AppMemory, 16<<20, 1<<50),
+	)...)
+}
+
+// edge returns the part that the addresses of all apps end with, from the public URL of the node.
+func (s *appSettings) edge(public *url.URL) string {
+	switch {
+	case s.EdgeHost != "":
+		return s.EdgeHost
+	case loopback(public.Hostname()):
+		if public.Port() == "" {
+			return "localhost"
+		}
+		return net.JoinHostPort("localhost", public.Port())
+	default:
+		return public.Host
+	}
+}

@@ -1,0 +1,230 @@
+// Package apps supervises the processes of apps in the computers of workspaces.
+//
+// The task app.run of an app (package entity/app) is open while the app may run. Its executor, Supervisor.Run, has one loop for the app
+// (supervise.go) and ends the process when the task closes. As the task has one executor at a time, under the epoch of its partition,
+// so has the app at most one loop. The steps to run a configuration, which has a number, its generation:
+//
+//  1. The loop learns of the generation by the query AwaitRuntime.
+//  2. A requested generation runs its install command, if it has one. It gets no key.
+//  3. If the present process uses the same port, it ends, because both would listen on it. Otherwise it serves until step 6.
+//  4. start opens the address at which the app reaches the API (gate.go), gets a key if the generation has scopes (key.go), and starts
+//     the command with PORT, SERVICE_API_URL and SERVICE_APP_API_KEY.
+//  5. await waits until the port accepts connections.
+//  6. Dial leads new connections to the new process. The old one ends when its connections are closed, or after Options.Drain.
+//  7. The loop reports the result with ReportReconciled. After a failure the accepted generation runs on, or again.
+//
+// A process that ends later is reported with ReportCrash and started again, after a pause that doubles up to a limit and begins anew once
+// a process has run for a while. An app that may sleep ends when no connection was open for that time: the loop reports
+// ReportAsleep, which closes the task, and WakeApp opens it again.
+//
+// The output of the commands is in the log of the app (log.go).
+package apps
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"syscall"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/computer"
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/app"
+	appv1 "github.com/atelier-run/atelier/messages/app/v1"
+)
+
+// Asker sends commands to entities. Errors: *entity.Error.
+type Asker interface {
+	Ask(ctx context.Context, c entity.Command) (proto.Message, error)
+	// Settle waits until the commands that follow from the events of an entity so far have had their effect.
+	Settle(ctx context.Context, kind, identity string) error
+}
+
+// Computers run processes. Errors: *entity.Error.
+type Computers interface {
+	// Launch starts a process. ctx limits the start only.
+	Launch(ctx context.Context, l Launch) (Process, error)
+	// Dial connects to a port of the loopback interface of a computer.
+	Dial(ctx context.Context, workspaceID string, port int) (net.Conn, error)
+	// Listen listens on a port of the loopback interface of a computer, so that its processes reach the caller; 0: a free one.
+	Listen(ctx context.Context, workspaceID string, port int) (net.Listener, error)
+}
+
+// A Launch describes a process of an app.
+type Launch struct {
+	WorkspaceID, AppID string
+	// UserID is the person who has registered the app.
+	UserID string
+	Argv   []string
+	// Cwd is a path of the drive.
+	Cwd    string
+	Env    []string
+	Limits computer.Limits
+}
+
+// A Process is a process of an app with all its descendants.
+type Process interface {
+	Streams() computer.Streams
+	Signal(syscall.Signal) error
+	// End ends the process and its descendants, and returns when none is left.
+	End(ctx context.Context) error
+	// Wait waits until the process has ended and the journal has what it has changed. It returns an error only if ctx ends first.
+	Wait(ctx context.Context) (computer.Exit, error)
+}
+
+// Options configures a Supervisor. Asker, Computers and Dir are required; a duration of 0 stands for its default.
+type Options struct {
+	Asker     Asker
+	Computers Computers
+	// API serves the API to apps; nil: they get no address of it.
+	API http.Handler
+	// Dir is the folder of the logs.
+	Dir string
+	// Ready is the time in which a process must accept connections; 0: 30 s.
+	Ready time.Duration
+	// Install limits an install command; 0: 10 min.
+	Install time.Duration
+	// Drain is the time for which a replaced process serves its open connections; 0: 30 s.
+	Drain time.Duration
+	// Grace is the time between the request to a process to end (SIGTERM) and its end; 0: 10 s.
+	Grace time.Duration
+	// FirstPause and LongestPause are the limits of the pause before a process that has ended is started again; 0: 1 s and 1 min. The
+	// pause begins anew after a process has run for Healthy; 0: 1 min.
+	FirstPause, LongestPause, Healthy time.Duration
+	// Limits restrict the processes of an app together.
+	Limits computer.Limits
+	Log    *slog.Logger
+}
+
+func (o Options) withDefaults() Options {
+	for _, d := range []struct {
+		set      *time.Duration
+		standard time.Duration
+	}{
+		{&o.Ready, 30 * time.Second}, {&o.Install, 10 * time.Minute}, {&o.Drain, 30 * time.Second}, {&o.Grace, 10 * time.Second},
+		{&o.FirstPause, time.Second}, {&o.LongestPause, time.Minute}, {&o.Healthy, time.Minute},
+	} {
+		if *d.set == 0 {
+			*d.set = d.standard
+		}
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+// A Supervisor runs apps. It is a prometheus.Collector and safe for concurrent use.
+type Supervisor struct {
+	o       Options
+	metrics *metrics
+	logs    *logs
+
+	mu sync.Mutex
+	// running has the loop of each app, by identity. changed is closed, and made anew, when a loop begins or ends.
+	running map[string]*loop
+	changed chan struct{}
+}
+
+// New returns a Supervisor.
+func New(o Options) *Supervisor {
+	o = o.withDefaults()
+	return &Supervisor{
+		o: o, metrics: newMetrics(), logs: newLogs(o.Dir, o.Log), running: map[string]*loop{}, changed: make(chan struct{}),
+	}
+}
+
+// Run is the executor of app.run. It returns when ctx ends, after the processes of the app have ended. It returns an error: only
+// the state of the app completes the task.
+func (s *Supervisor) Run(ctx context.Context, identity string, _ *appv1.RunTask) (proto.Message, error) {
+	l := s.newLoop(identity)
+	s.mu.Lock()
+	s.running[identity] = l
+	s.announce()
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		delete(s.running, identity)
+		s.announce()
+		s.mu.Unlock()
+		close(l.ended)
+	}()
+	return nil, l.run(ctx)
+}
+
+// announce wakes the callers of Dial that wait for a loop. The caller holds mu.
+func (s *Supervisor) announce() {
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// Stop is the executor of app.stop. It waits until the loop of the app has ended, whose task is closed, and removes the log.
+func (s *Supervisor) Stop(ctx context.Context, identity string, m *appv1.StopTask) (proto.Message, error) {
+	s.mu.Lock()
+	l := s.running[identity]
+	s.mu.Unlock()
+	if l != nil {
+		select {
+		case <-l.ended:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	_, appID := app.SplitIdentity(identity)
+	if err := s.logs.remove(appID); err != nil {
+		return nil, err
+	}
+	return &appv1.ReportStopped{TaskId: m.GetTaskId()}, nil
+}
+
+// The reasons of the errors of Dial.
+const (
+	// ReasonStarting: the process does not accept connections yet.
+	ReasonStarting = "starting"
+	// ReasonStopped: the app does not run here.
+	ReasonStopped = "stopped"
+	// ReasonFailed: the process has ended, or does not start, and is tried again later.
+	ReasonFailed = "failed"
+)
+
+// Dial connects to the present process of an app. If the process is starting, it waits until ctx ends. A connection counts as a use of
+// the app until it is closed. Errors: unavailable, with one of the reasons above.
+func (s *Supervisor) Dial(ctx context.Context, workspaceID, appID string) (net.Conn, error) {
+	identity := app.Identity(workspaceID, appID)
+	for {
+		s.mu.Lock()
+		l, changed := s.running[identity], s.changed
+		s.mu.Unlock()
+		if l == nil {
+			return nil, unavailable(ReasonStopped)
+		}
+		c, retry, err := l.dial(ctx)
+		if retry == nil {
+			return c, err
+		}
+		select {
+		case <-retry:
+		case <-changed:
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
+}
+
+func unavailable(reason string) *entity.Error {
+	return &entity.Error{
+		Code: entity.Unavailable, Reason: reason, RetryAfter: 2 * time.Second,
+		Message: map[string]string{
+			ReasonStarting: "the app is starting", ReasonStopped: "the app is not running", ReasonFailed: "the app does not run at the moment",
+		}[reason],
+	}
+}
+
+// ask sends a message to the entity of an app as the platform.
+func (s *Supervisor) ask(ctx context.Context, identity string, m proto.Message) (proto.Message, error) {
+	return s.o.Asker.Ask(ctx, entity.Command{Kind: entity.KindApp, Identity: identity, Principal: entity.Platform(), Message: m})
+}

@@ -1,0 +1,420 @@
+package apps
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/computer"
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/app"
+	appv1 "github.com/atelier-run/atelier/messages/app/v1"
+)
+
+const (
+	// watchTimeout limits one query for a change of the app, which is then repeated.
+	watchTimeout = 5 * time.Minute
+	// askTimeout limits one command to the app.
+	askTimeout = 10 * time.Second
+)
+
+// A loop runs one app while its task is open.
+type loop struct {
+	s                            *Supervisor
+	identity, workspaceID, appID string
+	log                          *appLog
+	key                          key
+	// ended is closed when all processes of the app have ended.
+	ended chan struct{}
+	// stopping is closed when the task has closed. It is set before the loop runs.
+	stopping <-chan struct{}
+	// draining counts the replaced processes that have not ended.
+	draining sync.WaitGroup
+
+	// mu guards the fields below, which Dial reads.
+	mu      sync.Mutex
+	current *instance
+	// isFailing is set while the app waits to be started again.
+	isFailing bool
+	// changed is closed, and made anew, when one of them changes.
+	changed chan struct{}
+}
+
+// A configuration is a numbered configuration that is to run.
+type configuration struct {
+	generation uint64
+	runtime    *appv1.Runtime
+	// isRequested is set if the generation is to be reconciled, and not if it was accepted before.
+	isRequested  bool
+	path, userID string
+}
+
+// wanted returns the configuration that is to run; nil if there is none.
+func wanted(a *appv1.App) *configuration {
+	c := &configuration{path: a.GetPath(), userID: a.GetCreatedByUserId()}
+	switch {
+	case a.GetRuntimeStatus() == appv1.RuntimeStatus_RUNTIME_STATUS_RECONCILING && a.GetRequested() != nil:
+		c.generation, c.runtime, c.isRequested = a.GetGeneration(), a.GetRequested(), true
+	case a.GetAccepted() != nil:
+		c.generation, c.runtime = a.GetAcceptedGeneration(), a.GetAccepted()
+	default:
+		return nil
+	}
+	return c
+}
+
+// An attempt tries to run a configuration.
+type attempt struct {
+	configuration
+	cancel context.CancelFunc
+	done   chan result
+}
+
+type result struct {
+	started *instance
+	err     error
+}
+
+func (s *Supervisor) newLoop(identity string) *loop {
+	workspaceID, appID := app.SplitIdentity(identity)
+	return &loop{
+		s: s, identity: identity, workspaceID: workspaceID, appID: appID, ended: make(chan struct{}), changed: make(chan struct{}),
+	}
+}
+
+// run follows the app and runs what it wants until ctx ends. It then ends all processes.
+func (l *loop) run(ctx context.Context) (err error) {
+	if l.log, err = l.s.logs.acquire(l.appID); err != nil {
+		return err
+	}
+	defer l.s.logs.release(l.log)
+	l.stopping = ctx.Done()
+	following, stop := context.WithCancel(ctx)
+	news := make(chan *appv1.App)
+	followed := make(chan struct{})
+	go func() {
+		defer close(followed)
+		l.follow(following, news)
+	}()
+	defer func() { stop(); <-followed }()
+	defer l.endAll()
+	r := &runState{loop: l}
+	defer r.abandon()
+	for {
+		r.proceed(ctx)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case a := <-news:
+			r.wanted, r.isAccepted = wanted(a), a.GetAccepted() != nil
+			r.sleepAfter = time.Duration(a.GetAccepted().GetSleepAfterMs()) * time.Millisecond
+		case done := <-r.attempted():
+			r.finish(ctx, done)
+		case exit := <-r.currentEnded():
+			r.crashed(ctx, exit)
+		case <-r.nextTime():
+		}
+	}
+}
+
+// follow sends the app whenever it has changed, until ctx ends.
+func (l *loop) follow(ctx context.Context, news chan<- *appv1.App) {
+	revision := uint64(0)
+	for ctx.Err() == nil {
+		asking, cancel := context.WithTimeout(ctx, watchTimeout)
+		reply, err := l.s.ask(asking, l.identity, &appv1.AwaitRuntime{Revision: revision})
+		cancel()
+		described, ok := reply.(*appv1.Description)
+		if err != nil || !ok {
+			pause(ctx, time.Second) // the deadline of the query, or a partition that moves
+			continue
+		}
+		revision = described.GetApp().GetRevision()
+		select {
+		case news <- described.GetApp():
+		case <-ctx.Done():
+		}
+	}
+}
+
+// pause waits, with jitter. It reports false if ctx ends first.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d/2 + rand.N(d/2+1))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// A runState is the part of a loop that only its goroutine uses.
+type runState struct {
+	*loop
+	// wanted is nil until the app is known, and while it has no configuration to run.
+	wanted *configuration
+	// isAccepted is set if the app has a configuration that runs if the wanted one fails.
+	isAccepted bool
+	sleepAfter time.Duration
+	attempt    *attempt
+	// watched is the process whose end the loop waits for.
+	watched *instance
+	// refused is the last requested generation that has failed. It is not tried again, even if the app does not say so yet.
+	refused uint64
+	// failures counts the failed starts and early ends in a row, and retryAt is the time of the next start.
+	failures int
+	retryAt  time.Time
+	// asleep is the time of the last report that the app is to sleep, which the state of the app confirms by closing the task.
+	asleep time.Time
+	timer  *time.Timer
+}
+
+// proceed begins or cancels an attempt, so that the wanted configuration runs.
+func (r *runState) proceed(ctx context.Context) {
+	c, current := r.wanted, r.now()
+	switch {
+	case r.attempt != nil:
+		if c == nil || c.generation != r.attempt.generation {
+			r.attempt.cancel() // finish follows
+		}
+	case c == nil, c.isRequested && c.generation == r.refused, current != nil && current.generation == c.generation:
+	case !c.isRequested && time.Now().Before(r.retryAt):
+	default:
+		r.begin(ctx, *c)
+	}
+	if r.attempt == nil && current != nil && r.mayFallAsleep(current) {
+		r.fallAsleep(ctx, current)
+	}
+}
+
+func (r *runState) begin(ctx context.Context, c configuration) {
+	attempting, cancel := context.WithCancel(ctx)
+	a := &attempt{configuration: c, cancel: cancel, done: make(chan result, 1)}
+	r.attempt = a
+	r.set(r.now(), false)
+	go func() {
+		started, err := r.try(attempting, c)
+		a.done <- result{started, err}
+	}()
+}
+
+// attempted returns the channel of the result of the attempt; nil if there is none.
+func (r *runState) attempted() <-chan result {
+	if r.attempt == nil {
+		return nil
+	}
+	return r.attempt.done
+}
+
+// abandon ends the attempt when the loop ends.
+func (r *runState) abandon() {
+	if r.timer != nil {
+		r.timer.Stop()
+	}
+	if r.attempt == nil {
+		return
+	}
+	r.attempt.cancel()
+	if done := <-r.attempt.done; done.started != nil {
+		done.started.end()
+	}
+}
+
+// finish replaces the current process by that of a successful attempt, and reports the result.
+func (r *runState) finish(ctx context.Context, done result) {
+	a := r.attempt
+	r.attempt = nil
+	defer a.cancel()
+	isCanceled := done.err != nil && (ctx.Err() != nil || r.wanted == nil || r.wanted.generation != a.generation)
+	switch {
+	case isCanceled:
+	case done.err == nil:
+		old := r.now()
+		r.set(done.started, false)
+		r.retire(old)
+		r.s.metrics.starts.WithLabelValues("ready").Inc()
+		if a.isRequested {
+			r.failures = 0
+			r.report(ctx, &appv1.ReportReconciled{Generation: a.generation})
+		}
+	case a.isRequested:
+		r.s.metrics.starts.WithLabelValues("failed").Inc()
+		r.refused = a.generation
+		r.log.platform(done.err.Error())
+		r.set(r.now(), !r.isAccepted)
+		r.report(ctx, &appv1.ReportReconciled{Generation: a.generation, Failure: done.err.Error()})
+	default:
+		r.s.metrics.starts.WithLabelValues("failed").Inc()
+		r.fail(ctx, a.generation, done.err.Error())
+	}
+}
+
+// crashed handles the end of the process that was watched. It does nothing if an attempt has ended it.
+func (r *runState) crashed(ctx context.Context, exit computer.Exit) {
+	current := r.watched
+	if r.now() != current {
+		return
+	}
+	r.set(nil, true)
+	current.end()
+	if exit.Reason == computer.EndedStopped || exit.Reason == computer.EndedLost {
+		// The computer was stopped, and starts again with the next process.
+		r.log.platform("the computer was stopped")
+		r.retryAt = time.Now().Add(r.s.o.FirstPause)
+		return
+	}
+	if time.Since(current.readyAt) >= r.s.o.Healthy {
+		r.failures = 0
+	}
+	r.fail(ctx, current.generation, describeExit(exit))
+}
+
+// fail records that the accepted configuration does not run, and sets the time of the next attempt.
+func (r *runState) fail(ctx context.Context, generation uint64, reason string) {
+	wait := min(r.s.o.FirstPause<<min(r.failures, 16), r.s.o.LongestPause)
+	r.failures++
+	r.retryAt = time.Now().Add(wait)
+	r.set(r.now(), r.now() == nil)
+	r.s.metrics.crashes.Inc()
+	r.log.platform(fmt.Sprintf("%s; starting again in %s", reason, wait))
+	r.report(ctx, &appv1.ReportCrash{Generation: generation, Crash: &appv1.Crash{At: time.Now().UnixMilli(), Reason: excerpt(reason)}})
+}
+
+// describeExit returns the reason of a crash.
+func describeExit(exit computer.Exit) string {
+	switch {
+	case exit.Reason != "":
+		return string(exit.Reason)
+	case exit.Signal != 0:
+		return fmt.Sprintf("signal %d", int(exit.Signal))
+	default:
+		return fmt.Sprintf("exit status %d", exit.Status)
+	}
+}
+
+// report sends a report until the app has answered it. Another state of the app makes a report void, so a refusal is no failure.
+func (l *loop) report(ctx context.Context, m proto.Message) {
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
+		asking, cancel := context.WithTimeout(ctx, askTimeout)
+		_, err := l.s.ask(asking, l.identity, m)
+		cancel()
+		if err == nil || entity.IsRefusal(err) || !pause(ctx, wait) {
+			return
+		}
+		l.s.o.Log.Warn("cannot report to an app; retrying", slog.String("app", l.identity), slog.Any("error", err))
+	}
+}
+
+// mayFallAsleep reports whether the current process was idle for as long as the app allows.
+func (r *runState) mayFallAsleep(current *instance) bool {
+	idle, isIdle := current.idle()
+	return r.sleepAfter > 0 && isIdle && idle >= r.sleepAfter && time.Since(r.asleep) >= askTimeout
+}
+
+// fallAsleep reports that the app is to sleep. Its task then closes, which ends the process.
+func (r *runState) fallAsleep(ctx context.Context, current *instance) {
+	r.asleep = time.Now()
+	r.report(ctx, &appv1.ReportAsleep{Generation: current.generation})
+}
+
+// nextTime returns the channel of a timer for the next start, or the next check whether the app may sleep.
+func (r *runState) nextTime() <-chan time.Time {
+	wait := time.Hour
+	switch current := r.now(); {
+	case current == nil && r.attempt == nil && r.wanted != nil:
+		wait = max(0, time.Until(r.retryAt))
+		if r.wanted.isRequested && r.wanted.generation == r.refused {
+			wait = time.Hour
+		}
+	case current != nil && r.sleepAfter > 0:
+		idle, isIdle := current.idle()
+		wait = r.sleepAfter
+		if isIdle {
+			wait = max(0, r.sleepAfter-idle, askTimeout-time.Since(r.asleep))
+		}
+	}
+	if r.timer == nil {
+		r.timer = time.NewTimer(wait)
+	} else {
+		r.timer.Reset(wait)
+	}
+	return r.timer.C
+}
+
+// now returns the current process; nil if there is none.
+func (l *loop) now() *instance {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.current
+}
+
+// set replaces the current process, and wakes the callers of Dial.
+func (l *loop) set(current *instance, isFailing bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.current, l.isFailing = current, isFailing
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+// currentEnded returns the channel of the end of the current process, which is watched from now on; nil if there is none.
+func (r *runState) currentEnded() <-chan computer.Exit {
+	r.watched = r.now()
+	if r.watched == nil {
+		return nil
+	}
+	return r.watched.exited
+}
+
+// retire ends a process that was replaced, when its connections are closed or the time for that is over.
+func (l *loop) retire(old *instance) {
+	if old == nil {
+		return
+	}
+	l.draining.Go(func() {
+		old.drain(l.s.o.Drain, l.stopping)
+		old.end()
+	})
+}
+
+// endAll ends the current process, and waits for the ends of those that were replaced.
+func (l *loop) endAll() {
+	current := l.now()
+	l.set(nil, false)
+	if current != nil {
+		current.end()
+	}
+	l.draining.Wait()
+}
+
+// dial connects to the current process. If there is none, it returns a channel that is closed when that may have changed.
+func (l *loop) dial(ctx context.Context) (c net.Conn, retry <-chan struct{}, err error) {
+	l.mu.Lock()
+	current, isFailing, changed := l.current, l.isFailing, l.changed
+	l.mu.Unlock()
+	switch {
+	case current == nil && isFailing:
+		return nil, nil, unavailable(ReasonFailed)
+	case current == nil:
+		return nil, changed, unavailable(ReasonStarting)
+	}
+	c, err = current.dial(ctx)
+	if err != nil && ctx.Err() == nil {
+		return nil, nil, unavailable(ReasonFailed)
+	}
+	return c, nil, err
+}
+
+// excerpt returns the beginning of a text that the entity of an app stores.
+func excerpt(text string) string {
+	runes := []rune(strings.ToValidUTF8(text, "\uFFFD"))
+	return string(runes[:min(len(runes), app.MaxReason)])
+}
