@@ -53,12 +53,12 @@ type site struct {
 	hosts                     []string
 }
 
-// newSite starts a site with two workspaces, each with an app.
-func newSite(t *testing.T, hosts ...string) *site {
+// newSite starts a site with two workspaces, each with an app. The challenges are answered over HTTP, over TLS, or over both.
+func newSite(t *testing.T, overHTTP, overTLS bool, hosts ...string) *site {
 	t.Helper()
 	s := &site{T: t, dir: t.TempDir(), dns: domainstest.NewDNS(t), hosts: hosts}
-	s.overHTTP.Store(true)
-	s.overTLS.Store(true)
+	s.overHTTP.Store(overHTTP)
+	s.overTLS.Store(overTLS)
 	s.http, s.https = s.listen(), s.listen()
 	s.authority = Start(t, Options{
 		DNS: s.dns.Address, HTTPPort: portOf(s.http), TLSPort: portOf(s.https), Blocked: []string{"blocked.example.com"},
