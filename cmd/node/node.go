@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -227,7 +228,7 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 		return n, err
 	}
 	if o.Domains.Enabled {
-		n.Domains.Maintain(n.ending, o.Domains.Hosts)
+		n.Domains.Maintain(n.ending, slices.DeleteFunc(slices.Clone(o.Domains.Hosts), n.certificateFiles.Covers))
 	}
 	close(n.serverReady)
 	return n, nil
