@@ -70,7 +70,10 @@ func (a *apps) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	return new(net.Dialer).DialContext(ctx, "tcp", a.process)
 }
 
-// App serves AppBody, and streams of events at /sse: each connection there gets an event for each that is sent to it.
+// event is an event of App.
+var event = "data: " + strings.Repeat("x", 64) + "\n\n"
+
+// App serves AppBody, at /sse events without end, and at /echo connections that echo.
 func App(b testing.TB) (address string) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
@@ -85,10 +88,10 @@ func App(b testing.TB) (address string) {
 		case "/sse":
 			w.Header().Set("Content-Type", "text/event-stream")
 			control := http.NewResponseController(w)
-			control.EnableFullDuplex()
-			control.Flush()
-			for lines := bufio.NewScanner(r.Body); lines.Scan(); control.Flush() {
-				fmt.Fprintf(w, "data: %s\n\n", lines.Text())
+			for r.Context().Err() == nil {
+				if _, err := io.WriteString(w, event); err != nil || control.Flush() != nil {
+					return
+				}
 			}
 		default:
 			w.Header().Set("Content-Type", "text/plain")
