@@ -84,7 +84,7 @@ func TestCustomDomain(t *testing.T) {
 func TestPrivateApp(t *testing.T) {
 	s := newStage(t)
 	id := s.register("notes", hello)
-	response, body := s.get("/deep/path?x=1", document...)
+	response, _ := s.get("/deep/path?x=1", document...)
 	const launch = "http://atelier.test/v1/ws/acme/apps/notes/launch?host=notes--acme.apps.test&path=%2Fdeep%2Fpath%3Fx%3D1"
 	if to := response.Header.Get("Location"); response.StatusCode != 302 || to != launch {
 		t.Errorf("a document: %s %q", response.Status, to)
@@ -94,12 +94,12 @@ func TestPrivateApp(t *testing.T) {
 		"a script":  {"Sec-Fetch-Dest", "empty", "Sec-Fetch-Mode", "cors"},
 		"a program": nil,
 	} {
-		response, body = s.get("/deep", headers...)
+		response, body := s.get("/deep", headers...)
 		if response.StatusCode != 401 || !strings.Contains(body, `{"error":"unauthorized"`) || response.Header.Get("X-Robots-Tag") != "noindex" {
 			t.Errorf("%s: %s %s", name, response.Status, body)
 		}
 	}
-	response, body = s.send(s.request("POST", "/deep", "x", document...))
+	response, body := s.send(s.request("POST", "/deep", "x", document...))
 	s.expect(response, body, 401, "unauthorized")
 
 	target, host := s.launch(s.alice, id, "", "/deep/path?x=1&service_access=old&y")

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
-	dto "github.com/prometheus/client_model/go"
 
 	"github.com/atelier-run/atelier/edge"
 	"github.com/atelier-run/atelier/entity"
@@ -330,10 +329,7 @@ func (s *stage) metric(name string) (sum float64) {
 			continue
 		}
 		for _, m := range family.GetMetric() {
-			if family.GetType() == dto.MetricType_GAUGE {
-				sum += m.GetGauge().GetValue()
-			}
-			sum += m.GetCounter().GetValue()
+			sum += m.GetGauge().GetValue() + m.GetCounter().GetValue() // one of them is nil, and has 0
 		}
 	}
 	return sum
