@@ -63,7 +63,8 @@ func (f *fakeApps) OpenLog(context.Context, string, string) (func(context.Contex
 	}, nil
 }
 
-// supervise changes what the supervisor of a workspace does. The node starts again if requests wait for another time from then on.
+// supervise changes what the supervisor of a workspace's apps does during requests: it accepts, refuses with the reason in the input of the
+// command, or does nothing, which it does at first. The node starts again if requests wait for another time from then on.
 func (s *stage) supervise(workspaceID, does, reason string) {
 	restarts := (s.apps.does == "nothing") != (does == "nothing")
 	s.apps.workspace, s.apps.does, s.apps.reason = workspaceID, does, strings.TrimSpace(reason)

@@ -42,8 +42,7 @@ import (
 //	close NAME                 closes a stream
 //	advance DURATION           advances the clock of the rules
 //	tell, id, credential, grant, wait, runner, app: see asPlatform
-//	supervisor WS DOES         plays the supervisor of a workspace's apps during requests: accepts, refuses with the reason in the input,
-//	                           or does nothing (the beginning)
+//	supervisor WS DOES         see supervise
 //	restart, crash             ends the node, cleanly or with the loss of data that was not synced, and starts another
 //
 // Ids, keys and cursors have labels, numbered in the order of their first use; in a request a label stands for its value.
