@@ -28,6 +28,7 @@ import (
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 	appv1 "github.com/atelier-run/atelier/messages/app/v1"
 	auditv1 "github.com/atelier-run/atelier/messages/audit/v1"
+	certificatesv1 "github.com/atelier-run/atelier/messages/certificates/v1"
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 	journalv1 "github.com/atelier-run/atelier/messages/journal/v1"
 	runtimev1 "github.com/atelier-run/atelier/messages/runtime/v1"
@@ -47,6 +48,7 @@ var otherStored = []proto.Message{
 	&auditv1.Event{}, &computerv1.Present{}, &computerv1.Sample{}, &computerv1.Work{},
 	&workspacev1.InvitationMail{}, &workspacev1.AnchorCheck{}, &userv1.LinkMail{},
 	&appv1.DomainRow{}, &appv1.RunTask{}, &appv1.StopTask{},
+	&certificatesv1.File{}, &certificatesv1.Expiry{},
 	&runtimev1.Timer{}, &runtimev1.Task{}, &runtimev1.Declared{},
 }
 

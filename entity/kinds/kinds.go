@@ -6,6 +6,8 @@ import (
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/activity"
 	"github.com/atelier-run/atelier/entity/app"
+	"github.com/atelier-run/atelier/entity/binding"
+	"github.com/atelier-run/atelier/entity/certificates"
 	"github.com/atelier-run/atelier/entity/client"
 	"github.com/atelier-run/atelier/entity/computer"
 	"github.com/atelier-run/atelier/entity/credential"
@@ -22,4 +24,5 @@ import (
 var All = []entity.Kind{
 	user.Kind, email.Kind, credential.Kind, device.Kind, client.Kind, grant.Kind, slug.Kind,
 	workspace.Kind, activity.Kind, computer.Kind, session.Kind, app.Kind,
+	binding.Kind, certificates.Kind,
 }

@@ -183,6 +183,12 @@ func CursorSecret(secret []byte, timeline string) ([]byte, error) {
 	return hkdf.Key(sha256.New, secret, nil, "timeline "+timeline, secretBytes)
 }
 
+// CertificatesKey returns the key that encrypts the files of the store of certificates, which is derived from the secret. A backup of
+// the journal without the secret shows no private key.
+func CertificatesKey(secret []byte) ([]byte, error) {
+	return hkdf.Key(sha256.New, secret, nil, "certificates", secretBytes)
+}
+
 // Accept lets a node start on a data directory in which parts are missing. Operators call it after they have restored only
 // some parts, or if they do without the missing ones. It starts a new timeline, which invalidates all cursors. It returns an error if the journal cannot be read or a node
 // has it open.

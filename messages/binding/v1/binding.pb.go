@@ -50,7 +50,7 @@ type Binding struct {
 	LastCheck uint64 `protobuf:"varint,17,opt,name=last_check,json=lastCheck,proto3" json:"last_check,omitempty"`
 	// The due time of the next check; 0 if none is due.
 	NextCheckAt int64 `protobuf:"varint,18,opt,name=next_check_at,json=nextCheckAt,proto3" json:"next_check_at,omitempty"`
-	// The number of checks since the last change of the status, for the back-off.
+	// The number of checks since the last change of the status or the last check that a member has requested, for the back-off.
 	Attempts uint32 `protobuf:"varint,19,opt,name=attempts,proto3" json:"attempts,omitempty"`
 	// The time since which the binding has been pending or verifying without success.
 	WaitingSince int64 `protobuf:"varint,20,opt,name=waiting_since,json=waitingSince,proto3" json:"waiting_since,omitempty"`
@@ -72,7 +72,9 @@ type Binding struct {
 	// The number of retries of the clean-up that members have requested.
 	CleanUpRetries uint32 `protobuf:"varint,31,opt,name=clean_up_retries,json=cleanUpRetries,proto3" json:"clean_up_retries,omitempty"`
 	// The version of the last event that changed what the app shows of the domain.
-	Revision      uint64 `protobuf:"varint,32,opt,name=revision,proto3" json:"revision,omitempty"`
+	Revision uint64 `protobuf:"varint,32,opt,name=revision,proto3" json:"revision,omitempty"`
+	// Why the last request for a certificate has failed; empty if none has failed since the last certificate.
+	IssueError    string `protobuf:"bytes,33,opt,name=issue_error,json=issueError,proto3" json:"issue_error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -331,6 +333,13 @@ func (x *Binding) GetRevision() uint64 {
 	return 0
 }
 
+func (x *Binding) GetIssueError() string {
+	if x != nil {
+		return x.IssueError
+	}
+	return ""
+}
+
 // Check is the input of the executor that looks up the DNS records of a name.
 type Check struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -414,8 +423,9 @@ type Issue struct {
 	Number      uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
 	RequestedAt int64                  `protobuf:"varint,2,opt,name=requested_at,json=requestedAt,proto3" json:"requested_at,omitempty"`
 	Hostname    string                 `protobuf:"bytes,3,opt,name=hostname,proto3" json:"hostname,omitempty"`
-	// The certificate is to be renewed.
-	Renewal       bool `protobuf:"varint,4,opt,name=renewal,proto3" json:"renewal,omitempty"`
+	// The serial number of the certificate that is to be renewed; empty if none is. A usable certificate in the store with another
+	// serial number is taken instead of a new one: it is the result of an earlier attempt, or of an earlier binding.
+	Renews        string `protobuf:"bytes,4,opt,name=renews,proto3" json:"renews,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -471,11 +481,11 @@ func (x *Issue) GetHostname() string {
 	return ""
 }
 
-func (x *Issue) GetRenewal() bool {
+func (x *Issue) GetRenews() string {
 	if x != nil {
-		return x.Renewal
+		return x.Renews
 	}
-	return false
+	return ""
 }
 
 // CleanUp is the input of the executor that removes the certificates of a released name.
@@ -540,11 +550,12 @@ func (x *CleanUp) GetHostname() string {
 }
 
 type Certificate struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Serial        string                 `protobuf:"bytes,1,opt,name=serial,proto3" json:"serial,omitempty"`
-	Issuer        string                 `protobuf:"bytes,2,opt,name=issuer,proto3" json:"issuer,omitempty"`
-	NotBefore     int64                  `protobuf:"varint,3,opt,name=not_before,json=notBefore,proto3" json:"not_before,omitempty"`
-	NotAfter      int64                  `protobuf:"varint,4,opt,name=not_after,json=notAfter,proto3" json:"not_after,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In hexadecimal digits.
+	Serial        string `protobuf:"bytes,1,opt,name=serial,proto3" json:"serial,omitempty"`
+	Issuer        string `protobuf:"bytes,2,opt,name=issuer,proto3" json:"issuer,omitempty"`
+	NotBefore     int64  `protobuf:"varint,3,opt,name=not_before,json=notBefore,proto3" json:"not_before,omitempty"`
+	NotAfter      int64  `protobuf:"varint,4,opt,name=not_after,json=notAfter,proto3" json:"not_after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -608,7 +619,7 @@ func (x *Certificate) GetNotAfter() int64 {
 }
 
 // ClaimBinding binds the name to an app. It has no effect if the app has bound it, and is refused, with an event that tells the app,
-// if another one has.
+// if another one has, or if the last binding has not been cleaned up. Errors: invalid_request.
 type ClaimBinding struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	WorkspaceId   string                 `protobuf:"bytes,1,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
@@ -1200,10 +1211,12 @@ func (x *ReportCleanUpFailed) GetReason() string {
 	return ""
 }
 
-// RepairBinding starts the clean-up of a binding again that needs an operator, or ends the binding without it. Sender: an operator.
+// RepairBinding starts the clean-up of a binding again that needs a member or an operator, or ends the binding without it. It has no
+// effect on a binding that is not being removed, or not with that domain. Sender: an operator.
 type RepairBinding struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Release       bool                   `protobuf:"varint,1,opt,name=release,proto3" json:"release,omitempty"`
+	DomainId      string                 `protobuf:"bytes,2,opt,name=domain_id,json=domainId,proto3" json:"domain_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1243,6 +1256,13 @@ func (x *RepairBinding) GetRelease() bool {
 		return x.Release
 	}
 	return false
+}
+
+func (x *RepairBinding) GetDomainId() string {
+	if x != nil {
+		return x.DomainId
+	}
+	return ""
 }
 
 // DescribeBinding is a query. Its reply is the Binding.
@@ -1360,12 +1380,13 @@ func (x *BindingClaimed) GetAt() int64 {
 
 // ClaimRefused: the name is bound to another app.
 type ClaimRefused struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	WorkspaceId   string                 `protobuf:"bytes,1,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
-	AppId         string                 `protobuf:"bytes,2,opt,name=app_id,json=appId,proto3" json:"app_id,omitempty"`
-	DomainId      string                 `protobuf:"bytes,3,opt,name=domain_id,json=domainId,proto3" json:"domain_id,omitempty"`
-	Code          string                 `protobuf:"bytes,4,opt,name=code,proto3" json:"code,omitempty"`
-	At            int64                  `protobuf:"varint,5,opt,name=at,proto3" json:"at,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	WorkspaceId string                 `protobuf:"bytes,1,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
+	AppId       string                 `protobuf:"bytes,2,opt,name=app_id,json=appId,proto3" json:"app_id,omitempty"`
+	DomainId    string                 `protobuf:"bytes,3,opt,name=domain_id,json=domainId,proto3" json:"domain_id,omitempty"`
+	// hostname_in_use or domain_cleanup_pending.
+	Code          string `protobuf:"bytes,4,opt,name=code,proto3" json:"code,omitempty"`
+	At            int64  `protobuf:"varint,5,opt,name=at,proto3" json:"at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2046,7 +2067,7 @@ func (x *BindingReleased) GetAt() int64 {
 	return 0
 }
 
-// DomainShown follows the events that change what the app shows of the domain.
+// DomainShown is the last event of decisions that change what the app shows of the domain.
 type DomainShown struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	WorkspaceId   string                 `protobuf:"bytes,1,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
@@ -2111,7 +2132,7 @@ var File_messages_binding_v1_binding_proto protoreflect.FileDescriptor
 
 const file_messages_binding_v1_binding_proto_rawDesc = "" +
 	"\n" +
-	"!messages/binding/v1/binding.proto\x12\x12atelier.binding.v1\x1a\x19messages/app/v1/app.proto\"\xdc\t\n" +
+	"!messages/binding/v1/binding.proto\x12\x12atelier.binding.v1\x1a\x19messages/app/v1/app.proto\"\xfd\t\n" +
 	"\aBinding\x12\x1a\n" +
 	"\bhostname\x18\x01 \x01(\tR\bhostname\x12!\n" +
 	"\fworkspace_id\x18\x02 \x01(\tR\vworkspaceId\x12\x15\n" +
@@ -2151,18 +2172,20 @@ const file_messages_binding_v1_binding_proto_rawDesc = "" +
 	"\vclean_up_at\x18\x1d \x01(\x03R\tcleanUpAt\x12*\n" +
 	"\x11clean_up_attempts\x18\x1e \x01(\rR\x0fcleanUpAttempts\x12(\n" +
 	"\x10clean_up_retries\x18\x1f \x01(\rR\x0ecleanUpRetries\x12\x1a\n" +
-	"\brevision\x18  \x01(\x04R\brevision\"\x98\x01\n" +
+	"\brevision\x18  \x01(\x04R\brevision\x12\x1f\n" +
+	"\vissue_error\x18! \x01(\tR\n" +
+	"issueError\"\x98\x01\n" +
 	"\x05Check\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12!\n" +
 	"\frequested_at\x18\x02 \x01(\x03R\vrequestedAt\x12\x1a\n" +
 	"\bhostname\x18\x03 \x01(\tR\bhostname\x12!\n" +
 	"\fworkspace_id\x18\x04 \x01(\tR\vworkspaceId\x12\x15\n" +
-	"\x06app_id\x18\x05 \x01(\tR\x05appId\"x\n" +
+	"\x06app_id\x18\x05 \x01(\tR\x05appId\"v\n" +
 	"\x05Issue\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12!\n" +
 	"\frequested_at\x18\x02 \x01(\x03R\vrequestedAt\x12\x1a\n" +
-	"\bhostname\x18\x03 \x01(\tR\bhostname\x12\x18\n" +
-	"\arenewal\x18\x04 \x01(\bR\arenewal\"`\n" +
+	"\bhostname\x18\x03 \x01(\tR\bhostname\x12\x16\n" +
+	"\x06renews\x18\x04 \x01(\tR\x06renews\"`\n" +
 	"\aCleanUp\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12!\n" +
 	"\frequested_at\x18\x02 \x01(\x03R\vrequestedAt\x12\x1a\n" +
@@ -2206,9 +2229,10 @@ const file_messages_binding_v1_binding_proto_rawDesc = "" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\"E\n" +
 	"\x13ReportCleanUpFailed\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\")\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"F\n" +
 	"\rRepairBinding\x12\x18\n" +
-	"\arelease\x18\x01 \x01(\bR\arelease\"\x11\n" +
+	"\arelease\x18\x01 \x01(\bR\arelease\x12\x1b\n" +
+	"\tdomain_id\x18\x02 \x01(\tR\bdomainId\"\x11\n" +
 	"\x0fDescribeBinding\"\xa9\x01\n" +
 	"\x0eBindingClaimed\x12!\n" +
 	"\fworkspace_id\x18\x01 \x01(\tR\vworkspaceId\x12\x15\n" +

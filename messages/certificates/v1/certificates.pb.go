@@ -26,10 +26,12 @@ const (
 
 type Store struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// By name.
+	// By name. Locks that have expired are removed when others are acquired.
 	Locks map[string]*Lock `protobuf:"bytes,1,rep,name=locks,proto3" json:"locks,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// The number of the last lock.
-	LastToken     uint64 `protobuf:"varint,2,opt,name=last_token,json=lastToken,proto3" json:"last_token,omitempty"`
+	LastToken uint64 `protobuf:"varint,2,opt,name=last_token,json=lastToken,proto3" json:"last_token,omitempty"`
+	// The budgets of orders, by authority.
+	Budgets       map[string]*Budget `protobuf:"bytes,3,rep,name=budgets,proto3" json:"budgets,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -78,6 +80,59 @@ func (x *Store) GetLastToken() uint64 {
 	return 0
 }
 
+func (x *Store) GetBudgets() map[string]*Budget {
+	if x != nil {
+		return x.Budgets
+	}
+	return nil
+}
+
+// Budget limits the orders at an authority: a bucket of tokens that is refilled at a constant rate.
+type Budget struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The time at which the bucket is full again.
+	FullAt        int64 `protobuf:"varint,1,opt,name=full_at,json=fullAt,proto3" json:"full_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Budget) Reset() {
+	*x = Budget{}
+	mi := &file_messages_certificates_v1_certificates_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Budget) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Budget) ProtoMessage() {}
+
+func (x *Budget) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_certificates_v1_certificates_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Budget.ProtoReflect.Descriptor instead.
+func (*Budget) Descriptor() ([]byte, []int) {
+	return file_messages_certificates_v1_certificates_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Budget) GetFullAt() int64 {
+	if x != nil {
+		return x.FullAt
+	}
+	return 0
+}
+
 type Lock struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Increases with each acquisition of any lock.
@@ -89,7 +144,7 @@ type Lock struct {
 
 func (x *Lock) Reset() {
 	*x = Lock{}
-	mi := &file_messages_certificates_v1_certificates_proto_msgTypes[1]
+	mi := &file_messages_certificates_v1_certificates_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -101,7 +156,7 @@ func (x *Lock) String() string {
 func (*Lock) ProtoMessage() {}
 
 func (x *Lock) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_certificates_v1_certificates_proto_msgTypes[1]
+	mi := &file_messages_certificates_v1_certificates_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -114,7 +169,7 @@ func (x *Lock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lock.ProtoReflect.Descriptor instead.
 func (*Lock) Descriptor() ([]byte, []int) {
-	return file_messages_certificates_v1_certificates_proto_rawDescGZIP(), []int{1}
+	return file_messages_certificates_v1_certificates_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Lock) GetToken() uint64 {
@@ -139,14 +194,16 @@ type File struct {
 	Sealed     []byte `protobuf:"bytes,2,opt,name=sealed,proto3" json:"sealed,omitempty"`
 	ModifiedAt int64  `protobuf:"varint,3,opt,name=modified_at,json=modifiedAt,proto3" json:"modified_at,omitempty"`
 	// The size of the content, in bytes.
-	Size          int64 `protobuf:"varint,4,opt,name=size,proto3" json:"size,omitempty"`
+	Size int64 `protobuf:"varint,4,opt,name=size,proto3" json:"size,omitempty"`
+	// The end of the certificate that the file has; 0: it has none.
+	NotAfter      int64 `protobuf:"varint,5,opt,name=not_after,json=notAfter,proto3" json:"not_after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *File) Reset() {
 	*x = File{}
-	mi := &file_messages_certificates_v1_certificates_proto_msgTypes[2]
+	mi := &file_messages_certificates_v1_certificates_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -158,7 +215,7 @@ func (x *File) String() string {
 func (*File) ProtoMessage() {}
 
 func (x *File) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_certificates_v1_certificates_proto_msgTypes[2]
+	mi := &file_messages_certificates_v1_certificates_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -171,7 +228,7 @@ func (x *File) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use File.ProtoReflect.Descriptor instead.
 func (*File) Descriptor() ([]byte, []int) {
-	return file_messages_certificates_v1_certificates_proto_rawDescGZIP(), []int{2}
+	return file_messages_certificates_v1_certificates_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *File) GetName() string {
@@ -202,6 +259,58 @@ func (x *File) GetSize() int64 {
 	return 0
 }
 
+func (x *File) GetNotAfter() int64 {
+	if x != nil {
+		return x.NotAfter
+	}
+	return 0
+}
+
+// Expiry is the row of the list "certificates.expiry", which has the files with certificates. Its key is the name of the file.
+type Expiry struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	NotAfter      int64                  `protobuf:"varint,1,opt,name=not_after,json=notAfter,proto3" json:"not_after,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Expiry) Reset() {
+	*x = Expiry{}
+	mi := &file_messages_certificates_v1_certificates_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Expiry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Expiry) ProtoMessage() {}
+
+func (x *Expiry) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_certificates_v1_certificates_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Expiry.ProtoReflect.Descriptor instead.
+func (*Expiry) Descriptor() ([]byte, []int) {
+	return file_messages_certificates_v1_certificates_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Expiry) GetNotAfter() int64 {
+	if x != nil {
+		return x.NotAfter
+	}
+	return 0
+}
+
 // A Fence is a lock that the sender of a change holds.
 type Fence struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -213,7 +322,7 @@ type Fence struct {
 
 func (x *Fence) Reset() {
 	*x = Fence{}
-	mi := &file_messages_certificates_v1_certificates_proto_msgTypes[3]
+	mi := &file_messages_certificates_v1_certificates_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -225,7 +334,7 @@ func (x *Fence) String() string {
 func (*Fence) ProtoMessage() {}
 
 func (x *Fence) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_certificates_v1_certificates_proto_msgTypes[3]
+	mi := &file_messages_certificates_v1_certificates_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -238,7 +347,7 @@ func (x *Fence) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fence.ProtoReflect.Descriptor instead.
 func (*Fence) Descriptor() ([]byte, []int) {
-	return file_messages_certificates_v1_certificates_proto_rawDescGZIP(), []int{3}
+	return file_messages_certificates_v1_certificates_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Fence) GetLock() string {
@@ -255,30 +364,30 @@ func (x *Fence) GetToken() uint64 {
 	return 0
 }
 
-// StoreFile creates or replaces a file. Errors: forbidden if one of the fences was lost.
-type StoreFile struct {
+// StoreFiles creates or replaces files, all of them or none. Errors: forbidden if one of the fences was lost, invalid_request.
+type StoreFiles struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	File          *File                  `protobuf:"bytes,1,opt,name=file,proto3" json:"file,omitempty"`
+	Files         []*File                `protobuf:"bytes,1,rep,name=files,proto3" json:"files,omitempty"`
 	Fences        []*Fence               `protobuf:"bytes,2,rep,name=fences,proto3" json:"fences,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *StoreFile) Reset() {
-	*x = StoreFile{}
-	mi := &file_messages_certificates_v1_certificates_proto_msgTypes[4]
+func (x *StoreFiles) Reset() {
+	*x = StoreFiles{}
+	mi := &file_messages_certificates_v1_certificates_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *StoreFile) String() string {
+func (x *StoreFiles) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*StoreFile) ProtoMessage() {}
+func (*StoreFiles) ProtoMessage() {}
 
-func (x *StoreFile) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_certificates_v1_certificates_proto_msgTypes[4]
+func (x *StoreFiles) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_certificates_v1_certificates_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -289,39 +398,37 @@ func (x *StoreFile) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use StoreFile.ProtoReflect.Descriptor instead.
-func (*StoreFile) Descriptor() ([]byte, []int) {
-	return file_messages_certificates_v1_certificates_proto_rawDescGZIP(), []int{4}
+// Deprecated: Use StoreFiles.ProtoReflect.Descriptor instead.
+func (*StoreFiles) Descriptor() ([]byte, []int) {
+	return file_messages_certificates_v1_certificates_proto_rawDescGZIP(), []int{6}
 }
 
-func (x *StoreFile) GetFile() *File {
+func (x *StoreFiles) GetFiles() []*File {
 	if x != nil {
-		return x.File
+		return x.Files
 	}
 	return nil
 }
 
-func (x *StoreFile) GetFences() []*Fence {
+func (x *StoreFiles) GetFences() []*Fence {
 	if x != nil {
 		return x.Fences
 	}
 	return nil
 }
 
-// RemoveFiles removes the file with a name, and all files below it.
+// RemoveFiles removes files. Names without a file have no effect. Errors: forbidden if one of the fences was lost, invalid_request.
 type RemoveFiles struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// The names of the files to remove.
-	Names         []string `protobuf:"bytes,2,rep,name=names,proto3" json:"names,omitempty"`
-	Fences        []*Fence `protobuf:"bytes,3,rep,name=fences,proto3" json:"fences,omitempty"`
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Names         []string               `protobuf:"bytes,1,rep,name=names,proto3" json:"names,omitempty"`
+	Fences        []*Fence               `protobuf:"bytes,2,rep,name=fences,proto3" json:"fences,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RemoveFiles) Reset() {
 	*x = RemoveFiles{}
-	mi := &file_messages_certificates_v1_certificates_proto_msgTypes[5]
+	mi := &file_messages_certificates_v1_certificates_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -333,7 +440,7 @@ func (x *RemoveFiles) String() string {
 func (*RemoveFiles) ProtoMessage() {}
 
 func (x *RemoveFiles) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_certificates_v1_certificates_proto_msgTypes[5]
+	mi := &file_messages_certificates_v1_certificates_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -346,14 +453,7 @@ func (x *RemoveFiles) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveFiles.ProtoReflect.Descriptor instead.
 func (*RemoveFiles) Descriptor() ([]byte, []int) {
-	return file_messages_certificates_v1_certificates_proto_rawDescGZIP(), []int{5}
-}
-
-func (x *RemoveFiles) GetName() string {
-	if x != nil {
-		return x.Name
-	}
-	return ""
+	return file_messages_certificates_v1_certificates_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *RemoveFiles) GetNames() []string {
@@ -370,7 +470,7 @@ func (x *RemoveFiles) GetFences() []*Fence {
 	return nil
 }
 
-// AcquireLock acquires a lock for a time. Its reply is Acquired.
+// AcquireLock acquires a lock for a time, unless another holder has it. Its reply is Acquired. Errors: limit_reached, invalid_request.
 type AcquireLock struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -381,7 +481,7 @@ type AcquireLock struct {
 
 func (x *AcquireLock) Reset() {
 	*x = AcquireLock{}
-	mi := &file_messages_certificates_v1_certificates_proto_msgTypes[6]
+	mi := &file_messages_certificates_v1_certificates_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -393,7 +493,7 @@ func (x *AcquireLock) String() string {
 func (*AcquireLock) ProtoMessage() {}
 
 func (x *AcquireLock) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_certificates_v1_certificates_proto_msgTypes[6]
+	mi := &file_messages_certificates_v1_certificates_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -406,7 +506,7 @@ func (x *AcquireLock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcquireLock.ProtoReflect.Descriptor instead.
 func (*AcquireLock) Descriptor() ([]byte, []int) {
-	return file_messages_certificates_v1_certificates_proto_rawDescGZIP(), []int{6}
+	return file_messages_certificates_v1_certificates_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *AcquireLock) GetName() string {
@@ -435,7 +535,7 @@ type RenewLock struct {
 
 func (x *RenewLock) Reset() {
 	*x = RenewLock{}
-	mi := &file_messages_certificates_v1_certificates_proto_msgTypes[7]
+	mi := &file_messages_certificates_v1_certificates_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -447,7 +547,7 @@ func (x *RenewLock) String() string {
 func (*RenewLock) ProtoMessage() {}
 
 func (x *RenewLock) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_certificates_v1_certificates_proto_msgTypes[7]
+	mi := &file_messages_certificates_v1_certificates_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -460,7 +560,7 @@ func (x *RenewLock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewLock.ProtoReflect.Descriptor instead.
 func (*RenewLock) Descriptor() ([]byte, []int) {
-	return file_messages_certificates_v1_certificates_proto_rawDescGZIP(), []int{7}
+	return file_messages_certificates_v1_certificates_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RenewLock) GetName() string {
@@ -484,6 +584,7 @@ func (x *RenewLock) GetLeaseMs() int64 {
 	return 0
 }
 
+// ReleaseLock has no effect if the lock was lost.
 type ReleaseLock struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -494,7 +595,7 @@ type ReleaseLock struct {
 
 func (x *ReleaseLock) Reset() {
 	*x = ReleaseLock{}
-	mi := &file_messages_certificates_v1_certificates_proto_msgTypes[8]
+	mi := &file_messages_certificates_v1_certificates_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -506,7 +607,7 @@ func (x *ReleaseLock) String() string {
 func (*ReleaseLock) ProtoMessage() {}
 
 func (x *ReleaseLock) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_certificates_v1_certificates_proto_msgTypes[8]
+	mi := &file_messages_certificates_v1_certificates_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -519,7 +620,7 @@ func (x *ReleaseLock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseLock.ProtoReflect.Descriptor instead.
 func (*ReleaseLock) Descriptor() ([]byte, []int) {
-	return file_messages_certificates_v1_certificates_proto_rawDescGZIP(), []int{8}
+	return file_messages_certificates_v1_certificates_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ReleaseLock) GetName() string {
@@ -536,6 +637,68 @@ func (x *ReleaseLock) GetToken() uint64 {
 	return 0
 }
 
+// TakeOrder takes an order from the budget of an authority. Its reply is Taken.
+type TakeOrder struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Authority string                 `protobuf:"bytes,1,opt,name=authority,proto3" json:"authority,omitempty"`
+	// The number of orders that the bucket has when it is full, and the time in which an empty one is refilled.
+	Orders        uint32 `protobuf:"varint,2,opt,name=orders,proto3" json:"orders,omitempty"`
+	PeriodMs      int64  `protobuf:"varint,3,opt,name=period_ms,json=periodMs,proto3" json:"period_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TakeOrder) Reset() {
+	*x = TakeOrder{}
+	mi := &file_messages_certificates_v1_certificates_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TakeOrder) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TakeOrder) ProtoMessage() {}
+
+func (x *TakeOrder) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_certificates_v1_certificates_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TakeOrder.ProtoReflect.Descriptor instead.
+func (*TakeOrder) Descriptor() ([]byte, []int) {
+	return file_messages_certificates_v1_certificates_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *TakeOrder) GetAuthority() string {
+	if x != nil {
+		return x.Authority
+	}
+	return ""
+}
+
+func (x *TakeOrder) GetOrders() uint32 {
+	if x != nil {
+		return x.Orders
+	}
+	return 0
+}
+
+func (x *TakeOrder) GetPeriodMs() int64 {
+	if x != nil {
+		return x.PeriodMs
+	}
+	return 0
+}
+
 type Acquired struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 0: another holder has the lock.
@@ -548,7 +711,7 @@ type Acquired struct {
 
 func (x *Acquired) Reset() {
 	*x = Acquired{}
-	mi := &file_messages_certificates_v1_certificates_proto_msgTypes[9]
+	mi := &file_messages_certificates_v1_certificates_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -560,7 +723,7 @@ func (x *Acquired) String() string {
 func (*Acquired) ProtoMessage() {}
 
 func (x *Acquired) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_certificates_v1_certificates_proto_msgTypes[9]
+	mi := &file_messages_certificates_v1_certificates_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -573,7 +736,7 @@ func (x *Acquired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Acquired.ProtoReflect.Descriptor instead.
 func (*Acquired) Descriptor() ([]byte, []int) {
-	return file_messages_certificates_v1_certificates_proto_rawDescGZIP(), []int{9}
+	return file_messages_certificates_v1_certificates_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Acquired) GetToken() uint64 {
@@ -590,17 +753,64 @@ func (x *Acquired) GetExpiresAt() int64 {
 	return 0
 }
 
+type Taken struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The time at which the next order may be taken; 0: this one was taken.
+	RetryAt       int64 `protobuf:"varint,1,opt,name=retry_at,json=retryAt,proto3" json:"retry_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Taken) Reset() {
+	*x = Taken{}
+	mi := &file_messages_certificates_v1_certificates_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Taken) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Taken) ProtoMessage() {}
+
+func (x *Taken) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_certificates_v1_certificates_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Taken.ProtoReflect.Descriptor instead.
+func (*Taken) Descriptor() ([]byte, []int) {
+	return file_messages_certificates_v1_certificates_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *Taken) GetRetryAt() int64 {
+	if x != nil {
+		return x.RetryAt
+	}
+	return 0
+}
+
+// LockAcquired: a lock was acquired or extended. Locks that had expired at that time have ended.
 type LockAcquired struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Lock          *Lock                  `protobuf:"bytes,2,opt,name=lock,proto3" json:"lock,omitempty"`
+	At            int64                  `protobuf:"varint,3,opt,name=at,proto3" json:"at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *LockAcquired) Reset() {
 	*x = LockAcquired{}
-	mi := &file_messages_certificates_v1_certificates_proto_msgTypes[10]
+	mi := &file_messages_certificates_v1_certificates_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -612,7 +822,7 @@ func (x *LockAcquired) String() string {
 func (*LockAcquired) ProtoMessage() {}
 
 func (x *LockAcquired) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_certificates_v1_certificates_proto_msgTypes[10]
+	mi := &file_messages_certificates_v1_certificates_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -625,7 +835,7 @@ func (x *LockAcquired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LockAcquired.ProtoReflect.Descriptor instead.
 func (*LockAcquired) Descriptor() ([]byte, []int) {
-	return file_messages_certificates_v1_certificates_proto_rawDescGZIP(), []int{10}
+	return file_messages_certificates_v1_certificates_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *LockAcquired) GetName() string {
@@ -642,6 +852,13 @@ func (x *LockAcquired) GetLock() *Lock {
 	return nil
 }
 
+func (x *LockAcquired) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
 type LockReleased struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -651,7 +868,7 @@ type LockReleased struct {
 
 func (x *LockReleased) Reset() {
 	*x = LockReleased{}
-	mi := &file_messages_certificates_v1_certificates_proto_msgTypes[11]
+	mi := &file_messages_certificates_v1_certificates_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -663,7 +880,7 @@ func (x *LockReleased) String() string {
 func (*LockReleased) ProtoMessage() {}
 
 func (x *LockReleased) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_certificates_v1_certificates_proto_msgTypes[11]
+	mi := &file_messages_certificates_v1_certificates_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -676,7 +893,7 @@ func (x *LockReleased) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LockReleased.ProtoReflect.Descriptor instead.
 func (*LockReleased) Descriptor() ([]byte, []int) {
-	return file_messages_certificates_v1_certificates_proto_rawDescGZIP(), []int{11}
+	return file_messages_certificates_v1_certificates_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *LockReleased) GetName() string {
@@ -686,39 +903,109 @@ func (x *LockReleased) GetName() string {
 	return ""
 }
 
+// OrderTaken: an order was taken from a budget. Budgets that were full at that time have ended.
+type OrderTaken struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Authority     string                 `protobuf:"bytes,1,opt,name=authority,proto3" json:"authority,omitempty"`
+	Budget        *Budget                `protobuf:"bytes,2,opt,name=budget,proto3" json:"budget,omitempty"`
+	At            int64                  `protobuf:"varint,3,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OrderTaken) Reset() {
+	*x = OrderTaken{}
+	mi := &file_messages_certificates_v1_certificates_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OrderTaken) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OrderTaken) ProtoMessage() {}
+
+func (x *OrderTaken) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_certificates_v1_certificates_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OrderTaken.ProtoReflect.Descriptor instead.
+func (*OrderTaken) Descriptor() ([]byte, []int) {
+	return file_messages_certificates_v1_certificates_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *OrderTaken) GetAuthority() string {
+	if x != nil {
+		return x.Authority
+	}
+	return ""
+}
+
+func (x *OrderTaken) GetBudget() *Budget {
+	if x != nil {
+		return x.Budget
+	}
+	return nil
+}
+
+func (x *OrderTaken) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
 var File_messages_certificates_v1_certificates_proto protoreflect.FileDescriptor
 
 const file_messages_certificates_v1_certificates_proto_rawDesc = "" +
 	"\n" +
-	"+messages/certificates/v1/certificates.proto\x12\x17atelier.certificates.v1\"\xc0\x01\n" +
+	"+messages/certificates/v1/certificates.proto\x12\x17atelier.certificates.v1\"\xe4\x02\n" +
 	"\x05Store\x12?\n" +
 	"\x05locks\x18\x01 \x03(\v2).atelier.certificates.v1.Store.LocksEntryR\x05locks\x12\x1d\n" +
 	"\n" +
-	"last_token\x18\x02 \x01(\x04R\tlastToken\x1aW\n" +
+	"last_token\x18\x02 \x01(\x04R\tlastToken\x12E\n" +
+	"\abudgets\x18\x03 \x03(\v2+.atelier.certificates.v1.Store.BudgetsEntryR\abudgets\x1aW\n" +
 	"\n" +
 	"LocksEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x123\n" +
-	"\x05value\x18\x02 \x01(\v2\x1d.atelier.certificates.v1.LockR\x05value:\x028\x01\";\n" +
+	"\x05value\x18\x02 \x01(\v2\x1d.atelier.certificates.v1.LockR\x05value:\x028\x01\x1a[\n" +
+	"\fBudgetsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x125\n" +
+	"\x05value\x18\x02 \x01(\v2\x1f.atelier.certificates.v1.BudgetR\x05value:\x028\x01\"!\n" +
+	"\x06Budget\x12\x17\n" +
+	"\afull_at\x18\x01 \x01(\x03R\x06fullAt\";\n" +
 	"\x04Lock\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\x04R\x05token\x12\x1d\n" +
 	"\n" +
-	"expires_at\x18\x02 \x01(\x03R\texpiresAt\"g\n" +
+	"expires_at\x18\x02 \x01(\x03R\texpiresAt\"\x84\x01\n" +
 	"\x04File\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06sealed\x18\x02 \x01(\fR\x06sealed\x12\x1f\n" +
 	"\vmodified_at\x18\x03 \x01(\x03R\n" +
 	"modifiedAt\x12\x12\n" +
-	"\x04size\x18\x04 \x01(\x03R\x04size\"1\n" +
+	"\x04size\x18\x04 \x01(\x03R\x04size\x12\x1b\n" +
+	"\tnot_after\x18\x05 \x01(\x03R\bnotAfter\"%\n" +
+	"\x06Expiry\x12\x1b\n" +
+	"\tnot_after\x18\x01 \x01(\x03R\bnotAfter\"1\n" +
 	"\x05Fence\x12\x12\n" +
 	"\x04lock\x18\x01 \x01(\tR\x04lock\x12\x14\n" +
-	"\x05token\x18\x02 \x01(\x04R\x05token\"v\n" +
-	"\tStoreFile\x121\n" +
-	"\x04file\x18\x01 \x01(\v2\x1d.atelier.certificates.v1.FileR\x04file\x126\n" +
-	"\x06fences\x18\x02 \x03(\v2\x1e.atelier.certificates.v1.FenceR\x06fences\"o\n" +
-	"\vRemoveFiles\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
-	"\x05names\x18\x02 \x03(\tR\x05names\x126\n" +
-	"\x06fences\x18\x03 \x03(\v2\x1e.atelier.certificates.v1.FenceR\x06fences\"<\n" +
+	"\x05token\x18\x02 \x01(\x04R\x05token\"y\n" +
+	"\n" +
+	"StoreFiles\x123\n" +
+	"\x05files\x18\x01 \x03(\v2\x1d.atelier.certificates.v1.FileR\x05files\x126\n" +
+	"\x06fences\x18\x02 \x03(\v2\x1e.atelier.certificates.v1.FenceR\x06fences\"[\n" +
+	"\vRemoveFiles\x12\x14\n" +
+	"\x05names\x18\x01 \x03(\tR\x05names\x126\n" +
+	"\x06fences\x18\x02 \x03(\v2\x1e.atelier.certificates.v1.FenceR\x06fences\"<\n" +
 	"\vAcquireLock\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x19\n" +
 	"\blease_ms\x18\x02 \x01(\x03R\aleaseMs\"P\n" +
@@ -728,16 +1015,28 @@ const file_messages_certificates_v1_certificates_proto_rawDesc = "" +
 	"\blease_ms\x18\x03 \x01(\x03R\aleaseMs\"7\n" +
 	"\vReleaseLock\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
-	"\x05token\x18\x02 \x01(\x04R\x05token\"?\n" +
+	"\x05token\x18\x02 \x01(\x04R\x05token\"^\n" +
+	"\tTakeOrder\x12\x1c\n" +
+	"\tauthority\x18\x01 \x01(\tR\tauthority\x12\x16\n" +
+	"\x06orders\x18\x02 \x01(\rR\x06orders\x12\x1b\n" +
+	"\tperiod_ms\x18\x03 \x01(\x03R\bperiodMs\"?\n" +
 	"\bAcquired\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\x04R\x05token\x12\x1d\n" +
 	"\n" +
-	"expires_at\x18\x02 \x01(\x03R\texpiresAt\"U\n" +
+	"expires_at\x18\x02 \x01(\x03R\texpiresAt\"\"\n" +
+	"\x05Taken\x12\x19\n" +
+	"\bretry_at\x18\x01 \x01(\x03R\aretryAt\"e\n" +
 	"\fLockAcquired\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x121\n" +
-	"\x04lock\x18\x02 \x01(\v2\x1d.atelier.certificates.v1.LockR\x04lock\"\"\n" +
+	"\x04lock\x18\x02 \x01(\v2\x1d.atelier.certificates.v1.LockR\x04lock\x12\x0e\n" +
+	"\x02at\x18\x03 \x01(\x03R\x02at\"\"\n" +
 	"\fLockReleased\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04nameBHZFgithub.com/atelier-run/atelier/messages/certificates/v1;certificatesv1b\x06proto3"
+	"\x04name\x18\x01 \x01(\tR\x04name\"s\n" +
+	"\n" +
+	"OrderTaken\x12\x1c\n" +
+	"\tauthority\x18\x01 \x01(\tR\tauthority\x127\n" +
+	"\x06budget\x18\x02 \x01(\v2\x1f.atelier.certificates.v1.BudgetR\x06budget\x12\x0e\n" +
+	"\x02at\x18\x03 \x01(\x03R\x02atBHZFgithub.com/atelier-run/atelier/messages/certificates/v1;certificatesv1b\x06proto3"
 
 var (
 	file_messages_certificates_v1_certificates_proto_rawDescOnce sync.Once
@@ -751,34 +1050,43 @@ func file_messages_certificates_v1_certificates_proto_rawDescGZIP() []byte {
 	return file_messages_certificates_v1_certificates_proto_rawDescData
 }
 
-var file_messages_certificates_v1_certificates_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_messages_certificates_v1_certificates_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_messages_certificates_v1_certificates_proto_goTypes = []any{
 	(*Store)(nil),        // 0: atelier.certificates.v1.Store
-	(*Lock)(nil),         // 1: atelier.certificates.v1.Lock
-	(*File)(nil),         // 2: atelier.certificates.v1.File
-	(*Fence)(nil),        // 3: atelier.certificates.v1.Fence
-	(*StoreFile)(nil),    // 4: atelier.certificates.v1.StoreFile
-	(*RemoveFiles)(nil),  // 5: atelier.certificates.v1.RemoveFiles
-	(*AcquireLock)(nil),  // 6: atelier.certificates.v1.AcquireLock
-	(*RenewLock)(nil),    // 7: atelier.certificates.v1.RenewLock
-	(*ReleaseLock)(nil),  // 8: atelier.certificates.v1.ReleaseLock
-	(*Acquired)(nil),     // 9: atelier.certificates.v1.Acquired
-	(*LockAcquired)(nil), // 10: atelier.certificates.v1.LockAcquired
-	(*LockReleased)(nil), // 11: atelier.certificates.v1.LockReleased
-	nil,                  // 12: atelier.certificates.v1.Store.LocksEntry
+	(*Budget)(nil),       // 1: atelier.certificates.v1.Budget
+	(*Lock)(nil),         // 2: atelier.certificates.v1.Lock
+	(*File)(nil),         // 3: atelier.certificates.v1.File
+	(*Expiry)(nil),       // 4: atelier.certificates.v1.Expiry
+	(*Fence)(nil),        // 5: atelier.certificates.v1.Fence
+	(*StoreFiles)(nil),   // 6: atelier.certificates.v1.StoreFiles
+	(*RemoveFiles)(nil),  // 7: atelier.certificates.v1.RemoveFiles
+	(*AcquireLock)(nil),  // 8: atelier.certificates.v1.AcquireLock
+	(*RenewLock)(nil),    // 9: atelier.certificates.v1.RenewLock
+	(*ReleaseLock)(nil),  // 10: atelier.certificates.v1.ReleaseLock
+	(*TakeOrder)(nil),    // 11: atelier.certificates.v1.TakeOrder
+	(*Acquired)(nil),     // 12: atelier.certificates.v1.Acquired
+	(*Taken)(nil),        // 13: atelier.certificates.v1.Taken
+	(*LockAcquired)(nil), // 14: atelier.certificates.v1.LockAcquired
+	(*LockReleased)(nil), // 15: atelier.certificates.v1.LockReleased
+	(*OrderTaken)(nil),   // 16: atelier.certificates.v1.OrderTaken
+	nil,                  // 17: atelier.certificates.v1.Store.LocksEntry
+	nil,                  // 18: atelier.certificates.v1.Store.BudgetsEntry
 }
 var file_messages_certificates_v1_certificates_proto_depIdxs = []int32{
-	12, // 0: atelier.certificates.v1.Store.locks:type_name -> atelier.certificates.v1.Store.LocksEntry
-	2,  // 1: atelier.certificates.v1.StoreFile.file:type_name -> atelier.certificates.v1.File
-	3,  // 2: atelier.certificates.v1.StoreFile.fences:type_name -> atelier.certificates.v1.Fence
-	3,  // 3: atelier.certificates.v1.RemoveFiles.fences:type_name -> atelier.certificates.v1.Fence
-	1,  // 4: atelier.certificates.v1.LockAcquired.lock:type_name -> atelier.certificates.v1.Lock
-	1,  // 5: atelier.certificates.v1.Store.LocksEntry.value:type_name -> atelier.certificates.v1.Lock
-	6,  // [6:6] is the sub-list for method output_type
-	6,  // [6:6] is the sub-list for method input_type
-	6,  // [6:6] is the sub-list for extension type_name
-	6,  // [6:6] is the sub-list for extension extendee
-	0,  // [0:6] is the sub-list for field type_name
+	17, // 0: atelier.certificates.v1.Store.locks:type_name -> atelier.certificates.v1.Store.LocksEntry
+	18, // 1: atelier.certificates.v1.Store.budgets:type_name -> atelier.certificates.v1.Store.BudgetsEntry
+	3,  // 2: atelier.certificates.v1.StoreFiles.files:type_name -> atelier.certificates.v1.File
+	5,  // 3: atelier.certificates.v1.StoreFiles.fences:type_name -> atelier.certificates.v1.Fence
+	5,  // 4: atelier.certificates.v1.RemoveFiles.fences:type_name -> atelier.certificates.v1.Fence
+	2,  // 5: atelier.certificates.v1.LockAcquired.lock:type_name -> atelier.certificates.v1.Lock
+	1,  // 6: atelier.certificates.v1.OrderTaken.budget:type_name -> atelier.certificates.v1.Budget
+	2,  // 7: atelier.certificates.v1.Store.LocksEntry.value:type_name -> atelier.certificates.v1.Lock
+	1,  // 8: atelier.certificates.v1.Store.BudgetsEntry.value:type_name -> atelier.certificates.v1.Budget
+	9,  // [9:9] is the sub-list for method output_type
+	9,  // [9:9] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_messages_certificates_v1_certificates_proto_init() }
@@ -792,7 +1100,7 @@ func file_messages_certificates_v1_certificates_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_messages_certificates_v1_certificates_proto_rawDesc), len(file_messages_certificates_v1_certificates_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   13,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -10,11 +10,12 @@ type Command interface {
 	certificatesCommand()
 }
 
-func (*StoreFile) certificatesCommand()   {}
+func (*StoreFiles) certificatesCommand()  {}
 func (*RemoveFiles) certificatesCommand() {}
 func (*AcquireLock) certificatesCommand() {}
 func (*RenewLock) certificatesCommand()   {}
 func (*ReleaseLock) certificatesCommand() {}
+func (*TakeOrder) certificatesCommand()   {}
 
 // Event is the sealed set of the events of the store of certificates.
 //
@@ -26,3 +27,4 @@ type Event interface {
 
 func (*LockAcquired) certificatesEvent() {}
 func (*LockReleased) certificatesEvent() {}
+func (*OrderTaken) certificatesEvent()   {}

@@ -1,0 +1,204 @@
+package domains
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/caddyserver/certmagic"
+	"github.com/mholt/acmez/v3"
+	"github.com/mholt/acmez/v3/acme"
+)
+
+const (
+	userAgent = "Atelier"
+	// requestTimeout limits one request to the authority, maxResponseBytes its response.
+	requestTimeout   = 30 * time.Second
+	maxResponseBytes = 1 << 20
+	// pollTimeout limits the wait for the authority to verify a name, and for the certificate.
+	pollTimeout = 90 * time.Second
+)
+
+// An authority orders certificates for one session. It is the Issuer of certmagic, whose own one would open ports of this machine.
+type authority struct {
+	d       *Domains
+	session *session
+	pacer   *pacer
+}
+
+var _ certmagic.Issuer = (*authority)(nil)
+
+// IssuerKey returns the name of the folder of the authority's certificates and account.
+func (a *authority) IssuerKey() string { return a.d.issuerKey() }
+
+func (d *Domains) issuerKey() string { return certmagic.StorageKeys.Safe(slashes.Replace(d.authority)) }
+
+// Issue orders a certificate. If the authority does not know the account any more, it registers another one.
+func (a *authority) Issue(ctx context.Context, request *x509.CertificateRequest) (*certmagic.IssuedCertificate, error) {
+	client := &acmez.Client{
+		Client: &acme.Client{
+			Directory: a.d.o.Directory, HTTPClient: a.d.httpClient(a.pacer), UserAgent: userAgent, PollTimeout: pollTimeout,
+		},
+		ChallengeSolvers: map[string]acmez.Solver{methodHTTP: solver{a.session}, methodTLS: solver{a.session}},
+	}
+	account, err := a.account(ctx, client.Client)
+	if err != nil {
+		return nil, err
+	}
+	issued, err := order(ctx, client, account, request)
+	var problem acme.Problem
+	if errors.As(err, &problem) && problem.Type == acme.ProblemTypeAccountDoesNotExist {
+		if err := a.session.Delete(ctx, a.accountFile()); err != nil {
+			return nil, err
+		}
+		if account, err = a.account(ctx, client.Client); err != nil {
+			return nil, err
+		}
+		return order(ctx, client, account, request)
+	}
+	return issued, err
+}
+
+func order(ctx context.Context, client *acmez.Client, account acme.Account, request *x509.CertificateRequest) (*certmagic.IssuedCertificate, error) {
+	parameters, err := acmez.OrderParametersFromCSR(account, request)
+	if err != nil {
+		return nil, err
+	}
+	chains, err := client.ObtainCertificate(ctx, parameters)
+	if err != nil {
+		return nil, err
+	}
+	if len(chains) == 0 {
+		return nil, errors.New("the authority has issued no certificate")
+	}
+	return &certmagic.IssuedCertificate{Certificate: chains[0].ChainPEM}, nil
+}
+
+// storedAccount is the content of the file of an account.
+type storedAccount struct {
+	Account acme.Account `json:"account"`
+	Key     []byte       `json:"key"`
+}
+
+func (a *authority) accountFile() string { return "accounts/" + a.IssuerKey() + "/account.json" }
+
+// account returns the account at the authority, and registers one if the store has none. A lock serializes registrations.
+func (a *authority) account(ctx context.Context, client *acme.Client) (acme.Account, error) {
+	account, err := a.storedAccount(ctx)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return account, err
+	}
+	lock := "account_" + a.IssuerKey()
+	if err := a.session.Lock(ctx, lock); err != nil {
+		return acme.Account{}, err
+	}
+	defer func() { _ = a.session.locks.release(context.WithoutCancel(ctx), a.session.files, lock) }() // free after its lease
+	if account, err = a.storedAccount(ctx); !errors.Is(err, fs.ErrNotExist) {
+		return account, err
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return acme.Account{}, err
+	}
+	account = acme.Account{TermsOfServiceAgreed: true, PrivateKey: key}
+	if a.d.o.Email != "" {
+		account.Contact = []string{"mailto:" + a.d.o.Email}
+	}
+	if account, err = client.NewAccount(ctx, account); err != nil {
+		return acme.Account{}, fmt.Errorf("the account could not be registered: %w", err)
+	}
+	stored := storedAccount{Account: account}
+	if stored.Key, err = certmagic.PEMEncodePrivateKey(key); err != nil {
+		return acme.Account{}, err
+	}
+	content, err := json.Marshal(stored)
+	if err != nil {
+		return acme.Account{}, err
+	}
+	return account, a.session.Store(ctx, a.accountFile(), content)
+}
+
+// storedAccount returns the account of the store, or fs.ErrNotExist.
+func (a *authority) storedAccount(ctx context.Context) (acme.Account, error) {
+	content, err := a.session.Load(ctx, a.accountFile())
+	if err != nil {
+		return acme.Account{}, err
+	}
+	var stored storedAccount
+	if err := json.Unmarshal(content, &stored); err != nil {
+		return acme.Account{}, fs.ErrNotExist
+	}
+	if stored.Account.PrivateKey, err = certmagic.PEMDecodePrivateKey(stored.Key); err != nil {
+		return acme.Account{}, fs.ErrNotExist
+	}
+	return stored.Account, nil
+}
+
+// A pacer has the time before which the authority must not be asked again.
+type pacer struct {
+	clock func() time.Time
+
+	mu      sync.Mutex
+	retryAt time.Time
+}
+
+func (p *pacer) at() time.Time {
+	if p == nil {
+		return time.Time{}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.retryAt
+}
+
+// observe reads the header Retry-After of a refusal (RFC 8555, section 6.6).
+func (p *pacer) observe(response *http.Response) {
+	if p == nil || response.StatusCode != http.StatusTooManyRequests && response.StatusCode != http.StatusServiceUnavailable {
+		return
+	}
+	value := response.Header.Get("Retry-After")
+	at, err := http.ParseTime(value)
+	if seconds, invalid := strconv.ParseUint(value, 10, 31); invalid == nil {
+		at, err = p.clock().Add(time.Duration(seconds)*time.Second), nil
+	}
+	if err == nil {
+		p.mu.Lock()
+		p.retryAt = at
+		p.mu.Unlock()
+	}
+}
+
+// httpClient returns the client for requests to the authority. It opens a connection of its own, and bounds each response.
+func (d *Domains) httpClient(p *pacer) *http.Client {
+	transport := &http.Transport{
+		Proxy: http.ProxyFromEnvironment, TLSClientConfig: &tls.Config{RootCAs: d.o.Roots, MinVersion: tls.VersionTLS12},
+		ForceAttemptHTTP2: true, DisableKeepAlives: false, IdleConnTimeout: 10 * time.Second, MaxResponseHeaderBytes: 1 << 16,
+	}
+	return &http.Client{Timeout: requestTimeout, Transport: boundedTransport{transport, p}}
+}
+
+type boundedTransport struct {
+	next  http.RoundTripper
+	pacer *pacer
+}
+
+func (t boundedTransport) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := t.next.RoundTrip(request)
+	if err != nil {
+		return nil, err
+	}
+	t.pacer.observe(response)
+	response.Body = http.MaxBytesReader(nil, response.Body, maxResponseBytes)
+	return response, nil
+}

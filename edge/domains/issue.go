@@ -1,0 +1,227 @@
+package domains
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"math/big"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/certmagic"
+	"github.com/mholt/acmez/v3/acme"
+	"go.uber.org/zap"
+	"google.golang.org/protobuf/proto"
+
+	bindingv1 "github.com/atelier-run/atelier/messages/binding/v1"
+	certificatesv1 "github.com/atelier-run/atelier/messages/certificates/v1"
+)
+
+const (
+	// issueTimeout limits a request for a certificate.
+	issueTimeout = 4 * time.Minute
+	// unknownPause is the pause after a refusal because of a limit that does not say when it ends.
+	unknownPause = time.Hour
+)
+
+// slashes replaces the separators of a URL's path.
+var slashes = strings.NewReplacer("/", "-")
+
+// Issue runs the task binding.IssueTask. If the store has a usable certificate that is not to be renewed, that is reported: it is the
+// result of an earlier attempt, or of an earlier binding of the name.
+func (d *Domains) Issue(ctx context.Context, issue *bindingv1.Issue) (proto.Message, error) {
+	certificate, failure := d.obtain(ctx, issue.GetHostname(), issue.GetRenews())
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case failure == nil:
+		return &bindingv1.ReportIssued{Number: issue.GetNumber(), Certificate: certificate}, nil
+	}
+	report := &bindingv1.ReportIssueFailed{Number: issue.GetNumber(), Reason: failure.reason, Final: failure.final}
+	if !failure.retryAt.IsZero() {
+		report.RetryAt = failure.retryAt.UnixMilli()
+	}
+	return report, nil
+}
+
+// Obtain makes sure that the store has a certificate of a host of the node itself, and returns the time of its renewal. An error says
+// why it has none. Any number of members may call it; a certificate that one of them has obtained is used by all.
+func (d *Domains) Obtain(ctx context.Context, host string) (time.Time, error) {
+	certificate, failure := d.obtain(ctx, host, "")
+	if failure != nil {
+		return failure.retryAt, errors.New(failure.reason)
+	}
+	return renewalOf(certificate), nil
+}
+
+// A failure is the reason for which there is no certificate.
+type failure struct {
+	reason string
+	// final is set if the authority refuses the name for good. It must not be asked before retryAt.
+	final   bool
+	retryAt time.Time
+	outcome string
+}
+
+// obtain returns a certificate of a host other than the one with a serial number.
+func (d *Domains) obtain(ctx context.Context, host, renews string) (*bindingv1.Certificate, *failure) {
+	certificate, failure, outcome := d.takeOrObtain(ctx, host, renews)
+	if failure != nil {
+		outcome = failure.outcome
+		d.o.Log.Warn("no certificate was obtained", slog.String("outcome", outcome), slog.String("reason", failure.reason))
+	}
+	d.metrics.issued(outcome)
+	return certificate, failure
+}
+
+func (d *Domains) takeOrObtain(ctx context.Context, host, renews string) (*bindingv1.Certificate, *failure, string) {
+	ctx, cancel := context.WithTimeout(ctx, issueTimeout)
+	defer cancel()
+	stored, err := d.usable(ctx, host)
+	switch {
+	case err != nil:
+		return nil, d.classify(err, nil), ""
+	case stored != nil && stored.GetSerial() != renews:
+		return stored, nil, "reused"
+	}
+	if failure := d.takeOrder(ctx); failure != nil {
+		return nil, failure, ""
+	}
+	session, pace := d.files.begin(), &pacer{clock: d.o.Clock}
+	defer session.end(ctx)
+	config := certmagic.New(d.cache, certmagic.Config{
+		Storage: session, Issuers: []certmagic.Issuer{&authority{d, session, pace}}, KeySource: certmagic.StandardKeyGenerator{KeyType: certmagic.P256},
+		DisableARI: true, DisableStorageCheck: true, OCSP: certmagic.OCSPConfig{DisableStapling: true}, Logger: zap.NewNop(),
+	})
+	// It obtains a certificate if the store has none.
+	if err := errors.Join(config.RenewCertSync(ctx, host, true), session.finish()); err != nil {
+		return nil, d.classify(err, pace), ""
+	}
+	issued, err := d.usable(ctx, host)
+	if err == nil && issued == nil {
+		err = errors.New("the certificate is not usable")
+	}
+	if err != nil {
+		return nil, d.classify(err, nil), ""
+	}
+	return issued, nil, "issued"
+}
+
+// takeOrder takes an order from the budget of the authority.
+func (d *Domains) takeOrder(ctx context.Context) *failure {
+	reply, err := d.files.ask(ctx, &certificatesv1.TakeOrder{
+		Authority: d.authority, Orders: d.o.Orders, PeriodMs: d.o.OrdersPeriod.Milliseconds(),
+	})
+	if err != nil {
+		return d.classify(err, nil)
+	}
+	taken, _ := reply.(*certificatesv1.Taken)
+	if taken.GetRetryAt() == 0 {
+		return nil
+	}
+	return &failure{
+		reason: "This server has requested as many certificates as the authority allows; it will try again.", outcome: "postponed",
+		retryAt: time.UnixMilli(taken.GetRetryAt()),
+	}
+}
+
+// usable returns the certificate of a host in the store. It returns nil if there is none with its key, or if it is not valid now or is
+// to be renewed.
+func (d *Domains) usable(ctx context.Context, host string) (*bindingv1.Certificate, error) {
+	pair, err := d.loadPair(ctx, host)
+	if err != nil || pair == nil {
+		return nil, err
+	}
+	certificate := describe(pair.Leaf)
+	if now := d.o.Clock(); now.Before(pair.Leaf.NotBefore) || !now.Before(renewalOf(certificate)) {
+		return nil, nil
+	}
+	return certificate, nil
+}
+
+// loadPair loads the certificate of a host, with its key. It returns nil if the store does not have both, or not for this host.
+func (d *Domains) loadPair(ctx context.Context, host string) (*tls.Certificate, error) {
+	var parts [2][]byte
+	for i, name := range []string{
+		certmagic.StorageKeys.SiteCert(d.issuerKey(), host), certmagic.StorageKeys.SitePrivateKey(d.issuerKey(), host),
+	} {
+		_, content, err := d.files.load(ctx, name)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		parts[i] = content
+	}
+	pair, err := tls.X509KeyPair(parts[0], parts[1])
+	if err != nil || pair.Leaf == nil || pair.Leaf.VerifyHostname(host) != nil {
+		return nil, nil
+	}
+	return &pair, nil
+}
+
+func describe(c *x509.Certificate) *bindingv1.Certificate {
+	return &bindingv1.Certificate{
+		Serial: serialOf(c.SerialNumber), Issuer: c.Issuer.CommonName, NotBefore: c.NotBefore.UnixMilli(), NotAfter: c.NotAfter.UnixMilli(),
+	}
+}
+
+func serialOf(n *big.Int) string { return fmt.Sprintf("%x", n) }
+
+// renewalOf returns the time after two thirds of a certificate's lifetime, at which it is renewed (entity/binding).
+func renewalOf(c *bindingv1.Certificate) time.Time {
+	return time.UnixMilli(c.GetNotBefore() + (c.GetNotAfter()-c.GetNotBefore())*2/3)
+}
+
+// classify returns the failure for an error of an order. What the authority says is shown; other errors may contain addresses of the
+// installation and are logged.
+func (d *Domains) classify(err error, pace *pacer) *failure {
+	var problem acme.Problem
+	if !errors.As(err, &problem) {
+		d.o.Log.Warn("a request for a certificate has failed", slog.Any("error", err))
+		reason := "The certificate could not be requested; the server will try again."
+		if pace != nil {
+			reason = "The certificate authority could not be reached, or did not answer in time."
+		}
+		return &failure{reason: reason, outcome: "failed"}
+	}
+	all := kinds(problem)
+	has := func(kind string) bool { return slices.Contains(all, kind) }
+	f := &failure{reason: "The certificate authority refuses: " + detail(problem), outcome: "refused"}
+	switch {
+	case has(acme.ProblemTypeRateLimited):
+		f.outcome = "rate_limited"
+		if f.retryAt = pace.at(); f.retryAt.IsZero() {
+			f.retryAt = d.o.Clock().Add(unknownPause)
+		}
+	case has(acme.ProblemTypeRejectedIdentifier), has(acme.ProblemTypeUnsupportedIdentifier):
+		f.final = true
+	default:
+		f.retryAt = pace.at()
+	}
+	return f
+}
+
+// kinds returns the types of a problem and its subproblems.
+func kinds(p acme.Problem) []string {
+	all := []string{p.Type}
+	for _, sub := range p.Subproblems {
+		all = append(all, sub.Type)
+	}
+	return all
+}
+
+// detail returns what the authority says about a problem.
+func detail(p acme.Problem) string {
+	texts := []string{p.Detail}
+	for _, sub := range p.Subproblems {
+		texts = append(texts, sub.Detail)
+	}
+	return strings.Join(slices.DeleteFunc(texts, func(text string) bool { return text == "" }), " ")
+}

@@ -1,0 +1,75 @@
+package app_test
+
+import (
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/app"
+	"github.com/atelier-run/atelier/entity/entitytest"
+	appv1 "github.com/atelier-run/atelier/messages/app/v1"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+)
+
+func TestReplicas(t *testing.T) {
+	for mode, write := range map[appv1.ShareMode]bool{appv1.ShareMode_SHARE_MODE_READ: false, appv1.ShareMode_SHARE_MODE_WRITE: true} {
+		w := newRunning(t, func(r *appv1.Registration) {
+			r.Origin = &appv1.Origin{SourceShareId: "shr_1", SourceAppId: "app_1", Mode: mode}
+		})
+		w.user("olga", owner)
+		for _, c := range []appv1.Command{
+			&appv1.UpdateApp{Command: proto.String("two")}, &appv1.UpdateApp{SleepAfterMs: proto.Int64(5)}, &appv1.SetVisibility{Visibility: public},
+		} {
+			if _, err := w.send(c); (err == nil) != write || !write && entitytest.Code(err) != entity.Forbidden {
+				t.Errorf("%v: %T: %v", mode, c, err)
+			}
+		}
+		w.refused(&appv1.RemoveApp{TaskId: "t"}, entity.Forbidden)
+		w.must(&appv1.UpdateApp{Name: proto.String("Mine")})
+		w.must(&appv1.SetDisabled{Disabled: true})
+		w.must(&appv1.AttachDomain{DomainId: "dom_1", Hostname: "shop.example.com"})
+		controls := app.ControlsOf(w.call(), w.s)
+		if want := (&appv1.Controls{ManageDomain: true, UpdateRuntime: write, MakePublic: write, MakePrivate: true}); !proto.Equal(controls, want) {
+			t.Errorf("%v: controls %v", mode, controls)
+		}
+		w.platform().must(&appv1.RemoveApp{TaskId: "t"}) // the share was dropped
+	}
+}
+
+func TestControls(t *testing.T) {
+	all := &appv1.Controls{ManageDomain: true, UpdateRuntime: true, MakePublic: true, MakePrivate: true, Delete: true}
+	private := proto.CloneOf(all)
+	private.MakePublic = false
+	w := newRunning(t)
+	for name, test := range map[string]struct {
+		role  workspacev1.Role
+		apply func()
+		want  *appv1.Controls
+	}{
+		"owner":                   {owner, func() {}, all},
+		"editor":                  {editor, func() {}, private},
+		"viewer":                  {viewer, func() {}, &appv1.Controls{}},
+		"app of an owner":         {owner, func() { w.as.Kind, w.as.Grants = kindApp, []string{entity.Apps} }, private},
+		"app without the scope":   {owner, func() { w.as.Kind, w.as.Grants = kindApp, []string{entity.FilesRead} }, &appv1.Controls{}},
+		"agent of an owner":       {owner, func() { w.as.Kind = kindSession }, private},
+		"client with all of both": {owner, func() { w.as.Kind, w.as.Grants = kindOAuth, []string{entity.Apps, entity.Admin} }, all},
+	} {
+		w.user("u", test.role)
+		test.apply()
+		if got := w.must(&appv1.DescribeApp{}).(*appv1.Description).GetControls(); !proto.Equal(got, test.want) {
+			t.Errorf("%s: %v, want %v", name, got, test.want)
+		}
+	}
+}
+
+// TestGrantsLimitScopes checks that a limited credential cannot run a command with capabilities that it does not have.
+func TestGrantsLimitScopes(t *testing.T) {
+	w := newRunning(t)
+	w.as.Kind, w.as.Grants = kindOAuth, []string{entity.Apps}
+	w.refused(&appv1.UpdateApp{Command: proto.String("steal")}, entity.Forbidden)
+	w.must(&appv1.UpdateApp{Name: proto.String("Store")})
+	w.as.Grants = []string{entity.Apps, entity.FilesRead}
+	w.must(&appv1.UpdateApp{Command: proto.String("two")})
+	w.refused(&appv1.UpdateApp{ApiScopes: &appv1.Scopes{Scopes: []string{entity.FilesRead, entity.FilesWrite}}}, entity.Forbidden)
+}

@@ -1,0 +1,95 @@
+package binding
+
+import (
+	"time"
+
+	"github.com/atelier-run/atelier/entity"
+	appv1 "github.com/atelier-run/atelier/messages/app/v1"
+	bindingv1 "github.com/atelier-run/atelier/messages/binding/v1"
+)
+
+// The pauses of requests for certificates.
+const (
+	// firstIssuePause is the pause after the first failed request; it doubles up to LongestPause. With it, a name has five requests
+	// in its first hour, which is what authorities allow to fail (https://letsencrypt.org/docs/rate-limits/).
+	firstIssuePause = 2 * time.Minute
+	// longestRetry limits the pause for which an authority may ask.
+	longestRetry = 7 * 24 * time.Hour
+	// soonestRenewal is the least time between the report of a certificate and its renewal, so that an authority whose
+	// certificates are nearly expired is not asked all the time.
+	soonestRenewal = time.Minute
+)
+
+// requestCertificate returns the event that opens a request for a certificate. Only that of an active name requires another
+// certificate than the one that the store may have.
+func requestCertificate(call entity.Call, s *bindingv1.Binding) *bindingv1.CertificateRequested {
+	issue := &bindingv1.Issue{Number: s.GetLastIssue() + 1, RequestedAt: call.At(), Hostname: s.GetHostname()}
+	if s.GetStatus() == statusActive {
+		issue.Renews = s.GetCertificate().GetSerial()
+	}
+	return &bindingv1.CertificateRequested{Issue: issue}
+}
+
+// issueOnTime requests the certificate whose timer is due: another attempt, or the renewal.
+func issueOnTime(call entity.Call, s *bindingv1.Binding, c *bindingv1.IssueCertificate) []bindingv1.Event {
+	if c.GetAt() == 0 || c.GetAt() != s.GetIssueAt() {
+		return nil
+	}
+	return []bindingv1.Event{requestCertificate(call, s)}
+}
+
+// reportIssued makes the name active, and sets the time of the renewal.
+func reportIssued(call entity.Call, s *bindingv1.Binding, c *bindingv1.ReportIssued) []bindingv1.Event {
+	if s.GetIssue() == nil || s.GetIssue().GetNumber() != c.GetNumber() {
+		return nil
+	}
+	lifetime := max(c.GetCertificate().GetNotAfter()-c.GetCertificate().GetNotBefore(), 0)
+	return show(call, s, &bindingv1.CertificateIssued{
+		Number: c.GetNumber(), Certificate: c.GetCertificate(), At: call.At(),
+		RenewAt: max(c.GetCertificate().GetNotBefore()+lifetime*2/3, call.At()+soonestRenewal.Milliseconds()),
+	})
+}
+
+func endIssue(next *bindingv1.Binding, e *bindingv1.CertificateIssued) {
+	next.Issue, next.IssueAttempts, next.IssueAt, next.IssueError = nil, 0, e.GetRenewAt(), ""
+	next.Certificate = e.GetCertificate()
+	next.Status, next.WaitingSince, next.Attempts = statusActive, 0, 0
+}
+
+// reportIssueFailed decides whether the name fails. A name that is active stays so while it has a valid certificate: the authority
+// is asked again for the renewal, even after a final refusal.
+func reportIssueFailed(call entity.Call, s *bindingv1.Binding, c *bindingv1.ReportIssueFailed) []bindingv1.Event {
+	if s.GetIssue() == nil || s.GetIssue().GetNumber() != c.GetNumber() {
+		return nil
+	}
+	e := &bindingv1.IssueFailed{
+		Number: c.GetNumber(), Reason: bounded(c.GetReason(), maxErrorLength), Status: statusAfterFailedIssue(call, s, c), At: call.At(),
+	}
+	if e.GetStatus() != statusFailed {
+		pause := backOff(firstIssuePause, s.GetIssueAttempts())
+		if c.GetFinal() {
+			pause = LongestPause
+		}
+		e.RetryAt = max(call.At()+pause.Milliseconds(), min(c.GetRetryAt(), call.At()+longestRetry.Milliseconds()))
+	}
+	return show(call, s, e)
+}
+
+func statusAfterFailedIssue(call entity.Call, s *bindingv1.Binding, c *bindingv1.ReportIssueFailed) appv1.DomainStatus {
+	switch {
+	case s.GetStatus() == statusActive && call.At() >= s.GetCertificate().GetNotAfter(),
+		s.GetStatus() != statusActive && c.GetFinal(),
+		s.GetStatus() != statusActive && call.At()-s.GetWaitingSince() >= Patience.Milliseconds():
+		return statusFailed
+	}
+	return s.GetStatus()
+}
+
+func failIssue(next *bindingv1.Binding, e *bindingv1.IssueFailed) {
+	next.Issue, next.IssueAt, next.IssueError = nil, e.GetRetryAt(), e.GetReason()
+	next.IssueAttempts++
+	if e.GetStatus() == statusFailed {
+		next.Check, next.Checking, next.NextCheckAt = nil, false, 0
+	}
+	next.Status = e.GetStatus()
+}
