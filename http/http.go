@@ -35,6 +35,8 @@ type Options struct {
 	Skills  api.Skills
 	// Sessions configures the operations of agent sessions.
 	Sessions api.SessionOptions
+	// Apps configures the operations of apps.
+	Apps api.AppOptions
 	// Computers runs processes in the computers of workspaces; nil: the server refuses to run any.
 	Computers api.Computers
 	// Tools has the tools for agents; nil: there are none.
@@ -76,7 +78,7 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	operations := api.Routes(api.Options{
-		Streams: o.Streams, Drive: o.Drive, Skills: o.Skills, Links: links, Computers: o.Computers, Sessions: o.Sessions,
+		Streams: o.Streams, Drive: o.Drive, Skills: o.Skills, Links: links, Computers: o.Computers, Sessions: o.Sessions, Apps: o.Apps,
 		Workspaces: o.Limits.Workspaces,
 	})
 	authorization := oauth.New(oauth.Options{

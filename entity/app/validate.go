@@ -37,16 +37,12 @@ var (
 	errIcon       = entity.Errorf(entity.InvalidRequest, "icon must be a path of at most %d bytes relative to the folder of the app", MaxIcon)
 	errSleep      = entity.Errorf(entity.InvalidRequest, "sleepAfterSeconds must be 0 to %d", MaxSleepAfter/time.Second)
 	errNoRuntime  = entity.Errorf(entity.InvalidRequest, "runtime is empty")
-	errAppID      = entity.Errorf(entity.InvalidRequest, "appId is not the id of an app")
 	errOrigin     = entity.Errorf(entity.InvalidRequest, "origin must have the share, the app and the mode of a replica")
 	errVisibility = entity.Errorf(entity.InvalidRequest, "visibility must be folder or public")
 )
 
-// CheckRegistration validates a registration; only the port may be missing. Errors: invalid_request.
+// CheckRegistration validates what a request to register an app has; the port may be missing. Errors: invalid_request.
 func CheckRegistration(r *appv1.Registration) error {
-	if !IsID(r.GetAppId()) {
-		return errAppID
-	}
 	if err := entity.CheckPath(r.GetPath()); err != nil {
 		return err
 	}

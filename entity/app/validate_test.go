@@ -21,7 +21,7 @@ const (
 
 func TestCheckRegistration(t *testing.T) {
 	good := &appv1.Registration{
-		AppId: appID, Path: "shop", Slug: "shop", Runtime: &appv1.Runtime{Command: "npm ci &&\n\tnpm start", ApiScopes: app.Scopes},
+		Path: "shop", Slug: "shop", Runtime: &appv1.Runtime{Command: "npm ci &&\n\tnpm start", ApiScopes: app.Scopes},
 	}
 	for name, test := range map[string]struct {
 		change func(*appv1.Registration)
@@ -29,7 +29,6 @@ func TestCheckRegistration(t *testing.T) {
 	}{
 		"all scopes, no port":   {func(*appv1.Registration) {}, true},
 		"no scopes":             {func(r *appv1.Registration) { r.Runtime.ApiScopes = nil }, true},
-		"id of another kind":    {func(r *appv1.Registration) { r.AppId = "ses_01234567890123456789012345" }, false},
 		"root":                  {func(r *appv1.Registration) { r.Path = "" }, false},
 		"slug with two hyphens": {func(r *appv1.Registration) { r.Slug = "a--b" }, false},
 		"short slug":            {func(r *appv1.Registration) { r.Slug = "ab" }, false},

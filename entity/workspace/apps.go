@@ -27,6 +27,7 @@ var (
 	errNoFreePort   = entity.Errorf(entity.LimitReached, "no port is free")
 	errTooManyPorts = entity.Errorf(entity.LimitReached, "an app has at most %d ports at once; wait until the last change is complete", MaxAppPorts)
 	errAppAnchor    = entity.Errorf(entity.InvalidRequest, "the anchor belongs to an app; unregister the app instead")
+	errAppID        = entity.Errorf(entity.InvalidRequest, "appId is not the id of an app")
 	errAppOrigin    = entity.Errorf(entity.Forbidden, "only the platform registers replicas of apps")
 	errAppCreator   = entity.Errorf(entity.InvalidRequest, "createdByUserId is not a member of the workspace")
 )
@@ -73,8 +74,11 @@ func registerApp(call entity.Call, s *workspacev1.Workspace, c *workspacev1.Regi
 }
 
 func checkNewApp(call entity.Call, s *workspacev1.Workspace, r *appv1.Registration) error {
-	if r.GetAnchorId() == "" {
+	switch {
+	case r.GetAnchorId() == "":
 		return errNoAnchorID
+	case !app.IsID(r.GetAppId()):
+		return errAppID
 	}
 	if err := app.CheckRegistration(r); err != nil {
 		return err

@@ -58,6 +58,7 @@ func TestRegisterApp(t *testing.T) {
 		"form of the slug":    {nil, func(r *appv1.Registration) { r.Slug = "a--b" }, entity.InvalidRequest},
 		"form of the path":    {nil, func(r *appv1.Registration) { r.Path = "../x" }, entity.InvalidRequest},
 		"admin":               {nil, func(r *appv1.Registration) { r.Runtime.ApiScopes = []string{entity.Admin} }, entity.InvalidRequest},
+		"id of another kind":  {nil, func(r *appv1.Registration) { r.AppId = "ses" + appID("2")[3:] }, entity.InvalidRequest},
 		"no anchor":           {nil, func(r *appv1.Registration) { r.AnchorId = "" }, entity.InvalidRequest},
 		"no runtime":          {nil, func(r *appv1.Registration) { r.Runtime = nil }, entity.InvalidRequest},
 		"origin by a member":  {nil, func(r *appv1.Registration) { r.Origin = replicaOrigin() }, entity.Forbidden},

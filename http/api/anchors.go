@@ -105,8 +105,11 @@ func viewAnchor(c *server.Call, a *workspacev1.Anchor) anchorView {
 		ID: a.GetId(), WorkspaceID: c.Workspace.ID, Path: a.GetPath(), Kind: anchorKindNames[a.GetKind()],
 		Settings: a.GetSettings(), State: anchorStateNames[a.GetState()], CreatedAt: a.GetCreatedAt(), UpdatedAt: a.GetUpdatedAt(),
 	}
-	if a.GetAgent() != nil {
+	switch {
+	case a.GetAgent() != nil:
 		view.Settings = agentSettings(a.GetAgent())
+	case a.GetApp() != nil:
+		view.Settings = appSettings(a.GetApp())
 	}
 	if !view.Settings.IsValid() { // absent or malformed
 		view.Settings = jsontext.Value("null")

@@ -92,6 +92,8 @@ type Options struct {
 	Links   *Links
 	// Sessions configures the operations of agent sessions.
 	Sessions SessionOptions
+	// Apps configures the operations of apps.
+	Apps AppOptions
 	// Computers runs processes; nil: the server runs none, and refuses to.
 	Computers Computers
 	// Workspaces is the number of workspaces that a person may have created and not deleted; negative: no limit.
@@ -104,6 +106,7 @@ func Routes(o Options) []server.Route {
 		fileActivity{o.Streams}.routes(),
 		drive{o.Drive}.routes(),
 		sessions{o.Sessions.withDefaults(), o.Drive, o.Skills}.routes(),
+		apps{o.Apps.withDefaults(), o.Sessions.Folders}.routes(),
 		whoami{}.routes(),
 		workspaces{o.Workspaces}.routes(),
 		settings{}.routes(),

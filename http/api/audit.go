@@ -34,6 +34,8 @@ type provenanceView struct {
 	Action            string   `json:"action,omitzero"`
 	Actor             string   `json:"actor,omitzero"`
 	AnchorID          string   `json:"anchorId,omitzero"`
+	AppID             string   `json:"appId,omitzero"`
+	AppSlug           string   `json:"appSlug,omitzero"`
 	CanonicalEmail    string   `json:"canonicalEmail,omitzero"`
 	DeviceID          string   `json:"deviceId,omitzero"`
 	DeviceName        string   `json:"deviceName,omitzero"`
@@ -63,6 +65,8 @@ type provenanceView struct {
 	Kind              string   `json:"kind,omitzero"`
 	Role              string   `json:"role,omitzero"`
 	OldRole           string   `json:"oldRole,omitzero"`
+	Visibility        string   `json:"visibility,omitzero"`
+	Mode              string   `json:"mode,omitzero"`
 }
 
 func (a auditLog) list(c *server.Call, in server.Listing) (server.Collection[AuditView], error) {
@@ -80,12 +84,13 @@ func viewProvenance(p *auditv1.Provenance) *provenanceView {
 		return nil
 	}
 	return &provenanceView{
-		Action: p.GetAction(), Actor: p.GetActor(), AnchorID: p.GetAnchorId(), CanonicalEmail: p.GetCanonicalEmail(), DeviceID: p.GetDeviceId(), DeviceName: p.GetDeviceName(),
+		Action: p.GetAction(), Actor: p.GetActor(), AnchorID: p.GetAnchorId(), AppID: p.GetAppId(), AppSlug: p.GetAppSlug(), CanonicalEmail: p.GetCanonicalEmail(), DeviceID: p.GetDeviceId(), DeviceName: p.GetDeviceName(),
 		FromPath: p.GetFromPath(), ImageRef: p.GetImageRef(), LifecycleBackupID: p.GetLifecycleBackupId(), MemberUserID: p.GetMemberUserId(), Name: p.GetName(),
 		NewSlug: p.GetNewSlug(), OldSlug: p.GetOldSlug(), Path: p.GetPath(), Prefix: p.GetPrefix(), PreviousStatus: p.GetPreviousStatus(),
 		PreviousVMName: p.GetPreviousVmName(), Reason: p.GetReason(), SessionID: p.GetSessionId(), Slug: p.GetSlug(),
 		Source: p.GetSource(), TargetEmail: p.GetTargetEmail(), ToPath: p.GetToPath(), VMName: p.GetVmName(),
 		ExpiresAt: p.GetExpiresAt(), Acknowledged: p.GetAcknowledged(), BreaksPublicURLs: p.GetBreaksPublicUrls(),
 		Scopes: p.GetScopes(), Tier: p.GetTier(), Kind: p.GetKind(), Role: p.GetRole(), OldRole: p.GetOldRole(),
+		Visibility: p.GetVisibility(), Mode: p.GetMode(),
 	}
 }

@@ -41,6 +41,13 @@ var Statuses = map[entity.Code]int{
 	entity.RequestIDReused:      http.StatusUnprocessableEntity,
 	entity.TurnTaken:            http.StatusConflict,
 	entity.UploadEnded:          http.StatusConflict,
+	entity.PathInUse:            http.StatusConflict,
+	entity.PortInUse:            http.StatusConflict,
+	entity.ReconcileFailed:      http.StatusBadGateway,
+	entity.DomainOccupied:       http.StatusConflict,
+	entity.HostnameInUse:        http.StatusConflict,
+	entity.DomainCleanupPending: http.StatusConflict,
+	entity.DomainNotConfigured:  http.StatusNotFound,
 	entity.PayloadTooLarge:      http.StatusRequestEntityTooLarge,
 	entity.UnsupportedMediaType: http.StatusUnsupportedMediaType,
 	entity.RateLimited:          http.StatusTooManyRequests,
@@ -107,19 +114,24 @@ func (w *Response) fail(err error) {
 	for _, entityHeader := range []string{"Content-Length", "Content-Type", "Etag", "Last-Modified"} {
 		header.Del(entityHeader)
 	}
-	body := errorBody{refused.Code, refused.Message, refused.Reason}
-	switch refused.Code {
-	case entity.InvalidCursor:
-		body.Message = ""
-	case entity.Unavailable, entity.RateLimited:
+	if refused.Code == entity.Unavailable || refused.Code == entity.RateLimited {
 		header.Set("Retry-After", RetrySeconds(refused.RetryAfter))
 	}
 	if w.operation != nil && w.operation.Refuse != nil {
 		w.operation.Refuse(w, refused)
 		return
 	}
+	w.WriteRefusal(refused)
+}
+
+// WriteRefusal answers with an error as JSON, for operations with Route.Refuse.
+func (w *Response) WriteRefusal(refused *entity.Error) {
+	body := errorBody{refused.Code, refused.Message, refused.Reason}
+	if refused.Code == entity.InvalidCursor {
+		body.Message = ""
+	}
 	if refused.Code == entity.Unauthorized {
-		header["Www-Authenticate"] = w.challenges()
+		w.Header()["Www-Authenticate"] = w.challenges()
 	}
 	w.WriteJSON(Statuses[refused.Code], body)
 }

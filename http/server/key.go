@@ -21,8 +21,7 @@ const (
 	SessionStart       = "atlses_"
 	ImpersonationStart = "atlimp_"
 	AccessTokenStart   = "atlat_"
-	// AppStart begins the key of an app; see package computer/apps, which mints it.
-	AppStart = "atlapp_"
+	AppKeyStart        = "atlapp_"
 
 	secretBytes = 25
 	// SecretLength is the length of a secret in a key, in bytes.
@@ -36,7 +35,7 @@ var keyKinds = []struct {
 }{
 	{KeyStart, user.KeyPrefix, wirev1.CredentialKind_CREDENTIAL_KIND_USER},
 	{AccessTokenStart, user.GrantPrefix, wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH},
-	{AppStart, app.IDPrefix, wirev1.CredentialKind_CREDENTIAL_KIND_APP},
+	{AppKeyStart, app.IDPrefix, wirev1.CredentialKind_CREDENTIAL_KIND_APP},
 	{"atlvm_", user.KeyPrefix, wirev1.CredentialKind_CREDENTIAL_KIND_SYSTEM_VM},
 	{ImpersonationStart, user.KeyPrefix, wirev1.CredentialKind_CREDENTIAL_KIND_IMPERSONATION},
 	{SessionStart, user.KeyPrefix, wirev1.CredentialKind_CREDENTIAL_KIND_BROWSER_SESSION},

@@ -57,6 +57,7 @@ const (
 	ScopeListMembers   Scope = capabilityPrefix + "sessions or " + capabilityPrefix + "files:read"
 	ScopeManageAgents  Scope = capabilityPrefix + "agents"
 	ScopeListAgents    Scope = capabilityPrefix + "sessions or " + capabilityPrefix + "agents"
+	ScopeApps          Scope = capabilityPrefix + "apps"
 	ScopeBindAnchors   Scope = capabilityPrefix + "apps or " + capabilityPrefix + "publish or " + capabilityPrefix + "share"
 
 	capabilityPrefix = "ws:{workspaceSlug}:"

@@ -31,13 +31,23 @@ type StreamClient struct {
 // and does not send after it has returned. An error of subscribe becomes the response. Errors: those of subscribe,
 // rate_limited, unavailable.
 func (c *Call) StreamTo(subscribe func(ctx context.Context, client StreamClient) (func(context.Context) error, error)) error {
+	return c.streamTo(access{}, subscribe)
+}
+
+// StreamWithAccess is StreamTo for a source that does not end when the caller loses its access: the stream ends when the caller no longer
+// has the access that the operation requires.
+func (c *Call) StreamWithAccess(subscribe func(ctx context.Context, client StreamClient) (func(context.Context) error, error)) error {
+	return c.streamTo(c.access(), subscribe)
+}
+
+func (c *Call) streamTo(required access, subscribe func(ctx context.Context, client StreamClient) (func(context.Context) error, error)) error {
 	if c.Request.Method == http.MethodHead {
 		return c.answerStreamHead()
 	}
 	s := c.server
 	ctx, end := context.WithCancelCause(c.Context)
 	defer end(nil)
-	remove, err := s.watcher.addStream(c.Caller, access{}, end)
+	remove, err := s.watcher.addStream(c.Caller, required, end)
 	if err != nil {
 		return c.Withhold(err)
 	}

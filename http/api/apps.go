@@ -1,0 +1,287 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/app"
+	"github.com/atelier-run/atelier/entity/slug"
+	"github.com/atelier-run/atelier/http/server"
+	appv1 "github.com/atelier-run/atelier/messages/app/v1"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+)
+
+// Launcher grants people access to apps at their addresses.
+type Launcher interface {
+	// Launch grants the principal, whose access to the app was checked, access to one host of the app, and returns the URL that opens
+	// it. host is the standard host of the app or its active custom domain, and path an absolute path with an optional query on that
+	// host. Errors: *entity.Error.
+	Launch(ctx context.Context, principal *wirev1.Principal, workspaceID, appID, host, path string) (url string, err error)
+}
+
+// AppOptions configures the operations of apps.
+type AppOptions struct {
+	// Launcher opens apps; nil: the server serves no apps, and refuses to.
+	Launcher Launcher
+	// Logs has the output of the processes of apps; nil: there is none.
+	Logs AppLogs
+	// Addresses has the parts of the addresses of apps.
+	Addresses Addresses
+	// WaitTime is the time for which a request waits until the computer has accepted a configuration, or ended a process; 0: one minute.
+	// The response then says that the app is reconciling.
+	WaitTime time.Duration
+}
+
+func (o AppOptions) withDefaults() AppOptions {
+	if o.WaitTime == 0 {
+		o.WaitTime = time.Minute
+	}
+	return o
+}
+
+// apps serves the apps of a workspace. The package app describes the chain of commands of a registration.
+//
+// A request that changes the runtime passes these steps:
+//
+//  1. The input is validated, and the folder is looked up on the drive. An update reserves its port in the workspace (ReserveAppPort), so
+//     that no two apps have the same one.
+//  2. The command makes the change durable: RegisterApp of the workspace, whose reaction creates the app, or UpdateApp of the app.
+//  3. AwaitApp waits until the computer has accepted or refused the configuration, for AppOptions.WaitTime (awaitChange).
+type apps struct {
+	AppOptions
+	folders Folders
+}
+
+const (
+	appsPath = server.WorkspacePath + "/apps"
+	appPath  = appsPath + "/{appSlug}"
+	// Operations of the domain, and launching, name the same variable differently (specification, Apps).
+	namedAppPath  = appsPath + "/{slug}"
+	appDomainPath = namedAppPath + "/domain"
+)
+
+func (a apps) routes() []server.Route {
+	table := []server.Route{
+		{Method: http.MethodGet, Path: appsPath, Summary: "List the workspace's apps", Handler: server.Answer(http.StatusOK, decodeApps, a.list)},
+		{Method: http.MethodPost, Path: appsPath, Summary: "Register an app", Handler: waitForChange(a, http.StatusCreated, server.Checked(checkNewApp), a.register), Timing: server.Streaming},
+		{Method: http.MethodGet, Path: appPath, Summary: "Read an app", Handler: server.Answer(http.StatusOK, ofApp(server.Nothing), a.read)},
+		{Method: http.MethodPatch, Path: appPath, Summary: "Change an app's name, icon or runtime", Handler: waitForChange(a, http.StatusOK, ofApp(server.Checked(checkAppChange)), a.update), Timing: server.Streaming},
+		{Method: http.MethodDelete, Path: appPath, Summary: "Stop serving an app and unregister it", Idempotent: true, Handler: a.remove, Timing: server.Streaming},
+		{Method: http.MethodPost, Path: appPath + "/reanchor", Summary: "Bind an app to another folder", Handler: server.Answer(http.StatusOK, ofApp(server.Checked(checkReanchor)), a.reanchor)},
+		{Method: http.MethodPut, Path: appPath + "/visibility", Summary: "Make an app public, or private to the workspace", Idempotent: true, Handler: server.Answer(http.StatusOK, ofApp(decodeVisibility), a.setVisibility)},
+		{Method: http.MethodPut, Path: appPath + "/disabled", Summary: "Disable an app, or enable it again", Idempotent: true, Handler: server.Answer(http.StatusOK, ofApp(server.Checked(checkDisabled)), a.setDisabled)},
+		{Method: http.MethodPost, Path: appPath + "/restart", Summary: "Restart an app", Handler: waitForChange(a, http.StatusOK, ofApp(server.Nothing), a.restart), Timing: server.Streaming},
+		{Method: http.MethodGet, Path: appPath + "/logs", Summary: "Follow the output of an app", Handler: a.followLog, Timing: server.Streaming},
+		{Method: http.MethodGet, Path: namedAppPath + "/launch", Summary: "Open an app", Handler: a.launch, Refuse: refuseLaunch},
+		{Method: http.MethodGet, Path: appDomainPath, Summary: "Read an app's custom domain", Handler: server.Answer(http.StatusOK, ofApp(server.Nothing), a.readDomain)},
+		{Method: http.MethodPut, Path: appDomainPath, Summary: "Attach a custom domain to an app", Idempotent: true, Handler: server.Answer(http.StatusOK, ofApp(server.Body[domainRequest]), a.attachDomain)},
+		{Method: http.MethodPost, Path: appDomainPath + "/recheck", Summary: "Check an app's custom domain again", Handler: server.Answer(http.StatusOK, ofApp(server.Nothing), a.recheckDomain)},
+		{Method: http.MethodDelete, Path: appDomainPath, Summary: "Remove an app's custom domain", Idempotent: true, Handler: server.Answer(http.StatusOK, ofApp(server.Nothing), a.removeDomain)},
+		{Method: http.MethodGet, Path: server.WorkspacePath + "/app-domains", Summary: "List the workspace's custom domains", Handler: server.Answer(http.StatusOK, server.DecodePage, a.listDomains)},
+	}
+	for i := range table {
+		table[i].Scope = server.ScopeApps
+	}
+	return table
+}
+
+// newApp is the body of a request to register an app.
+type newApp struct {
+	Path              string    `json:"path"`
+	Slug              string    `json:"slug"`
+	Command           string    `json:"command"`
+	APIScopes         *[]string `json:"apiScopes"`
+	InstallCommand    *string   `json:"installCommand"`
+	Port              *uint32   `json:"port"`
+	Name              *string   `json:"name"`
+	Icon              *string   `json:"icon"`
+	SleepAfterSeconds *int64    `json:"sleepAfterSeconds"`
+
+	registration *appv1.Registration
+}
+
+var (
+	errNoScopes  = server.Invalid("apiScopes is required")
+	errZeroPort  = server.Invalid("port must be 1 to %d", app.MaxPort)
+	errNoFolder  = server.Invalid("path names no folder on the drive")
+	errEmptyText = func(field string) error { return server.Invalid("%s must not be empty", field) }
+)
+
+// checkNewApp makes the registration of a request. The rules validate it again, in order with other changes.
+func checkNewApp(in *newApp) error {
+	if err := server.CheckPath("path", in.Path); err != nil {
+		return err
+	}
+	runtime := &appv1.Runtime{Command: in.Command}
+	switch {
+	case in.APIScopes == nil:
+		return errNoScopes
+	case in.Port != nil && *in.Port == 0:
+		return errZeroPort
+	case in.Port != nil:
+		runtime.Port = *in.Port
+	}
+	in.registration = &appv1.Registration{Path: in.Path, Slug: in.Slug, Runtime: runtime}
+	runtime.ApiScopes = *in.APIScopes
+	for _, text := range []struct {
+		field string
+		given *string
+		to    *string
+	}{
+		{"installCommand", in.InstallCommand, &runtime.InstallCommand}, {"name", in.Name, &in.registration.Name},
+		{"icon", in.Icon, &in.registration.Icon},
+	} {
+		if text.given == nil {
+			continue
+		}
+		if *text.given == "" {
+			return errEmptyText(text.field)
+		}
+		*text.to = *text.given
+	}
+	after, err := sleepAfter(in.SleepAfterSeconds)
+	if err != nil {
+		return err
+	}
+	runtime.SleepAfterMs = after
+	return app.CheckRegistration(in.registration)
+}
+
+// sleepAfter returns a time in milliseconds; 0 if there is none.
+func sleepAfter(seconds *int64) (int64, error) {
+	switch most := int64(app.MaxSleepAfter / time.Second); {
+	case seconds == nil:
+		return 0, nil
+	case *seconds < 0 || *seconds > most:
+		return 0, server.Invalid("sleepAfterSeconds must be 0 to %d", most)
+	default:
+		return *seconds * 1000, nil
+	}
+}
+
+// register binds an app to a folder of the drive, and returns its first generation. Errors: invalid_request, slug_taken, path_in_use,
+// port_in_use, limit_reached, forbidden.
+func (a apps) register(c *server.Call, in newApp) (change, error) {
+	if err := settleAnchors(c); err != nil {
+		return change{}, err
+	}
+	// The position is read before the drive, so that the anchor follows a rename between the two.
+	seq, err := fetchLastSeq(c)
+	if err != nil {
+		return change{}, err
+	}
+	r := proto.CloneOf(in.registration)
+	if r.Path, err = a.findFolder(c, in.Path); err != nil {
+		return change{}, err
+	}
+	r.AppId, r.AnchorId = c.NewID(app.IDPrefix), c.NewID("anc_")
+	if _, err := server.Ask[*workspacev1.Anchor](c, workspaceCommand(c, &workspacev1.RegisterApp{Registration: r, Seq: seq})); err != nil {
+		return change{}, err
+	}
+	// The app exists once the reaction of the workspace has created it.
+	if err := c.Settle(entity.KindWorkspace, c.Workspace.ID); err != nil {
+		return change{}, err
+	}
+	return change{appID: r.GetAppId(), await: &appv1.AwaitApp{Generation: 1}}, nil
+}
+
+// findFolder returns the path of the real folder that a path names. Errors: invalid_request if it names none, or the drive itself.
+func (a apps) findFolder(c *server.Call, path string) (string, error) {
+	real, err := a.folders.ResolveFolder(c.Context, c.Workspace.ID, path)
+	if errors.Is(err, ErrNoFolder) || errors.Is(err, ErrNotFolder) || errors.Is(err, ErrOutsideDrive) || err == nil && real == "" {
+		return "", errNoFolder
+	}
+	return real, err
+}
+
+// appAnswer is the response of operations on one app.
+type appAnswer struct {
+	App appView `json:"app"`
+}
+
+func (a apps) read(c *server.Call, _ server.None) (appAnswer, error) {
+	if err := settleApps(c); err != nil {
+		return appAnswer{}, err
+	}
+	id, err := pathApp(c)
+	if err != nil {
+		return appAnswer{}, err
+	}
+	return a.answer(describeApp(c, id))(c)
+}
+
+// answer returns a function that makes the response of a description, so that a handler can end with the call that describes the app.
+func (a apps) answer(found *appv1.Description, err error) func(*server.Call) (appAnswer, error) {
+	return func(c *server.Call) (appAnswer, error) {
+		if err != nil {
+			return appAnswer{}, err
+		}
+		return appAnswer{a.view(c, found)}, nil
+	}
+}
+
+// settleApps authorizes the caller and waits until the apps have followed all earlier changes of the drive and the workspace.
+func settleApps(c *server.Call) error {
+	if err := settleAnchors(c); err != nil {
+		return err
+	}
+	return c.Settle(entity.KindWorkspace, c.Workspace.ID)
+}
+
+// appCommand returns a command for an app of the workspace in the path.
+func appCommand(c *server.Call, appID string, m appv1.Command) entity.Command {
+	return entity.Command{Kind: entity.KindApp, Identity: app.Identity(c.Workspace.ID, appID), Message: m}
+}
+
+// describeApp describes an app as the caller. Errors: not_found.
+func describeApp(c *server.Call, appID string) (*appv1.Description, error) {
+	return server.Ask[*appv1.Description](c, appCommand(c, appID, &appv1.DescribeApp{}))
+}
+
+// pathAnchor returns the anchor of the app in the path. It asks no entity for a text that is no slug. Errors: not_found, after the
+// refusals of Authorize.
+func pathAnchor(c *server.Call) (*workspacev1.Anchor, error) {
+	name := c.Variable("appSlug")
+	if name == "" {
+		name = c.Variable("slug")
+	}
+	if slug.CheckForm(name) != nil {
+		return nil, c.Withhold(server.ErrNotFound)
+	}
+	found, err := server.Ask[*workspacev1.Anchor](c, entity.Command{
+		Kind: entity.KindWorkspace, Identity: c.Workspace.ID, Message: &workspacev1.FindApp{Slug: name},
+	})
+	if server.HasCode(err, entity.NotFound) {
+		err = c.Withhold(err)
+	}
+	return found, err
+}
+
+// pathApp returns the id of the app in the path. Errors: as pathAnchor.
+func pathApp(c *server.Call) (string, error) {
+	anchor, err := pathAnchor(c)
+	return anchor.GetApp().GetId(), err
+}
+
+// ofApp returns a decoder whose errors only callers get who have the access that the operation requires, for an app that exists.
+func ofApp[In any](decode func(*server.Call) (In, error)) func(*server.Call) (In, error) {
+	return func(c *server.Call) (In, error) {
+		in, err := decode(c)
+		if err == nil {
+			return in, nil
+		}
+		if denied := c.Authorize(); denied != nil {
+			return in, denied
+		}
+		if _, missing := pathApp(c); missing != nil {
+			return in, missing
+		}
+		return in, err
+	}
+}

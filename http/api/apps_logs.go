@@ -1,0 +1,91 @@
+package api
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/http/server"
+)
+
+// AppLine is a line of the output of an app's processes.
+type AppLine struct {
+	// Seq is the number of the line in the log of the app.
+	Seq uint64 `json:"seq"`
+	// At is the time in milliseconds since the Unix epoch.
+	At int64 `json:"at"`
+	// Stream is install, stdout, stderr or platform.
+	Stream string `json:"stream"`
+	Text   string `json:"text"`
+}
+
+// AppLogs has the output of the processes of apps.
+type AppLogs interface {
+	// OpenLog opens the log of an app and returns the function that follows it. follow calls send with the lines whose Seq is greater than
+	// after, in order, then with each further line, until ctx ends (nil) or send fails. missed is set if lines before the first one are
+	// not available any more. Errors: *entity.Error.
+	OpenLog(ctx context.Context, workspaceID, appID string) (follow func(ctx context.Context, after uint64, send func(lines []AppLine, missed bool) error) error, err error)
+}
+
+var errNoLogs = entity.Errorf(entity.Unavailable, "the server runs no apps")
+
+// followLog sends the lines of the log of the app in the path as server-sent events. Package server describes the flow of a stream.
+func (a apps) followLog(c *server.Call) error {
+	cursor, err := ofApp(decodeEventsCursor)(c)
+	if err != nil {
+		return err
+	}
+	if err := c.Authorize(); err != nil {
+		return err
+	}
+	id, err := pathApp(c)
+	if err != nil {
+		return err
+	}
+	binding, after := server.Binding("app log", c.Workspace.ID, id), uint64(0)
+	if cursor != "" {
+		position, err := c.OpenCursor(cursor, binding)
+		if err != nil {
+			return err
+		}
+		if after, err = strconv.ParseUint(position, 10, 64); err != nil {
+			return server.ErrInvalidCursor
+		}
+	}
+	if a.Logs == nil {
+		return errNoLogs
+	}
+	return c.StreamWithAccess(func(ctx context.Context, client server.StreamClient) (func(context.Context) error, error) {
+		follow, err := a.Logs.OpenLog(ctx, c.Workspace.ID, id)
+		if err != nil {
+			return nil, err
+		}
+		return func(ctx context.Context) error {
+			return follow(ctx, after, func(lines []AppLine, missed bool) error {
+				frames, err := encodeLines(lines, missed, func(seq uint64) string { return c.SealCursor(strconv.FormatUint(seq, 10), binding) })
+				if err != nil || len(frames) == 0 {
+					return err
+				}
+				return client.Send(frames)
+			})
+		}, nil
+	})
+}
+
+// encodeLines encodes lines as server-sent events, after one that says that earlier lines are missing.
+func encodeLines(lines []AppLine, missed bool, cursor func(seq uint64) string) ([]byte, error) {
+	var frames []byte
+	if missed {
+		frames = appendFrame(frames, "", "missed", []byte("{}"))
+	}
+	for _, line := range lines {
+		data, err := json.Marshal(line)
+		if err != nil {
+			return nil, err
+		}
+		frames = appendFrame(frames, cursor(line.Seq), "line", data)
+	}
+	return frames, nil
+}
