@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/atelier-run/atelier/computer"
+	"github.com/atelier-run/atelier/computer/apps"
 	"github.com/atelier-run/atelier/http/server"
 )
 
@@ -91,6 +93,14 @@ func (s *appSettings) check() error {
 		between("app-drain", s.AppDrain, 0, time.Hour),
 		between("app-memory", s.AppMemory, 16<<20, 1<<50),
 	)...)
+}
+
+// options returns the settings of the processes of apps.
+func (s *appSettings) options() apps.Options {
+	return apps.Options{
+		Ready: s.AppReady, Install: s.AppInstall, Drain: max(s.AppDrain, 1), // 0 is the default of the supervisor
+		Limits: computer.Limits{MemoryBytes: int64(s.AppMemory), Processors: s.AppProcessors},
+	}
 }
 
 // edge returns the part that the addresses of all apps end with, from the public URL of the node.

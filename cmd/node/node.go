@@ -267,6 +267,7 @@ func (n *Node) newServer(o Options) (*http.Server, error) {
 	settings.Asker, settings.Streams, settings.Drive, settings.Skills = n.asker(o), n.Router, n.files, skills.New(n.Drives)
 	settings.Tools = mcpTools{n.tools}
 	settings.Sessions.Timelines, settings.Sessions.Folders = n.Router, folders{n.Drives}
+	settings.Apps.Logs = appLogs{n.apps}
 	if settings.Computers == nil {
 		settings.Computers = computers{n.Computers}
 	}
