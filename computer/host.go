@@ -37,6 +37,9 @@ type Host interface {
 	Stop(ctx context.Context, workspaceID string) error
 	// Usage returns the use of the machine by each process group of a computer that has processes.
 	Usage(ctx context.Context, workspaceID string) ([]Usage, error)
+	// OwnNetworks reports whether processes can have networks of their own (Spec.OwnNetwork). If not, Start refuses such a process
+	// with InvalidRequest.
+	OwnNetworks() bool
 }
 
 // ProgramPath is the path in every computer of the program that runs this process: the value of os.Executable. The driver of
@@ -46,6 +49,10 @@ const ProgramPath = "/.atelier/atelier"
 
 // MaxAccepted is the greatest number of open connections that a listener of Host has accepted.
 const MaxAccepted = 256
+
+// MaxOwnNetworks is the greatest number of processes of a computer with networks of their own. Start of a further one returns
+// Unavailable.
+const MaxOwnNetworks = 256
 
 // A Spec describes a process to start.
 type Spec struct {
@@ -68,6 +75,13 @@ type Spec struct {
 	// Attribute is called with the process id of the process in the namespace of the server, before any of its code runs. 0
 	// means that the id is unknown. If it fails, the process is not started. It may be nil.
 	Attribute func(pid int) error
+	// OwnNetwork gives the process and its descendants a network of their own: a loopback interface that is neither that of the
+	// computer nor of another process, and the same reach to the outside as the computer has, of which it uses the limits. So two
+	// processes can listen on the same port. Listeners of Host.Listen are not reached from it; those of the process are.
+	OwnNetwork bool
+	// Prepare is called with the network of the process after Attribute, before any of its code runs, so that what it opens is
+	// there when the process looks for it. If it fails, the process is not started, and Start returns the error. It may be nil.
+	Prepare func(context.Context, Network) error
 }
 
 // A TerminalSize is the size of a terminal in characters, each from 1 to MaxTerminalSize.
@@ -86,8 +100,20 @@ type Limits struct {
 	Processes int
 }
 
+// A Network is the network of a process: its own, or that of the computer. All methods may be called concurrently. They return
+// Unavailable when the process has ended.
+type Network interface {
+	// Dial connects to a TCP port on the loopback interface, at 127.0.0.1 or, if nothing accepts the connection there, at ::1.
+	// Unavailable means that nothing accepts it at either address.
+	Dial(ctx context.Context, port int) (net.Conn, error)
+	// Listen listens on a TCP port of 127.0.0.1, as Host.Listen does. The listener, and what it has accepted, ends with the
+	// process.
+	Listen(ctx context.Context, port int) (net.Listener, error)
+}
+
 // A Process is a running process with all its descendants. All methods may be called concurrently.
 type Process interface {
+	Network
 	// Streams returns the process's ends of its standard streams. They do not change.
 	Streams() Streams
 	// Resize changes the size of the terminal. It does nothing if the process has pipes.

@@ -7,7 +7,7 @@ import (
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 )
 
-// metrics are those of a Fleet. Kinds of processes are exec, terminal and session.
+// metrics are those of a Fleet. Kinds of processes are exec, terminal, session and app.
 type metrics struct {
 	samples   *prometheus.CounterVec
 	running   *prometheus.GaugeVec
@@ -25,7 +25,7 @@ func newMetrics() *metrics {
 			Name: "atelier_computer_samples_total", Help: "Checks of computers by outcome: found, missing, failed.",
 		}, []string{"outcome"}),
 		running: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "atelier_computer_processes", Help: "Running processes by kind: exec, terminal, session. Descendants are not counted.",
+			Name: "atelier_computer_processes", Help: "Running processes by kind: exec, terminal, session, app. Descendants are not counted.",
 		}, []string{"kind"}),
 		starts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "atelier_computer_process_starts_total",
@@ -60,7 +60,7 @@ func newMetrics() *metrics {
 	}
 	for _, k := range []computerv1.ProcessKind{
 		computerv1.ProcessKind_PROCESS_KIND_EXEC, computerv1.ProcessKind_PROCESS_KIND_TERMINAL,
-		computerv1.ProcessKind_PROCESS_KIND_SESSION,
+		computerv1.ProcessKind_PROCESS_KIND_SESSION, computerv1.ProcessKind_PROCESS_KIND_APP,
 	} {
 		kind := kindOfProcess(k)
 		m.running.WithLabelValues(kind)

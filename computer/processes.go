@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"strings"
 	"sync"
 	"syscall"
@@ -13,7 +14,6 @@ import (
 	"github.com/atelier-run/atelier/entity"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
-	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	"github.com/oklog/ulid/v2"
 )
 
@@ -37,52 +37,6 @@ type Watch interface {
 	End(ctx context.Context) error
 }
 
-// A Launch describes a process to start for a member of a workspace, or for a session.
-type Launch struct {
-	WorkspaceID string
-	// Principal is the caller, whom the entity of the computer authorizes: for a session the platform.
-	Principal *wirev1.Principal
-	Kind      computerv1.ProcessKind
-	// SessionID is the session for which the process works, if Kind is that of a session. All its processes are one group of Spec,
-	// and their changes have the actor "session:<id>" and the user UserID, which may be empty. Both are empty for other kinds.
-	SessionID, UserID string
-	// AppID is the app to which the process belongs, if Kind is that of an app. All its processes are one group of Spec, and their
-	// changes have the actor of entity.AppActor and the user UserID.
-	AppID string
-	// Limits restrict the process and its group.
-	Limits Limits
-	// Argv, Cwd, Env and Terminal are those of Spec.
-	Argv     []string
-	Cwd      string
-	Env      []string
-	Terminal *TerminalSize
-}
-
-// check returns invalid_request if the launch has invalid or too long arguments.
-func (l Launch) check() error {
-	if err := checkProgram(l.Argv, l.Env, l.Terminal); err != nil {
-		return err
-	}
-	if l.Cwd != "" {
-		if err := entity.CheckPath(l.Cwd); err != nil { // not returned as it is: a nil *entity.Error is not a nil error
-			return err
-		}
-	}
-	return nil
-}
-
-// group returns the group of Spec: that of the session or the app, or one for the process alone.
-func (l Launch) group(processID string) string {
-	switch l.Kind {
-	case computerv1.ProcessKind_PROCESS_KIND_SESSION:
-		return kindOfProcess(l.Kind) + ":" + l.SessionID
-	case computerv1.ProcessKind_PROCESS_KIND_APP:
-		return kindOfProcess(l.Kind) + ":" + l.AppID
-	default:
-		return kindOfProcess(l.Kind) + ":" + processID
-	}
-}
-
 // Running is a process that Fleet.Launch has started.
 type Running struct {
 	ID          string
@@ -102,6 +56,16 @@ func (r *Running) Resize(size TerminalSize) error { return r.process.Resize(size
 
 // Signal sends a signal to the process, or to the foreground process group of its terminal.
 func (r *Running) Signal(s syscall.Signal) error { return r.process.Signal(s) }
+
+// Dial connects to a port of the process's network; see Network.
+func (r *Running) Dial(ctx context.Context, port int) (net.Conn, error) {
+	return r.process.Dial(ctx, port)
+}
+
+// Listen listens on a port of the process's network; see Network.
+func (r *Running) Listen(ctx context.Context, port int) (net.Listener, error) {
+	return r.process.Listen(ctx, port)
+}
 
 // End ends the process and its descendants. It returns before their changes are recorded.
 func (r *Running) End(ctx context.Context) error { return r.process.End(ctx) }
@@ -196,7 +160,8 @@ func (p *processes) in(workspaceID string) []*Running {
 //
 //  1. The command StartProcess has the caller authorized, and records the process in the entity of the computer.
 //  2. Observer.Begin begins to observe the drive.
-//  3. Host.Start starts the process. Before its code runs, Watch.Attribute learns its process id.
+//  3. Host.Start starts the process. Before its code runs, Watch.Attribute learns its process id, and Launch.Prepare its
+//     network.
 //  4. When it has ended, follow waits until its changes are recorded, and reports the end with ReportProcessEnded.
 //
 // If the node ends between the first and the last step, the next owner of the partition reports the process as lost
@@ -205,6 +170,9 @@ func (f *Fleet) Launch(ctx context.Context, l Launch) (_ *Running, err error) {
 	defer func() { f.metrics.countStart(l.Kind, err) }()
 	if err := l.check(); err != nil {
 		return nil, err
+	}
+	if l.OwnNetwork && !f.OwnNetworks() {
+		return nil, entity.Errorf(entity.InvalidRequest, "this node cannot give processes networks of their own")
 	}
 	r, err := f.processes.admit(l.WorkspaceID, l.Kind)
 	if err != nil {
@@ -248,8 +216,8 @@ func (f *Fleet) start(ctx context.Context, r *Running, l Launch, author *activit
 		return err
 	}
 	r.process, err = f.o.Host.Start(ctx, l.WorkspaceID, Spec{
-		ID: r.ID, Group: l.group(r.ID), Argv: l.Argv, Cwd: l.Cwd, Env: l.Env, Terminal: l.Terminal, Limits: l.Limits,
-		Attribute: watch.Attribute,
+		ID: r.ID, Group: l.group(r.ID), Argv: l.Argv, Cwd: l.Cwd, Env: l.Env, Terminal: l.Terminal,
+		Limits: l.Limits, OwnNetwork: l.OwnNetwork, Attribute: watch.Attribute, Prepare: l.Prepare,
 	})
 	if err != nil {
 		return errors.Join(err, f.endWatch(r, watch))

@@ -3,6 +3,7 @@ package computer_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"net"
@@ -34,6 +35,8 @@ type fakeHost struct {
 	startError error
 	// listen is Listen; nil: no computer can.
 	listen func(ctx context.Context, workspaceID string, port int) (net.Listener, error)
+	// ownNetworks is OwnNetworks.
+	ownNetworks bool
 }
 
 func newFakeHost(w *world) *fakeHost { return &fakeHost{world: w} }
@@ -56,15 +59,20 @@ type fakeWatch struct{ host *fakeHost }
 func (w *fakeWatch) Attribute(int) error       { w.host.did("attribute"); return nil }
 func (w *fakeWatch) End(context.Context) error { w.host.did("end"); return nil }
 
-func (h *fakeHost) Start(_ context.Context, _ string, s computer.Spec) (computer.Process, error) {
+func (h *fakeHost) Start(ctx context.Context, _ string, s computer.Spec) (computer.Process, error) {
 	if err := s.Attribute(1); err != nil {
 		return nil, err
+	}
+	p := &fakeProcess{ended: make(chan struct{}), size: s.Terminal, cwd: s.Cwd, group: s.Group, spec: s}
+	if s.Prepare != nil {
+		if err := s.Prepare(ctx, p); err != nil {
+			return nil, err
+		}
 	}
 	if h.startError != nil {
 		return nil, h.startError
 	}
 	h.did("start")
-	p := &fakeProcess{ended: make(chan struct{}), size: s.Terminal, cwd: s.Cwd, group: s.Group}
 	p.stdout, p.output = io.Pipe()
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -82,6 +90,8 @@ func (h *fakeHost) Listen(ctx context.Context, workspaceID string, port int) (ne
 	}
 	return h.listen(ctx, workspaceID, port)
 }
+func (h *fakeHost) OwnNetworks() bool { return h.ownNetworks }
+
 func (h *fakeHost) Freeze(context.Context, string, bool) error { return nil }
 func (h *fakeHost) Usage(context.Context, string) ([]computer.Usage, error) {
 	return nil, nil
@@ -96,6 +106,15 @@ func (h *fakeHost) Stop(context.Context, string) error {
 		p.exit(computer.Exit{Status: 137, Reason: computer.EndedStopped})
 	}
 	return nil
+}
+
+// Dial and Listen return errors that name the port.
+func (p *fakeProcess) Dial(_ context.Context, port int) (net.Conn, error) {
+	return nil, fmt.Errorf("dialed %d", port)
+}
+
+func (p *fakeProcess) Listen(_ context.Context, port int) (net.Listener, error) {
+	return nil, fmt.Errorf("listened on %d", port)
 }
 
 // Occupied and Processes implement the rest of computer.Share.
@@ -131,6 +150,7 @@ type fakeProcess struct {
 	size   *computer.TerminalSize
 	cwd    string
 	group  string
+	spec   computer.Spec
 	once   sync.Once
 	ended  chan struct{}
 	result computer.Exit

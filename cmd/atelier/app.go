@@ -12,8 +12,8 @@ import (
 	"github.com/atelier-run/atelier/computer"
 )
 
-// appCommands are the commands for apps.
-type appCommands struct {
+// appsCommands are the commands for apps.
+type appsCommands struct {
 	Register   appRegisterCommand   `cmd:"" help:"Register a folder of the drive as an app, wait until it runs, and print its address."`
 	List       appListCommand       `cmd:"" help:"List apps."`
 	Show       appShowCommand       `cmd:"" help:"Print the state of an app."`
@@ -28,7 +28,7 @@ type appCommands struct {
 }
 
 // Help returns the description of the exit codes, which follows the help of the command.
-func (appCommands) Help() string {
+func (appsCommands) Help() string {
 	return "register, update and restart exit with 1 if the app could not be started; its registration remains, and a later update or " +
 		"restart tries again. 130 is an interrupt: the node goes on with what the command has requested."
 }
@@ -87,7 +87,7 @@ func (c *appRegisterCommand) Run(ctx context.Context, out console) error {
 	}
 	defer api.Close()
 	in := client.NewApp{
-		Path: strings.Trim(c.Folder, "/"), Slug: c.Slug, Command: c.Command, InstallCommand: c.Install, APIScopes: c.Scope, Port: c.Port,
+		Path: strings.Trim(c.Folder, "/"), Slug: c.Slug, Command: c.Command, InstallCommand: c.Install, APIScopes: append([]string{}, c.Scope...), Port: c.Port,
 		Name: c.Name, Icon: c.Icon, SleepAfterSeconds: int64(c.SleepAfter / time.Second),
 	}
 	if in.Slug == "" {
@@ -210,7 +210,11 @@ func (c *appUpdateCommand) Run(ctx context.Context, out console) error {
 		return err
 	}
 	defer api.Close()
-	in := client.AppUpdate{Command: c.Command, InstallCommand: c.Install, Name: c.Name, Icon: c.Icon}
+	in := client.AppChange{Command: c.Command, Name: c.Name, Icon: c.Icon}
+	if c.Install != nil {
+		install := client.InstallCommand(*c.Install)
+		in.InstallCommand = &install
+	}
 	if c.Port != 0 {
 		in.Port = &c.Port
 	}

@@ -21,7 +21,7 @@ func (c *appVisibilityCommand) Run(ctx context.Context, out console) error {
 		to = "folder"
 	}
 	return c.change(out, c.JSON, func(api *client.Client) (client.App, error) {
-		return api.SetAppVisibility(ctx, c.Workspace, c.App, to)
+		return api.SetAppVisibility(ctx, c.Workspace, c.App, client.AppVisibility{Visibility: to})
 	})
 }
 
@@ -43,6 +43,12 @@ func (f *appFlags) change(out console, isJSON bool, send func(*client.Client) (c
 	return err
 }
 
+func (f *appFlags) setDisabled(ctx context.Context, out console, isJSON, isDisabled bool) error {
+	return f.change(out, isJSON, func(api *client.Client) (client.App, error) {
+		return api.SetAppDisabled(ctx, f.Workspace, f.App, client.AppDisabling{Disabled: isDisabled})
+	})
+}
+
 // appDisableCommand is atelier app disable.
 type appDisableCommand struct {
 	appFlags
@@ -51,7 +57,7 @@ type appDisableCommand struct {
 
 // Run disables an app.
 func (c *appDisableCommand) Run(ctx context.Context, out console) error {
-	return c.change(out, c.JSON, func(api *client.Client) (client.App, error) { return api.SetAppDisabled(ctx, c.Workspace, c.App, true) })
+	return c.setDisabled(ctx, out, c.JSON, true)
 }
 
 // appEnableCommand is atelier app enable.
@@ -62,9 +68,7 @@ type appEnableCommand struct {
 
 // Run enables an app.
 func (c *appEnableCommand) Run(ctx context.Context, out console) error {
-	return c.change(out, c.JSON, func(api *client.Client) (client.App, error) {
-		return api.SetAppDisabled(ctx, c.Workspace, c.App, false)
-	})
+	return c.setDisabled(ctx, out, c.JSON, false)
 }
 
 // appDeleteCommand is atelier app delete.
@@ -79,5 +83,5 @@ func (c *appDeleteCommand) Run(ctx context.Context) error {
 		return err
 	}
 	defer api.Close()
-	return api.DeleteApp(ctx, c.Workspace, c.App)
+	return api.UnregisterApp(ctx, c.Workspace, c.App)
 }

@@ -56,7 +56,7 @@ type domainAttachCommand struct {
 // Run attaches a domain.
 func (c *domainAttachCommand) Run(ctx context.Context, out console) error {
 	return c.run(out, func(api *client.Client) (*client.AppDomain, error) {
-		return api.AttachAppDomain(ctx, c.Workspace, c.App, c.Hostname)
+		return api.AttachAppDomain(ctx, c.Workspace, c.App, client.NewDomain{Hostname: c.Hostname})
 	})
 }
 

@@ -29,9 +29,9 @@ func (c *appListCommand) Run(ctx context.Context, out console) error {
 		return err
 	}
 	defer api.Close()
-	query := client.AppsQuery{Cwd: strings.Trim(c.Cwd, "/"), Path: strings.Trim(c.Path, "/")}
-	if query.Path != "" {
-		query.Scope = "subtree"
+	query := client.AppsQuery{Cwd: strings.Trim(c.Cwd, "/")}
+	if folder := strings.Trim(c.Path, "/"); folder != "" {
+		query.Path, query.Scope = &folder, "subtree"
 	}
 	table := tabwriter.NewWriter(out.out, 0, 8, 2, ' ', 0)
 	count := 0

@@ -46,7 +46,7 @@ func (c *appLogsCommand) Run(ctx context.Context, out console) error {
 		defer timer.Stop()
 		quiet = func() bool { return timer.Reset(logQuiet) }
 	}
-	for frame, err := range api.AppLog(reading, c.Workspace, c.App, "") {
+	for line, err := range api.AppLog(reading, c.Workspace, c.App, "") {
 		switch {
 		case err != nil && ctx.Err() != nil:
 			return exitStatus(exitInterrupted)
@@ -54,11 +54,11 @@ func (c *appLogsCommand) Run(ctx context.Context, out console) error {
 			return nil
 		case err != nil:
 			return err
-		case !c.Follow && frame.Line != nil && time.UnixMilli(frame.Line.At).After(started):
+		case !c.Follow && time.UnixMilli(line.At).After(started):
 			return nil
 		}
 		quiet()
-		if err := c.print(frame, out); err != nil {
+		if err := c.print(line, out); err != nil {
 			return err
 		}
 	}
@@ -72,18 +72,19 @@ const firstLineTime = 3 * time.Second
 var streamMarks = map[string]string{"install": "install: ", "stderr": "! ", "platform": "= "}
 
 // print prints a line of the log.
-func (c *appLogsCommand) print(frame client.AppLogFrame, out console) error {
-	if frame.Line == nil {
-		_, err := fmt.Fprintln(out.errors, "(lines are missing here: the server does not have them any more)")
-		return err
+func (c *appLogsCommand) print(line client.AppLine, out console) error {
+	if line.Missed {
+		if _, err := fmt.Fprintln(out.errors, "(lines are missing here: the server does not have them any more)"); err != nil {
+			return err
+		}
 	}
 	if c.JSON {
-		return writeJSON(out.out, frame.Line)
+		return writeJSON(out.out, line)
 	}
 	at := ""
 	if c.Times {
-		at = formatTime(frame.Line.At) + "  "
+		at = formatTime(line.At) + "  "
 	}
-	_, err := fmt.Fprintln(out.out, at+streamMarks[frame.Line.Stream]+printable(frame.Line.Text))
+	_, err := fmt.Fprintln(out.out, at+streamMarks[line.Stream]+printable(line.Text))
 	return err
 }

@@ -48,7 +48,7 @@ func makeDemoApp(ctx context.Context, api *client.Client) error {
 	}
 	starting, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
-	_, err := api.RegisterApp(starting, quickstartSlug, client.NewApp{Path: demoApp, Slug: demoApp, Command: siteProgram, Name: "Hello"})
+	_, err := api.RegisterApp(starting, quickstartSlug, client.NewApp{Path: demoApp, Slug: demoApp, Command: siteProgram, APIScopes: []string{}, Name: "Hello"})
 	switch {
 	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil: // the computer is busy
 	case client.HasCode(err, "path_in_use"), client.HasCode(err, "slug_taken"), client.HasCode(err, "reconcile_failed"):

@@ -77,6 +77,11 @@ func TestHost(t *testing.T, s Subject) {
 		{"listeners", testListen},
 		{"concurrent connections", testListenConcurrently},
 		{"end of listeners", testListenEnds},
+		{"network of a process", testProcessNetwork},
+		{"preparation that fails", testPrepareFails},
+		{"own networks", testOwnNetworks},
+		{"end of own networks", testOwnNetworksEnd},
+		{"usage of apps", testUsageOfApps},
 		{"limits", testLimits},
 		{"isolation", testIsolation},
 	} {

@@ -263,6 +263,9 @@ func (d *Driver) Start(ctx context.Context, workspaceID string, s computer.Spec)
 	if err := s.Validate(); err != nil {
 		return nil, err
 	}
+	if s.OwnNetwork {
+		return nil, entity.Errorf(entity.InvalidRequest, "this node cannot give processes networks of their own, because its computers are containers")
+	}
 	if err := d.checkExists(workspaceID); err != nil {
 		return nil, err
 	}

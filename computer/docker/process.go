@@ -31,6 +31,8 @@ type process struct {
 
 	done chan struct{} // closed when exit is set and no descendant is left
 	exit computer.Exit
+	// network is that of the container until the process ends.
+	network *network
 }
 
 // environment returns the variables that the driver provides and those of the Spec, which replace them. The engine adds those of
@@ -73,8 +75,9 @@ func (c *runningContainer) exec(ctx context.Context, s computer.Spec) (_ *proces
 	if err != nil {
 		return nil, err
 	}
-	p := &process{container: c, session: session, id: s.ID, group: s.Group, done: make(chan struct{})}
+	p := &process{container: c, session: session, id: s.ID, group: s.Group, done: make(chan struct{}), network: newNetwork(c, s.ID)}
 	if err := p.hold(steps, s); err != nil {
+		p.network.close()
 		_ = session.conn.Close() // the agent's input ends, and so does the agent
 		return nil, err
 	}
@@ -82,6 +85,7 @@ func (c *runningContainer) exec(ctx context.Context, s computer.Spec) (_ *proces
 		PID: p.pid, Group: s.Group, MemoryBytes: s.Limits.MemoryBytes, Processes: s.Limits.Processes,
 	})
 	if err != nil {
+		p.network.close()
 		_ = session.conn.Close()
 		return nil, err
 	}
@@ -112,10 +116,15 @@ func (p *process) hold(ctx context.Context, s computer.Spec) error {
 			return err
 		}
 	}
-	if s.Attribute == nil {
-		return nil
+	if s.Attribute != nil {
+		if err := s.Attribute(p.container.hostPID(ctx, p.session.execID, identity)); err != nil {
+			return err
+		}
 	}
-	return s.Attribute(p.container.hostPID(ctx, p.session.execID, identity))
+	if s.Prepare != nil {
+		return s.Prepare(ctx, p.network)
+	}
+	return nil
 }
 
 // letGo lets the process become the program.
@@ -151,6 +160,7 @@ func (p *process) supervise(ended <-chan agent.Reply) {
 	case <-c.ended:
 		p.exit = computer.Exit{Status: 128 + int(syscall.SIGKILL), Signal: syscall.SIGKILL, Reason: c.endReason(), At: time.Now()}
 	}
+	p.network.close()
 	p.session.finish()
 	go func() {
 		<-p.session.copied

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
-	"golang.org/x/time/rate"
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
 	"gvisor.dev/gvisor/pkg/tcpip/network/ipv4"
@@ -39,20 +38,12 @@ const (
 	maxDatagram = 4096
 )
 
-// dns answers the queries of one computer to the gateway. It passes messages on as they are, except for their id.
-type dns struct {
-	*computer
-	// open has an element for each query that is being answered, connections one for each connection.
-	open, connections chan struct{}
-	rate              *rate.Limiter
-}
+// dns answers the queries of one link to the gateway. It passes messages on as they are, except for their id.
+type dns struct{ *computer }
 
 // serveDNS answers queries to port 53 of the gateway, by UDP and TCP, with the help of the node's resolvers.
 func (n *network) serveDNS() error {
-	d := &dns{
-		computer: n.computer, open: make(chan struct{}, queriesAtOnce), connections: make(chan struct{}, queryConnections),
-		rate: rate.NewLimiter(queriesPerSecond, 2*queriesPerSecond),
-	}
+	d := &dns{n.computer}
 	address := tcpip.FullAddress{NIC: nic, Addr: tcpip.AddrFromSlice(guest.Gateway.AsSlice()), Port: 53}
 	packets, err := gonet.DialUDP(n.stack, &address, nil, ipv4.ProtocolNumber)
 	if err != nil {
@@ -85,7 +76,7 @@ func (d *dns) answerPackets(packets *gonet.UDPConn) {
 		}
 		query := bytes.Clone(buffer[:size])
 		d.start(func() {
-			defer func() { <-d.open }()
+			defer func() { <-d.budget.queries }()
 			if answer := d.answer("udp", query); answer != nil {
 				// The datagram is lost if the computer does not take it.
 				_, _ = packets.WriteTo(answer, from)
@@ -109,14 +100,14 @@ func (d *dns) acceptConnections(listener *gonet.TCPListener) {
 			continue
 		}
 		select {
-		case d.connections <- struct{}{}:
+		case d.budget.queryConnections <- struct{}{}:
 		default:
 			d.egress.metrics.queries.WithLabelValues("refused").Inc()
 			conn.Close()
 			continue
 		}
 		started := d.start(func() {
-			defer func() { <-d.connections }()
+			defer func() { <-d.budget.queryConnections }()
 			d.answerConnection(conn)
 		})
 		if !started {
@@ -139,7 +130,7 @@ func (d *dns) answerConnection(conn net.Conn) {
 			return
 		}
 		answer := d.answer("tcp", query)
-		<-d.open
+		<-d.budget.queries
 		if answer == nil {
 			return
 		}
@@ -149,11 +140,11 @@ func (d *dns) answerConnection(conn net.Conn) {
 	}
 }
 
-// admitQuery takes an element of open, which the caller releases. It returns false if the computer asks too much.
+// admitQuery takes an element of budget.queries, which the caller releases. It returns false if the computer asks too much.
 func (d *dns) admitQuery() bool {
-	if d.rate.Allow() {
+	if d.budget.queryRate.Allow() {
 		select {
-		case d.open <- struct{}{}:
+		case d.budget.queries <- struct{}{}:
 			return true
 		default:
 		}

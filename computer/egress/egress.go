@@ -28,6 +28,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -108,6 +109,10 @@ type Egress struct {
 	warnings rate.Sometimes
 	// flows is the number of open flows of all computers.
 	flows atomic.Int64
+
+	mu sync.Mutex
+	// budgets has those of the computers with a link, by workspace.
+	budgets map[string]*budget
 }
 
 // New returns an Egress. It returns an error if a limit is negative.
@@ -116,7 +121,7 @@ func New(o Options) (*Egress, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Egress{mode: o.Mode, policy: o.Policy, limits: limits, resolvers: o.Resolvers, log: o.Log, metrics: newMetrics()}
+	e := &Egress{mode: o.Mode, policy: o.Policy, limits: limits, resolvers: o.Resolvers, log: o.Log, metrics: newMetrics(), budgets: map[string]*budget{}}
 	e.own.read = net.InterfaceAddrs
 	// The network stack logs to standard error about packets that it does not expect, which are the computer's.
 	gvisorlog.SetTarget(&gvisorlog.Writer{Next: io.Discard})
@@ -140,10 +145,10 @@ func (e *Egress) Env() []string { return e.mode.Env() }
 // ResolvConf returns the content of /etc/resolv.conf of computers.
 func (e *Egress) ResolvConf() []byte { return e.mode.ResolvConf() }
 
-// Attach serves the network of one computer from the files that guest.PrepareNamespace has returned in it, which it closes in any
+// Attach serves a network of one computer from the files that guest.PrepareNamespace has returned in it, which it closes in any
 // case. It does so until ctx ends or stop is called; the caller must see to that when the computer ends, because the network
 // namespace exists as long. stop resets the computer's flows, and returns when all of its files are closed. It may be called more
-// than once. Attach returns an error if the files are not those of the mode.
+// than once. A computer may have several networks, each with a link of its own; they share the limits of the computer. Attach returns an error if the files are not those of the mode.
 func (e *Egress) Attach(ctx context.Context, workspaceID string, files []*os.File) (stop func(), err error) {
 	defer func() {
 		for _, f := range files {

@@ -186,7 +186,7 @@ func TestFlowLimits(t *testing.T) {
 	const most = 50
 	ns, e := newTestComputer(t, Options{Limits: Limits{Flows: most, NodeFlows: most + 10}})
 	other := newNamespace(t)
-	attach(t, e, other)
+	attachTo(t, e, other, "ws_2")
 	server := listen(t, publicAddress, echo)
 	var conns []net.Conn
 	for range most {
@@ -226,6 +226,31 @@ func TestFlowLimits(t *testing.T) {
 	}
 	conns[0].Close()
 	eventually(t, "a flow ends", func() bool { return metric(t, e, "flows", "tcp") == most+9 })
+	ns.mustDial(t, "tcp", server)
+}
+
+// TestLinksShareLimits attaches two networks of one computer, as it has if processes have networks of their own.
+func TestLinksShareLimits(t *testing.T) {
+	ns, e := newTestComputer(t, Options{Limits: Limits{Flows: 3}})
+	own := newNamespace(t)
+	stop := attach(t, e, own)
+	if computers := metric(t, e, "computers", ""); computers != 1 {
+		t.Errorf("%v computers are attached", computers)
+	}
+	server := listen(t, publicAddress, echo)
+	ns.mustDial(t, "tcp", server)
+	own.mustDial(t, "tcp", server)
+	own.mustDial(t, "tcp", server)
+	for name, one := range map[string]*namespace{"computer": ns, "process": own} {
+		if _, err := one.dial(t.Context(), "tcp", server); !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("dial of the %s beyond the limit: %v", name, err)
+		}
+	}
+	stop()
+	if flows, computers := metric(t, e, "flows", "tcp"), metric(t, e, "computers", ""); flows != 1 || computers != 1 {
+		t.Errorf("after the end of one link: %v flows, %v computers", flows, computers)
+	}
+	ns.mustDial(t, "tcp", server)
 	ns.mustDial(t, "tcp", server)
 }
 

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/time/rate"
 )
@@ -17,11 +18,49 @@ const (
 	refusedDetached  refusal = "detached"
 )
 
-// A computer bounds and ends the flows of one computer.
+// A budget is what the links of one computer may use together.
+type budget struct {
+	rate *rate.Limiter
+	// links counts the links that share the budget. Egress.mu guards it.
+	links int
+	flows atomic.Int64
+	// queries has an element for each DNS query that is being answered, queryConnections one for each connection for queries.
+	queries, queryConnections chan struct{}
+	queryRate                 *rate.Limiter
+}
+
+// takeBudget returns the budget of a computer to another of its links. The caller returns it with returnBudget.
+func (e *Egress) takeBudget(workspaceID string) *budget {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	b := e.budgets[workspaceID]
+	if b == nil {
+		b = &budget{
+			rate:    rate.NewLimiter(rate.Limit(e.limits.FlowsPerSecond), e.limits.FlowBurst),
+			queries: make(chan struct{}, queriesAtOnce), queryConnections: make(chan struct{}, queryConnections),
+			queryRate: rate.NewLimiter(queriesPerSecond, 2*queriesPerSecond),
+		}
+		e.budgets[workspaceID] = b
+		e.metrics.computers.Inc()
+	}
+	b.links++
+	return b
+}
+
+func (e *Egress) returnBudget(workspaceID string, b *budget) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if b.links--; b.links == 0 {
+		delete(e.budgets, workspaceID)
+		e.metrics.computers.Dec()
+	}
+}
+
+// A computer bounds and ends the flows of one link of a computer.
 type computer struct {
 	egress *Egress
 	log    *slog.Logger
-	rate   *rate.Limiter
+	budget *budget
 	// running ends when the computer is detached, after which cancel has no effect.
 	running context.Context
 	cancel  context.CancelFunc
@@ -32,17 +71,15 @@ type computer struct {
 	finished chan struct{}
 
 	mu       sync.Mutex
-	flows    int
 	detached bool
 }
 
 func newComputer(ctx context.Context, e *Egress, workspaceID string) *computer {
 	c := &computer{
 		egress: e, log: e.log.With("workspace", workspaceID), close: func() {}, finished: make(chan struct{}),
-		rate: rate.NewLimiter(rate.Limit(e.limits.FlowsPerSecond), e.limits.FlowBurst),
+		budget: e.takeBudget(workspaceID),
 	}
 	c.running, c.cancel = context.WithCancel(ctx)
-	e.metrics.computers.Inc()
 	// Each flow ends with running too.
 	context.AfterFunc(c.running, func() {
 		c.mu.Lock()
@@ -51,7 +88,7 @@ func newComputer(ctx context.Context, e *Egress, workspaceID string) *computer {
 		c.mu.Unlock()
 		closeLink()
 		c.work.Wait()
-		e.metrics.computers.Dec()
+		e.returnBudget(workspaceID, c.budget)
 		close(c.finished)
 	})
 	return c
@@ -116,9 +153,7 @@ func (c *computer) admit(protocol string, to netip.AddrPort) (release func(), re
 	return func() {
 		open.Dec()
 		e.flows.Add(-1)
-		c.mu.Lock()
-		c.flows--
-		c.mu.Unlock()
+		c.budget.flows.Add(-1)
 		c.work.Done()
 	}, allowed
 }
@@ -127,7 +162,7 @@ func (c *computer) admit(protocol string, to netip.AddrPort) (release func(), re
 // that are refused.
 func (c *computer) count(to netip.AddrPort) refusal {
 	e := c.egress
-	if !c.rate.Allow() {
+	if !c.budget.rate.Allow() {
 		return refusedRate
 	}
 	if to.IsValid() {
@@ -137,16 +172,18 @@ func (c *computer) count(to netip.AddrPort) refusal {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch {
-	case c.detached:
+	if c.detached {
 		return refusedDetached
-	case c.flows >= e.limits.Flows:
+	}
+	if c.budget.flows.Add(1) > int64(e.limits.Flows) {
+		c.budget.flows.Add(-1)
 		return refusedFlows
-	case e.flows.Add(1) > int64(e.limits.NodeFlows):
+	}
+	if e.flows.Add(1) > int64(e.limits.NodeFlows) {
 		e.flows.Add(-1)
+		c.budget.flows.Add(-1)
 		return refusedNodeFlows
 	}
-	c.flows++
 	c.work.Add(1)
 	return allowed
 }

@@ -214,19 +214,25 @@ func newEgress(t testing.TB, o Options) *Egress {
 	return e
 }
 
-// attach prepares a computer's namespace and attaches it.
+// attach prepares the namespace of the computer ws_1 and attaches it.
 func attach(t testing.TB, e *Egress, ns *namespace) (stop func()) {
+	t.Helper()
+	return attachTo(t, e, ns, "ws_1")
+}
+
+// attachTo prepares a namespace of a workspace's computer and attaches it.
+func attachTo(t testing.TB, e *Egress, ns *namespace, workspaceID string) (stop func()) {
 	t.Helper()
 	if e.Link() == guest.TUN {
 		requireTUN(t)
 	}
 	var files []*os.File
 	var err error
-	ns.do(func() { files, err = guest.PrepareNamespace(e.Link()) })
+	ns.do(func() { files, err = guest.PrepareNamespace(e.Link(), guest.Device) })
 	if err != nil {
 		t.Fatal(err)
 	}
-	stop, err = e.Attach(context.Background(), "ws_1", files)
+	stop, err = e.Attach(context.Background(), workspaceID, files)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ import (
 // copies between its standard streams and the address in its arguments.
 func runComputer() error {
 	link, network, address := guest.Link(os.Args[1]), os.Args[2], os.Args[3]
-	files, err := guest.PrepareNamespace(link)
+	files, err := guest.PrepareNamespace(link, guest.Device)
 	if err != nil {
 		return err
 	}

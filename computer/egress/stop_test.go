@@ -106,7 +106,7 @@ func TestStopWhileConnectionsOpen(t *testing.T) {
 			ctx, cancel := context.WithCancel(context.Background())
 			var files []*os.File
 			var err error
-			ns.do(func() { files, err = guest.PrepareNamespace(guest.TUN) })
+			ns.do(func() { files, err = guest.PrepareNamespace(guest.TUN, guest.Device) })
 			if err != nil {
 				t.Fatal(err)
 			}

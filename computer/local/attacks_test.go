@@ -70,6 +70,17 @@ var attacks = map[string]func(arguments []string) error{
 		}
 		return unix.Setns(int(file.Fd()), 0)
 	},
+	"loopback_down": func([]string) error {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
+		if err != nil {
+			return err
+		}
+		request, err := unix.NewIfreq("lo")
+		if err != nil {
+			return err
+		}
+		return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, request)
+	},
 	// make_device makes a device of the same number as another one.
 	"make_device": func(a []string) error {
 		var of unix.Stat_t

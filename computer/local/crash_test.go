@@ -20,6 +20,7 @@ import (
 
 	"github.com/atelier-run/atelier/computer"
 	"github.com/atelier-run/atelier/computer/computertest/probe"
+	"github.com/atelier-run/atelier/computer/egress"
 	"github.com/atelier-run/atelier/computer/local"
 )
 
@@ -47,10 +48,14 @@ const crashNode = "test-crash"
 // alive is a script with a descendant that outlives it if nothing ends it. The named pipe "alive" ends with its last process.
 const alive = `trap "" HUP INT TERM; mkfifo alive; (setsid sh -c "exec 3<>alive; echo up; read x <&3" &) ; exec 3<>alive; echo up; read x <&3`
 
-// serve starts a process, prints "ready" and the id of its init, and waits to be killed.
+// serve starts a process with a network of its own, prints "ready" and the id of its init, and waits to be killed.
 func serve(dir string) error {
 	files := &drives{dir: dir, lost: map[string]bool{}}
-	driver, err := local.New(local.Options{Drives: files, Node: crashNode})
+	network, err := egress.New(egress.Options{Mode: egress.On})
+	if err != nil {
+		return err
+	}
+	driver, err := local.New(local.Options{Drives: files, Node: crashNode, Network: network})
 	if err != nil {
 		return err
 	}
@@ -60,7 +65,8 @@ func serve(dir string) error {
 	var init int
 	p, err := driver.Start(context.Background(), "ws_1", computer.Spec{
 		ID: "p1", Group: "terminal", Argv: []string{"sh", "-c", alive},
-		Attribute: func(pid int) (err error) { init, err = initOf(pid); return err },
+		Attribute: func(pid int) (err error) { init, err = initOf(pid); return err }, OwnNetwork: driver.OwnNetworks(),
+		Prepare: func(ctx context.Context, n computer.Network) error { _, err := n.Listen(ctx, 0); return err },
 	})
 	if err != nil {
 		return err
@@ -203,6 +209,7 @@ func TestKilledServerLeavesNothing(t *testing.T) {
 			dir := t.TempDir()
 			server, init := startServer(t, dir, variable)
 			keeper := findKeeper(t)
+			namespaces := networkNamespaces(t, init)
 			held, err := os.OpenFile(filepath.Join(dir, "ws_1", "files", "alive"), os.O_RDONLY|unix.O_NONBLOCK, 0)
 			if err != nil {
 				t.Fatal(err)
@@ -216,6 +223,7 @@ func TestKilledServerLeavesNothing(t *testing.T) {
 			if _, err := io.ReadAll(held); err != nil { // until the last process has ended
 				t.Error(err)
 			}
+			awaitUnused(t, namespaces)
 			if left := controlGroups(t); len(left) > 0 {
 				t.Errorf("control groups are left: %q", left)
 			}

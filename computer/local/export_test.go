@@ -2,7 +2,12 @@ package local
 
 import (
 	"errors"
+	"maps"
 	"net"
+	"strconv"
+	"strings"
+
+	"github.com/atelier-run/atelier/computer"
 )
 
 // ErrCannotIsolate is the reason why a driver with the options of PretendNoIsolation does not isolate.
@@ -14,6 +19,32 @@ func PretendNoIsolation(o *Options) { o.try = func() error { return ErrCannotIso
 // PretendNoControlGroups makes a new driver work without control groups.
 func PretendNoControlGroups(d *Driver) {
 	d.root, d.report.Limits = nil, "the test pretends that there are no control groups"
+}
+
+// PretendOwnNetworks makes the computer of a workspace believe that so many of its processes have networks of their own.
+func PretendOwnNetworks(d *Driver, workspaceID string, processes int) error {
+	g, err := d.guest(workspaceID)
+	if err != nil {
+		return err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for i := range processes {
+		g.processes["pretended"+strconv.Itoa(i)] = &process{guest: g, spec: computer.Spec{OwnNetwork: true}}
+	}
+	return nil
+}
+
+// ForgetPretended takes back PretendOwnNetworks.
+func ForgetPretended(d *Driver, workspaceID string) error {
+	g, err := d.guest(workspaceID)
+	if err != nil {
+		return err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	maps.DeleteFunc(g.processes, func(id string, _ *process) bool { return strings.HasPrefix(id, "pretended") })
+	return nil
 }
 
 // NewListener returns the listener of a socket, which ends when a channel is closed.

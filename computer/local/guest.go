@@ -112,16 +112,18 @@ func (g *guest) rename(ctx context.Context, vmName string) error {
 
 // start starts a process.
 func (g *guest) start(ctx context.Context, s computer.Spec) (*process, error) {
-	p := &process{guest: g, spec: s, ended: make(chan struct{})}
+	p := &process{guest: g, spec: s, ended: make(chan struct{}), network: newNetwork(g, s.ID)}
 	box, err := g.admit(ctx, p)
 	if err != nil {
 		return nil, err
 	}
 	started, err := box.Start(ctx, sandbox.Spec{
-		Argv: g.driver.argv(s.Argv), Env: g.driver.environment(g.id, &s), Cwd: s.Cwd, Terminal: terminalSize(s.Terminal), Held: p.hold,
+		Argv: g.driver.argv(s.Argv), Env: g.driver.environment(g.id, &s), Cwd: s.Cwd, Terminal: terminalSize(s.Terminal),
+		OwnNetwork: s.OwnNetwork, Held: func(pid int, own *sandbox.Network) error { return p.hold(ctx, box, pid, own) },
 	})
 	if err != nil {
 		p.removeControl()
+		p.network.close()
 		g.forget(p)
 		return nil, g.explain(ctx, p, err)
 	}
@@ -139,23 +141,37 @@ func terminalSize(size *computer.TerminalSize) *unix.Winsize {
 	return windowSize(*size)
 }
 
-// A heldError is an error of Spec.Attribute, which Start returns as it is.
+// A heldError is an error of Spec.Attribute or Spec.Prepare, which Start returns as it is.
 type heldError struct{ error }
 
 func (e heldError) Unwrap() error { return e.error }
 
-// hold puts a process that waits at its gate into its control group, and attributes it.
-func (p *process) hold(pid int) error {
+// hold puts a process that waits at its gate into its control group, attributes it, and connects its network. own is its own
+// network, or nil.
+func (p *process) hold(ctx context.Context, box *sandbox.Computer, pid int, own *sandbox.Network) error {
+	p.network.of = own // and is closed with p.network, also after an error
+	if own == nil {
+		p.network.of = box.Network()
+	}
 	if p.control != nil {
 		if err := p.control.Join(pid); err != nil {
 			return err
 		}
 	}
-	if p.spec.Attribute == nil {
-		return nil
+	if p.spec.Attribute != nil {
+		if err := p.spec.Attribute(pid); err != nil {
+			return heldError{err}
+		}
 	}
-	if err := p.spec.Attribute(pid); err != nil {
-		return heldError{err}
+	if own != nil {
+		if err := p.network.attach(); err != nil {
+			return err
+		}
+	}
+	if p.spec.Prepare != nil {
+		if err := p.spec.Prepare(ctx, p.network); err != nil {
+			return heldError{err}
+		}
 	}
 	return nil
 }
@@ -220,7 +236,15 @@ func (g *guest) check() error {
 func (g *guest) checkProcess(p *process) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	networks := 0
+	for _, other := range g.processes {
+		if other.spec.OwnNetwork {
+			networks++
+		}
+	}
 	switch {
+	case p.spec.OwnNetwork && networks >= computer.MaxOwnNetworks:
+		return entity.Errorf(entity.Unavailable, "too many processes of the computer of workspace %s have networks of their own", g.id)
 	case g.processes[p.spec.ID] != nil:
 		return entity.Errorf(entity.InvalidRequest, "the process %s is already running", p.spec.ID)
 	case len(g.processes) >= maxProcesses:

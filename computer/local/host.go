@@ -14,6 +14,9 @@ func (d *Driver) Start(ctx context.Context, workspaceID string, s computer.Spec)
 	if err := validate(&s); err != nil {
 		return nil, err
 	}
+	if s.OwnNetwork && d.report.Unisolated {
+		return nil, entity.Errorf(entity.InvalidRequest, "this node cannot give processes networks of their own, because it does not isolate them")
+	}
 	g, err := d.guest(workspaceID)
 	if err != nil {
 		return nil, err
@@ -27,8 +30,8 @@ func (d *Driver) Start(ctx context.Context, workspaceID string, s computer.Spec)
 
 // Dial implements computer.Host.
 func (d *Driver) Dial(ctx context.Context, workspaceID string, port int) (net.Conn, error) {
-	if port < 1 || port > 65535 {
-		return nil, entity.Errorf(entity.InvalidRequest, "%d is not a port: a port is a number from 1 to 65535", port)
+	if err := checkDialPort(port); err != nil {
+		return nil, err
 	}
 	g, err := d.guest(workspaceID)
 	if err != nil {
@@ -40,7 +43,7 @@ func (d *Driver) Dial(ctx context.Context, workspaceID string, port int) (net.Co
 	if box == nil {
 		return nil, entity.Errorf(entity.Unavailable, "the computer of workspace %s is not running", workspaceID)
 	}
-	c, err := box.Dial(ctx, port)
+	c, err := box.Network().Dial(ctx, port)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
@@ -49,6 +52,9 @@ func (d *Driver) Dial(ctx context.Context, workspaceID string, port int) (net.Co
 	}
 	return c, nil
 }
+
+// OwnNetworks implements computer.Host.
+func (d *Driver) OwnNetworks() bool { return d.forbidden == nil && !d.report.Unisolated }
 
 // Freeze implements computer.Host.
 func (d *Driver) Freeze(ctx context.Context, workspaceID string, frozen bool) error {

@@ -14,9 +14,19 @@ import (
 	"github.com/atelier-run/atelier/computer/local"
 )
 
-func TestHostileNetwork(t *testing.T) {
+// ofEachNetwork tests processes in the network of their computer, and in networks of their own.
+func ofEachNetwork(t *testing.T, test func(t *testing.T, own bool)) {
+	for name, own := range map[string]bool{"of the computer": false, "of the process": true} {
+		t.Run(name, func(t *testing.T) { test(t, own) })
+	}
+}
+
+func TestHostileNetwork(t *testing.T) { ofEachNetwork(t, testHostileNetwork) }
+
+func testHostileNetwork(t *testing.T, own bool) {
 	d, files := openHost(t, nil)
 	e, other := provision(t, d, files, "ws_1"), provision(t, d, files, "ws_2")
+	e.ownNetworks = own
 	port, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -48,10 +58,41 @@ func TestHostileNetwork(t *testing.T) {
 	server := other.start(t, fmt.Sprintf("exec perl -e '%s'", fmt.Sprintf(listen, 8123)))
 	server.expect(t, "ready")
 	e.refuses("ECONNREFUSED", "dial", "tcp", "127.0.0.1:8123")
+	if own {
+		e.refuseNeighbor(t)
+	}
 	e.settle(t)
 	if got := other.attack(t, "dial", "tcp", "127.0.0.1:8123"); got != "succeeded" {
 		t.Errorf("the other computer's own process: %q", got)
 	}
+}
+
+// neighbor is a Perl program that listens on port 8125 and on an abstract socket.
+const neighbor = `use IO::Socket; $|=1; my $u=IO::Socket::UNIX->new(Local=>"\0atelier-neighbor",Listen=>1) or die $!;
+my $s=IO::Socket::INET->new(LocalAddr=>"127.0.0.1",LocalPort=>8125,Listen=>5,ReuseAddr=>1) or die $!; print "$$\n"; while ($s->accept) {}`
+
+// refuseNeighbor plans attacks on a process of the same computer that has another network of its own.
+func (e *enemy) refuseNeighbor(t *testing.T) {
+	t.Helper()
+	process := e.start(t, "exec perl -e '"+neighbor+"'")
+	pid, err := process.out.ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := process.Dial(t.Context(), 8125)
+	if err != nil {
+		t.Fatalf("the server does not reach the neighbor: %v", err)
+	}
+	_ = c.Close()
+	if _, err := e.driver.Listen(t.Context(), e.id, 8126); err != nil {
+		t.Fatal(err)
+	}
+	e.refuses("ECONNREFUSED", "dial", "tcp", "127.0.0.1:8125")
+	e.refuses("ECONNREFUSED", "dial", "tcp", "127.0.0.1:8126") // which the computer's own network has
+	e.refuses("ECONNREFUSED", "dial", "unix", "@atelier-neighbor")
+	e.refuses("EPERM", "loopback_down")
+	e.refuses("EPERM|EACCES", "enter_namespace", "/proc/"+strings.TrimSpace(pid)+"/ns/net") // EACCES with Landlock
+	e.refuses("EACCES", "enter_namespace", "/proc/1/ns/net")
 }
 
 // ownAddresses returns the machine's addresses, with a port on which a process listens on all of them.
@@ -75,13 +116,16 @@ func ownAddresses(t *testing.T) (all []string) {
 }
 
 // TestHostileEgress verifies that a computer with a way to the internet reaches neither the machine nor its neighbors through it.
-func TestHostileEgress(t *testing.T) {
+func TestHostileEgress(t *testing.T) { ofEachNetwork(t, testHostileEgress) }
+
+func testHostileEgress(t *testing.T, inOwn bool) {
 	network, err := egress.New(egress.Options{Mode: egress.On})
 	if err != nil {
 		t.Fatal(err)
 	}
 	d, files := openHost(t, func(o *local.Options) { o.Network = network })
 	e, other := provision(t, d, files, "ws_1"), provision(t, d, files, "ws_2")
+	e.ownNetworks = inOwn
 	server := other.start(t, fmt.Sprintf("exec perl -e '%s'", strings.Replace(fmt.Sprintf(listen, 8124), "127.0.0.1", "0.0.0.0", 1)))
 	server.expect(t, "ready")
 	own := ownAddresses(t)
@@ -125,7 +169,9 @@ func TestHostileEgress(t *testing.T) {
 		t.Fatal(err)
 	}
 	open, files := openHost(t, func(o *local.Options) { o.Network = network })
-	if got := provision(t, open, files, "ws_1").attack(t, "dial", "tcp", own[0]); got != "succeeded" {
+	e = provision(t, open, files, "ws_1")
+	e.ownNetworks = inOwn
+	if got := e.attack(t, "dial", "tcp", own[0]); got != "succeeded" {
 		t.Errorf("with a policy that allows %s: %q", own[0], got)
 	}
 }

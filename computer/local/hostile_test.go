@@ -32,7 +32,9 @@ type enemy struct {
 	// files is the folder of the drive on this machine.
 	files   string
 	started int
-	planned []refusal
+	// ownNetworks gives each process a network of its own.
+	ownNetworks bool
+	planned     []refusal
 }
 
 // provision provisions a computer, with the test program on its drive.
@@ -55,7 +57,9 @@ func provision(t *testing.T, d *local.Driver, files local.Drives, id string) *en
 // spec returns the spec of a process that runs a shell script.
 func (e *enemy) spec(script string) computer.Spec {
 	e.started++
-	return computer.Spec{ID: fmt.Sprintf("p%d", e.started), Group: "session:s1", Argv: []string{"sh", "-c", script}}
+	return computer.Spec{
+		ID: fmt.Sprintf("p%d", e.started), Group: "session:s1", Argv: []string{"sh", "-c", script}, OwnNetwork: e.ownNetworks,
+	}
 }
 
 // An attack is a hostile process.

@@ -12,8 +12,8 @@ import (
 
 // Listen implements computer.Host.
 func (d *Driver) Listen(ctx context.Context, workspaceID string, port int) (net.Listener, error) {
-	if port < 0 || port > 65535 {
-		return nil, entity.Errorf(entity.InvalidRequest, "%d is not a port: a port is a number from 1 to 65535, or 0 for a free one", port)
+	if err := checkListenPort(port); err != nil {
+		return nil, err
 	}
 	g, err := d.guest(workspaceID)
 	if err != nil {
@@ -23,7 +23,7 @@ func (d *Driver) Listen(ctx context.Context, workspaceID string, port int) (net.
 	if err != nil {
 		return nil, err
 	}
-	socket, err := box.Listen(ctx, port)
+	socket, err := box.Network().Listen(ctx, port)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
@@ -52,7 +52,7 @@ func (g *guest) awaken(ctx context.Context) (*sandbox.Computer, error) {
 	return g.box, nil
 }
 
-// A listener is a socket of a computer that is closed when the computer ends.
+// A listener is a socket that is closed when the computer, or the process of which it is a listener, ends.
 type listener struct {
 	socket *net.TCPListener
 	// slots has an element for each open connection.

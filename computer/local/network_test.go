@@ -10,9 +10,11 @@ import (
 	"github.com/atelier-run/atelier/computer/local"
 )
 
-// TestNetwork verifies that computers have the link of their network, that the network is attached, and that it is detached when
-// the computer stops.
-func TestNetwork(t *testing.T) {
+// TestNetwork verifies that computers, and processes with networks of their own, have the link of the driver's network, that it is
+// attached, and that it is detached when the computer stops.
+func TestNetwork(t *testing.T) { ofEachNetwork(t, testNetwork) }
+
+func testNetwork(t *testing.T, own bool) {
 	proxied, err := egress.Parse("http://127.0.0.1:9")
 	if err != nil {
 		t.Fatal(err)
@@ -29,7 +31,7 @@ func TestNetwork(t *testing.T) {
 			}
 			for _, again := range []string{"p1", "p2"} {
 				p, err := d.Start(t.Context(), "ws_1", computer.Spec{
-					ID: again, Group: "terminal", Argv: []string{"sh", "-c", "cat /proc/net/dev /etc/resolv.conf; env"},
+					ID: again, Group: "terminal", Argv: []string{"sh", "-c", "cat /proc/net/dev /etc/resolv.conf; env"}, OwnNetwork: own,
 				})
 				if err != nil {
 					t.Fatal(err)

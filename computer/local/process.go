@@ -23,6 +23,8 @@ type process struct {
 	guest *guest
 	spec  computer.Spec
 	group *group
+	// network is the process's own, or that of the computer.
+	network *network
 	// control is the control group of the process and its descendants; nil without control groups.
 	control *cgroup.Group
 	process *sandbox.Process
@@ -141,6 +143,7 @@ func (p *process) follow() {
 	if p.removeControl() > 0 && exit.Signal == unix.SIGKILL && exit.Reason == "" {
 		exit.Reason = computer.EndedOutOfMemory
 	}
+	p.network.close()
 	_ = p.process.Stdin.Close()
 	p.exit = exit
 	p.guest.forget(p)

@@ -129,7 +129,8 @@ func (d *Driver) tryComputer() error {
 		return err
 	}
 	p, err := box.Start(ctx, sandbox.Spec{
-		Argv: []string{"true"}, Env: d.environment("probe", &computer.Spec{}), Cwd: ".", Held: func(int) error { return nil },
+		Argv: []string{"true"}, Env: d.environment("probe", &computer.Spec{}), Cwd: ".", OwnNetwork: true,
+		Held: func(_ int, own *sandbox.Network) error { own.Close(); return nil },
 	})
 	if err == nil {
 		select {

@@ -50,9 +50,6 @@ func answerDomain(found *appv1.Description, err error) (domainAnswer, error) {
 	return domainAnswer{viewDomain(found.GetApp())}, nil
 }
 
-// errNotClaimed is the error of a domain whose claim lasts longer than the request. The client repeats the request.
-var errNotClaimed = &entity.Error{Code: entity.Unavailable, Message: "the hostname is not reserved yet; repeat the request", RetryAfter: server.ErrOverloaded.RetryAfter}
-
 // attachDomain requests a custom domain for the app in the path, and waits until its name is reserved. Errors: not_found, forbidden,
 // invalid_request, domain_occupied, domain_cleanup_pending, hostname_in_use.
 func (a apps) attachDomain(c *server.Call, in domainRequest) (domainAnswer, error) {
@@ -76,15 +73,13 @@ func (a apps) attachDomain(c *server.Call, in domainRequest) (domainAnswer, erro
 	}
 	domain := found.GetApp().GetDomain().GetId()
 	if !found.GetApp().GetDomain().GetClaimed() {
-		if found, err = a.awaitChange(c.Context, c, change{id, &appv1.AwaitApp{DomainId: domain}}); err != nil {
+		// The binding answers within the time of an ordinary request, or the client repeats the request.
+		if found, err = server.Ask[*appv1.Description](c, appCommand(c, id, &appv1.AwaitApp{DomainId: domain})); err != nil {
 			return domainAnswer{}, err
 		}
 	}
-	switch d := found.GetApp().GetDomain(); {
-	case app.RefusalOf(found.GetApp(), domain) != nil:
-		return domainAnswer{}, app.RefusalOf(found.GetApp(), domain)
-	case d != nil && !d.GetClaimed():
-		return domainAnswer{}, errNotClaimed
+	if err := app.RefusalOf(found.GetApp(), domain); err != nil {
+		return domainAnswer{}, err
 	}
 	return domainAnswer{viewDomain(found.GetApp())}, nil
 }

@@ -21,7 +21,8 @@ const (
 	SessionStart       = "atlses_"
 	ImpersonationStart = "atlimp_"
 	AccessTokenStart   = "atlat_"
-	AppKeyStart        = "atlapp_"
+	// AppStart begins the key of an app; see package computer/apps, which mints it.
+	AppStart = "atlapp_"
 
 	secretBytes = 25
 	// SecretLength is the length of a secret in a key, in bytes.
@@ -35,7 +36,7 @@ var keyKinds = []struct {
 }{
 	{KeyStart, user.KeyPrefix, wirev1.CredentialKind_CREDENTIAL_KIND_USER},
 	{AccessTokenStart, user.GrantPrefix, wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH},
-	{AppKeyStart, app.IDPrefix, wirev1.CredentialKind_CREDENTIAL_KIND_APP},
+	{AppStart, app.IDPrefix, wirev1.CredentialKind_CREDENTIAL_KIND_APP},
 	{"atlvm_", user.KeyPrefix, wirev1.CredentialKind_CREDENTIAL_KIND_SYSTEM_VM},
 	{ImpersonationStart, user.KeyPrefix, wirev1.CredentialKind_CREDENTIAL_KIND_IMPERSONATION},
 	{SessionStart, user.KeyPrefix, wirev1.CredentialKind_CREDENTIAL_KIND_BROWSER_SESSION},

@@ -21,6 +21,9 @@ const (
 	Say = "say"
 	// Send sends the standard input to a TCP address, and prints the answer.
 	Send = "send"
+	// Serve listens on a TCP address, prints "ready", and answers each connection with its last argument, a colon and what it has
+	// received. It ends only when it is ended.
+	Serve = "serve"
 )
 
 // IsRequested reports whether the arguments of a program, as in os.Args, are those of a probe.
@@ -34,9 +37,32 @@ func Run(arguments []string, in io.Reader, out, errors io.Writer) int {
 		return 0
 	case command == Send && len(rest) == 1:
 		return send(rest[0], in, out, errors)
+	case command == Serve && len(rest) == 2:
+		return serve(rest[0], rest[1], out, errors)
 	}
 	fmt.Fprintf(errors, "unknown command %q\n", arguments[2:])
 	return 2
+}
+
+func serve(address, name string, out, errors io.Writer) int {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		fmt.Fprintln(errors, err)
+		return 1
+	}
+	fmt.Fprintln(out, "ready")
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			fmt.Fprintln(errors, err)
+			return 1
+		}
+		go func() {
+			defer conn.Close()
+			all, _ := io.ReadAll(conn)
+			_, _ = io.WriteString(conn, name+":"+string(all))
+		}()
+	}
 }
 
 func send(address string, in io.Reader, out, errors io.Writer) int {

@@ -33,6 +33,8 @@ const (
 	// MTU is the MTU of the interface. It is that large because each packet costs the same, and because no packet leaves the
 	// machine: the server ends all connections and opens its own.
 	MTU = 32 << 10
+	// Device is the path of the device with which the link TUN is made.
+	Device = "/dev/net/tun"
 )
 
 // The addresses of a computer with a link.
@@ -47,11 +49,12 @@ var (
 	ProxyAddress = netip.MustParseAddrPort("127.0.0.1:3128")
 )
 
-// PrepareNamespace brings up the loopback interface and creates the link. It returns the files that the caller passes to
-// egress.Attach, and then closes; without a link there are none. It must be called with CAP_NET_ADMIN in the user namespace
-// that owns the network namespace, before /dev is replaced, and before any process of the workspace runs. If it fails, the
-// namespace must not be used.
-func PrepareNamespace(link Link) ([]*os.File, error) {
+// PrepareNamespace brings up the loopback interface of the calling thread's network namespace and creates the link. It returns
+// the files that the caller passes to egress.Attach, and then closes; without a link there are none. It must be called with
+// CAP_NET_ADMIN in the user namespace that owns the network namespace, and before any process of the workspace runs in it. device
+// is a path of Device, which is another one where /dev has been replaced. If PrepareNamespace fails, the namespace must not be
+// used.
+func PrepareNamespace(link Link, device string) ([]*os.File, error) {
 	loopback, err := net.InterfaceByName("lo")
 	if err != nil {
 		return nil, fmt.Errorf("guest: find the loopback interface: %w", err)
@@ -64,7 +67,7 @@ func PrepareNamespace(link Link) ([]*os.File, error) {
 	case NoLink:
 		return nil, nil
 	case TUN:
-		file, err = openTUN()
+		file, err = openTUN(device)
 	case Proxy:
 		file, err = listen()
 	default:
@@ -87,14 +90,13 @@ func listen() (*os.File, error) {
 }
 
 // openTUN creates the interface with its addresses and routes. The interface exists until the file is closed.
-func openTUN() (_ *os.File, err error) {
-	const path = "/dev/net/tun"
+func openTUN(path string) (_ *os.File, err error) {
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("open %s, which the server needs in order to give computers a network: %w; "+
-			"load the kernel module tun and let the server's user read and write the device, or let computers use a proxy", path, err)
+		return nil, fmt.Errorf("open "+Device+", which the server needs in order to give computers a network: %w; "+
+			"load the kernel module tun and let the server's user read and write the device, or let computers use a proxy", err)
 	}
-	file := os.NewFile(uintptr(fd), path)
+	file := os.NewFile(uintptr(fd), Device)
 	defer func() {
 		if err != nil {
 			file.Close()

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"strconv"
@@ -195,6 +194,9 @@ func (c *Computer) receive() {
 		case eventAnswered:
 			c.deliver(e, files)
 			files = nil
+		case eventNetworked:
+			c.adoptNetwork(e, files)
+			files = nil
 		}
 		closeAll(files)
 	}
@@ -248,42 +250,6 @@ func (c *Computer) deliver(e event, files []*os.File) {
 	}
 }
 
-// Dial connects to a TCP port of the computer's loopback interface.
-func (c *Computer) Dial(ctx context.Context, port int) (net.Conn, error) {
-	file, err := c.call(ctx, request{Op: opDial, Port: port})
-	if err != nil {
-		return nil, err
-	}
-	if file == nil {
-		return nil, errors.New("the computer has answered without a connection")
-	}
-	defer file.Close()
-	return net.FileConn(file)
-}
-
-// Listen listens on a TCP port of the computer's loopback interface; 0: any free port. The caller closes the listener when the
-// computer has ended: the socket would otherwise live on, with the network of the computer.
-func (c *Computer) Listen(ctx context.Context, port int) (*net.TCPListener, error) {
-	file, err := c.call(ctx, request{Op: opListen, Port: port})
-	if err != nil {
-		return nil, err
-	}
-	if file == nil {
-		return nil, errors.New("the computer has answered without a listener")
-	}
-	defer file.Close()
-	l, err := net.FileListener(file)
-	if err != nil {
-		return nil, err
-	}
-	listener, is := l.(*net.TCPListener)
-	if !is {
-		_ = l.Close()
-		return nil, errors.New("the computer has answered with another socket")
-	}
-	return listener, nil
-}
-
 // SignalAll sends a signal to all processes of the computer besides its init, and returns when it was sent.
 func (c *Computer) SignalAll(ctx context.Context, s syscall.Signal) error {
 	_, err := c.call(ctx, request{Op: opSignalAll, Signal: s})
@@ -292,6 +258,15 @@ func (c *Computer) SignalAll(ctx context.Context, s syscall.Signal) error {
 
 // call sends a request to the init and waits for the answer. The file of the answer may be nil.
 func (c *Computer) call(ctx context.Context, r request) (*os.File, error) {
+	waiting, err := c.sendCall(&r)
+	if err != nil {
+		return nil, err
+	}
+	return c.await(ctx, r.Call, waiting)
+}
+
+// sendCall numbers a request and sends it with files. await returns the answer.
+func (c *Computer) sendCall(r *request, files ...*os.File) (<-chan answer, error) {
 	waiting := make(chan answer, 1)
 	c.mu.Lock()
 	if c.calls == nil {
@@ -302,20 +277,25 @@ func (c *Computer) call(ctx context.Context, r request) (*os.File, error) {
 	r.Call = c.last
 	c.calls[r.Call] = waiting
 	c.mu.Unlock()
-	forget := func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		delete(c.calls, r.Call)
-	}
-	if err := c.server.send(r); err != nil {
-		forget()
+	if err := c.server.send(*r, files...); err != nil {
+		c.forgetCall(r.Call)
 		return nil, err
 	}
+	return waiting, nil
+}
+
+func (c *Computer) forgetCall(number uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.calls, number)
+}
+
+func (c *Computer) await(ctx context.Context, number uint64, waiting <-chan answer) (*os.File, error) {
 	select {
 	case a := <-waiting:
 		return a.file, a.err
 	case <-ctx.Done():
-		forget()
+		c.forgetCall(number)
 		select {
 		case a := <-waiting:
 			if a.file != nil {

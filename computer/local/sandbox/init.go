@@ -3,7 +3,6 @@ package sandbox
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/signal"
 	"strconv"
@@ -25,8 +24,9 @@ const (
 
 // An initProcess is the first process of a computer.
 type initProcess struct {
-	server socket
-	config Config
+	server   socket
+	config   Config
+	networks *networks
 
 	mu sync.Mutex
 	// processes has the children by their process ids in the computer.
@@ -68,13 +68,13 @@ func runInit() error {
 	if first.Version != wireVersion {
 		return fmt.Errorf("the server speaks version %d and not %d", first.Version, wireVersion)
 	}
-	link, err := prepare(&first.Config, files)
+	networks, link, err := prepare(&first.Config, files)
 	if err != nil {
 		return errors.Join(err, server.send(event{Event: eventFailed, Error: err.Error()}))
 	}
 	closeAll(files)
 	p := &initProcess{
-		server: server, config: first.Config, processes: map[int]*child{}, pids: map[uint64]int{},
+		server: server, config: first.Config, networks: networks, processes: map[int]*child{}, pids: map[uint64]int{},
 		started: make(chan struct{}, 1), dials: make(chan struct{}, maxDials),
 	}
 	if err := server.send(event{Event: eventReady}, link...); err != nil {
@@ -89,17 +89,22 @@ func runInit() error {
 	return err
 }
 
-// prepare makes the computer around the calling process, and returns the files of its link to the network.
-func prepare(c *Config, files []*os.File) ([]*os.File, error) {
+// prepare makes the computer around the calling process, and returns what makes networks of processes, and the files of the
+// computer's own link to the network.
+func prepare(c *Config, files []*os.File) (*networks, []*os.File, error) {
 	if c.Unisolated {
-		return nil, becomeReaper()
+		return nil, nil, becomeReaper()
 	}
-	// The link is made first, because the device for it is not in the computer.
-	link, err := guest.PrepareNamespace(c.Link)
+	// These are first, because the device for links is not in the computer.
+	networks, err := startNetworks(c)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return link, buildComputer(c, files)
+	link, err := guest.PrepareNamespace(c.Link, guest.Device)
+	if err != nil {
+		return nil, nil, err
+	}
+	return networks, link, buildComputer(c, files)
 }
 
 // serve handles the server's requests. It runs on the main thread, because the control group namespace is that of the thread.
@@ -119,9 +124,9 @@ func (p *initProcess) serve() error {
 			p.signalAll(r.Signal)
 			err = p.server.send(event{Event: eventAnswered, Call: r.Call})
 		case opDial:
-			p.dial(r)
+			err = p.dial(r, files)
 		case opListen:
-			err = p.listen(r)
+			err = p.listen(r, files)
 		default:
 			err = fmt.Errorf("unknown operation %q", r.Op)
 		}
@@ -138,12 +143,29 @@ func (p *initProcess) start(r request, files []*os.File) error {
 	if len(files) != 1 && len(files) != 4 {
 		return fmt.Errorf("a process was requested with %d files", len(files))
 	}
+	var own *os.File
+	if r.OwnNetwork {
+		made, err := p.networks.create()
+		if err != nil {
+			return p.server.send(event{Event: eventExited, Process: r.Process, Error: err.Error()})
+		}
+		defer closeAll(made)
+		own = made[0]
+		if err := p.server.send(event{Event: eventNetworked, Process: r.Process}, made...); err != nil {
+			return err
+		}
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.processes) >= maxProcesses {
 		return p.server.send(event{Event: eventExited, Process: r.Process, Error: "the computer has too many processes"})
 	}
-	pid, status, err := p.fork(files)
+	var pid int
+	var status *os.File
+	err := p.networks.do(own, func() (err error) {
+		pid, status, err = p.fork(files)
+		return err
+	})
 	if err != nil {
 		return p.server.send(event{Event: eventExited, Process: r.Process, Error: err.Error()})
 	}
@@ -303,54 +325,4 @@ func (p *initProcess) signalAll(s syscall.Signal) {
 			}
 		}
 	}
-}
-
-// dial connects to a port of the loopback interface in the background, and passes the connection to the server.
-func (p *initProcess) dial(r request) {
-	select {
-	case p.dials <- struct{}{}:
-	default:
-		_ = p.server.send(event{Event: eventAnswered, Call: r.Call, Error: "too many connections are being made"})
-		return
-	}
-	go func() {
-		defer func() { <-p.dials }()
-		file, err := dialLoopback(r.Port)
-		if err != nil {
-			_ = p.server.send(event{Event: eventAnswered, Call: r.Call, Error: err.Error()})
-			return
-		}
-		_ = p.server.send(event{Event: eventAnswered, Call: r.Call}, file)
-		_ = file.Close()
-	}()
-}
-
-// listen listens on a port of the loopback interface, and passes the socket to the server.
-func (p *initProcess) listen(r request) error {
-	l, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: r.Port})
-	if err != nil {
-		return p.server.send(event{Event: eventAnswered, Call: r.Call, Error: err.Error()})
-	}
-	defer l.Close()
-	file, err := l.File()
-	if err != nil {
-		return p.server.send(event{Event: eventAnswered, Call: r.Call, Error: err.Error()})
-	}
-	defer file.Close()
-	return p.server.send(event{Event: eventAnswered, Call: r.Call}, file)
-}
-
-func dialLoopback(port int) (*os.File, error) {
-	var failed error
-	for _, host := range []string{"127.0.0.1", "::1"} {
-		c, err := net.DialTimeout("tcp", net.JoinHostPort(host, strconv.Itoa(port)), dialTimeout)
-		if err == nil {
-			defer c.Close()
-			return c.(*net.TCPConn).File()
-		}
-		if failed == nil {
-			failed = err
-		}
-	}
-	return nil, failed
 }

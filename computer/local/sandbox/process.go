@@ -23,9 +23,12 @@ type Spec struct {
 	Cwd string
 	// Terminal is the size of the terminal of the process; nil: it has pipes.
 	Terminal *unix.Winsize
+	// OwnNetwork gives the process a network of its own. Otherwise it has that of the computer.
+	OwnNetwork bool
 	// Held is called with the process id in the namespace of the server, before any code of the program runs. If it fails, the
-	// program is not executed.
-	Held func(pid int) error
+	// program is not executed. own is the network of the process if OwnNetwork is set, and else nil. The callee owns it, and
+	// closes it when the process has ended, or has not been started.
+	Held func(pid int, own *Network) error
 }
 
 // A RefusedError says that a spec cannot be run in the computer.
@@ -50,9 +53,11 @@ type Process struct {
 	computer *Computer
 	number   uint64
 	terminal bool
-	ended    chan struct{}
-	once     sync.Once
-	result   Result
+	// networked receives the own network of the process; nil: it has that of the computer.
+	networked chan *Network
+	ended     chan struct{}
+	once      sync.Once
+	result    Result
 }
 
 // Ended returns a channel that is closed when the process has ended. Its descendants may still run.
@@ -116,6 +121,9 @@ func (c *Computer) Start(ctx context.Context, s Spec) (*Process, error) {
 	files := []*os.File{other}
 	defer func() { closeAll(files) }()
 	p := &Process{computer: c, ended: make(chan struct{}), terminal: s.Terminal != nil}
+	if s.OwnNetwork {
+		p.networked = make(chan *Network, 1)
+	}
 	if s.Terminal == nil {
 		streams, err := p.openPipes()
 		files = append(files, streams...)
@@ -132,7 +140,7 @@ func (c *Computer) Start(ctx context.Context, s Spec) (*Process, error) {
 		p.Close()
 		return nil, err
 	}
-	err = c.server.send(request{Op: opStart, Process: p.number}, files...)
+	err = c.server.send(request{Op: opStart, Process: p.number, OwnNetwork: s.OwnNetwork}, files...)
 	closeAll(files) // so that the gate and the streams end with the process
 	files = nil
 	if err == nil {
@@ -207,7 +215,11 @@ func (p *Process) passGate(ctx context.Context, gate socket, s Spec) error {
 	if err != nil {
 		return err
 	}
-	if err := s.Held(pid); err != nil {
+	own, err := p.awaitNetwork(ctx)
+	if err != nil {
+		return err
+	}
+	if err := s.Held(pid, own); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
@@ -339,4 +351,9 @@ func (p *Process) abandon() {
 		_ = p.computer.Kill(context.Background())
 	}
 	p.Close()
+	select {
+	case unused := <-p.networked: // nil never receives
+		unused.Close()
+	default:
+	}
 }

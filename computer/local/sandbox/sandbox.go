@@ -4,9 +4,10 @@
 //	server                          init of a computer                   process
 //	  Start ── clone ───────────────► buildComputer: mounts, loopback
 //	    ◄────────────── ready ───────   gives up capabilities
-//	  Computer.Start ── gate, streams ► fork ─────────────────────────────► waits at its gate
+//	  Computer.Start ── gate, streams ► own network, if Spec has one (networks.go)
+//	                                  fork ─────────────────────────────► waits at its gate
 //	    ◄───────────────────────────────────────────── process id ──────────
-//	    Spec.Held: control group, attribution
+//	    Spec.Held: control group, attribution, network
 //	    ───────────────────────────────────────────── program ─────────────► gives up everything, opens a terminal
 //	    ◄───────────────────────────────────────────── terminal ────────────
 //	    ◄───────────────────────────────────────────── gate closed ───────── executes the program

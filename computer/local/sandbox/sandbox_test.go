@@ -49,7 +49,7 @@ func config(files string, nested bool) sandbox.Config {
 // shell returns the spec of a process that runs a shell script.
 func shell(script string) sandbox.Spec {
 	return sandbox.Spec{
-		Argv: []string{"sh", "-c", script}, Env: []string{"PATH=/usr/bin:/bin"}, Cwd: ".", Held: func(int) error { return nil },
+		Argv: []string{"sh", "-c", script}, Env: []string{"PATH=/usr/bin:/bin"}, Cwd: ".", Held: func(int, *sandbox.Network) error { return nil },
 	}
 }
 
@@ -154,7 +154,7 @@ func TestRefusedProcess(t *testing.T) {
 	before := len(strings.Fields(run(t, c, "echo /proc/[0-9]*")))
 	s := shell("true")
 	refused := errors.New("refused by the test")
-	s.Held = func(int) error { return refused }
+	s.Held = func(int, *sandbox.Network) error { return refused }
 	if _, err := c.Start(t.Context(), s); !errors.Is(err, refused) {
 		t.Errorf("Start returned %v", err)
 	}
@@ -222,7 +222,7 @@ func TestEndedComputer(t *testing.T) {
 	if _, err := c.Start(t.Context(), shell("true")); err == nil {
 		t.Error("a process was started in a computer that has ended")
 	}
-	if _, err := c.Dial(t.Context(), 80); err == nil {
+	if _, err := c.Network().Dial(t.Context(), 80); err == nil {
 		t.Error("Dial returned no error for a computer that has ended")
 	}
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // wireVersion is the version of the messages. Both ends are the same program, so that a difference is an error.
-const wireVersion = 2
+const wireVersion = 3
 
 // maxPacket limits a message between the server and an init, maxSpec one between the server and a process that starts.
 const (
@@ -31,10 +31,11 @@ const (
 	opDial      = "dial"
 	opListen    = "listen"
 
-	eventReady    = "ready"
-	eventFailed   = "failed"
-	eventExited   = "exited"
-	eventAnswered = "answered"
+	eventReady     = "ready"
+	eventFailed    = "failed"
+	eventExited    = "exited"
+	eventAnswered  = "answered"
+	eventNetworked = "networked"
 )
 
 // A setup is the first message to an init.
@@ -51,6 +52,8 @@ type request struct {
 	Signal  syscall.Signal `json:",omitempty"`
 	Call    uint64         `json:",omitempty"`
 	Port    int            `json:",omitempty"`
+	// OwnNetwork is that of Spec.
+	OwnNetwork bool `json:",omitempty"`
 }
 
 // An event is a message of an init to the server.

@@ -1,0 +1,62 @@
+package computer
+
+import (
+	"context"
+
+	"github.com/atelier-run/atelier/entity"
+	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+)
+
+// A Launch describes a process to start for a member of a workspace, for a session, or for an app.
+type Launch struct {
+	WorkspaceID string
+	// Principal is the caller, whom the entity of the computer authorizes: for a session and for an app the platform.
+	Principal *wirev1.Principal
+	Kind      computerv1.ProcessKind
+	// SessionID is the session for which the process works, if Kind is that of a session. All its processes are one group of Spec,
+	// and their changes have the actor "session:<id>" and the user UserID, which may be empty.
+	SessionID string
+	// AppID is the app of which it is a process, if Kind is that of an app. All its processes are one group of Spec, and their
+	// changes have the actor "api-key:<id>" and the user UserID, which may be empty.
+	AppID string
+	// UserID is empty for other kinds.
+	UserID string
+	// Argv, Cwd, Env, Terminal, Limits, OwnNetwork and Prepare are those of Spec.
+	Argv     []string
+	Cwd      string
+	Env      []string
+	Terminal *TerminalSize
+	Limits   Limits
+	// OwnNetwork is refused if Fleet.OwnNetworks returns false.
+	OwnNetwork bool
+	Prepare    func(context.Context, Network) error
+}
+
+// check returns invalid_request if the launch has invalid or too long arguments.
+func (l Launch) check() error {
+	if err := checkProgram(l.Argv, l.Env, l.Terminal); err != nil {
+		return err
+	}
+	if l.Cwd != "" {
+		if err := entity.CheckPath(l.Cwd); err != nil { // not returned as it is: a nil *entity.Error is not a nil error
+			return err
+		}
+	}
+	return nil
+}
+
+// group returns the group of Spec: that of the session or the app, or one for the process alone.
+func (l Launch) group(processID string) string {
+	switch l.Kind {
+	case computerv1.ProcessKind_PROCESS_KIND_SESSION:
+		return kindOfProcess(l.Kind) + ":" + l.SessionID
+	case computerv1.ProcessKind_PROCESS_KIND_APP:
+		return kindOfProcess(l.Kind) + ":" + l.AppID
+	default:
+		return kindOfProcess(l.Kind) + ":" + processID
+	}
+}
+
+// OwnNetworks reports whether Launch can give a process a network of its own.
+func (f *Fleet) OwnNetworks() bool { return f.o.Host.OwnNetworks() }
