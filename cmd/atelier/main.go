@@ -56,7 +56,7 @@ type commands struct {
 	Exec      execCommand      `cmd:"" help:"Run a command in the computer of a workspace, and exit with its status."`
 	Shell     shellCommand     `cmd:"" help:"Open a shell in the computer of a workspace. It survives broken connections. \"~.\" at the beginning of a line detaches from it."`
 	Session   sessionCommands  `cmd:"" help:"Sessions of agents: start, follow, answer and list them."`
-	App       appsCommands      `cmd:"" help:"Apps: folders with addresses of their own. Register, change, follow and list them."`
+	App       appsCommands     `cmd:"" help:"Apps: folders with addresses of their own. Register, change, follow and list them."`
 	Site      siteCommand      `cmd:"" help:"Serve a folder of static files over HTTP: a command for apps."`
 	Accept    acceptCommand    `cmd:"" help:"Accept a data directory that serve refuses because a part is missing or older than the others."`
 	Reference referenceCommand `cmd:"" help:"Print every setting of serve as Markdown."`
