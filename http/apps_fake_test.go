@@ -29,7 +29,7 @@ func (f *fakeApps) options() api.AppOptions {
 	if f.does == "nothing" {
 		wait = time.Millisecond
 	}
-	return api.AppOptions{Launcher: f, Logs: f, WaitTime: wait, Addresses: api.Addresses{EdgeHost: "apps.example", Scheme: "https"}}
+	return api.AppOptions{Launcher: f, Logs: f, WaitTime: wait, Addresses: app.Addresses{EdgeHost: "apps.example", Scheme: "https"}}
 }
 
 // Launch implements api.Launcher.

@@ -10,14 +10,15 @@
 //	atelier exec               run a command in the computer of a workspace
 //	atelier shell              open a shell in the computer of a workspace
 //	atelier session            start, follow, answer and list the sessions of agents
+//	atelier app                register, change, follow and list apps, and their custom domains
 //	atelier site               serve a folder of static files, as the command of an app
 //	atelier accept             accept a data directory with a missing or older part
 //	atelier reference          print every setting of serve as Markdown
 //	atelier agent              the built-in agent of sessions; started by the node in the computer of a workspace
 //	atelier version            print the version, commit, date and Go version of this program; so does --version
 //
-// The admin commands speak to the node over a socket in its data directory, and print JSON, one value a line. exec, shell
-// and session speak to any node over HTTP, with a key.
+// The admin commands speak to the node over a socket in its data directory, and print JSON, one value a line. exec, shell,
+// session and app speak to any node over HTTP, with a key.
 //
 // Each setting of serve is a flag, an environment variable and a key of a YAML file; the first of them that is given
 // counts, in this order. The exit code is 0 after a clean end, 1 after a failure, 2 where the command line or the
@@ -55,6 +56,7 @@ type commands struct {
 	Exec      execCommand      `cmd:"" help:"Run a command in the computer of a workspace, and exit with its status."`
 	Shell     shellCommand     `cmd:"" help:"Open a shell in the computer of a workspace. It survives broken connections. \"~.\" at the beginning of a line detaches from it."`
 	Session   sessionCommands  `cmd:"" help:"Sessions of agents: start, follow, answer and list them."`
+	App       appsCommands     `cmd:"" help:"Apps: folders with addresses of their own. Register, change, follow and list them."`
 	Site      siteCommand      `cmd:"" help:"Serve a folder of static files over HTTP: a command for apps."`
 	Accept    acceptCommand    `cmd:"" help:"Accept a data directory that serve refuses because a part is missing or older than the others."`
 	Reference referenceCommand `cmd:"" help:"Print every setting of serve as Markdown."`
@@ -105,6 +107,7 @@ func newParser(c console) (*kong.Kong, error) {
 		kong.Description("Workspaces with a drive whose every change is a row of one sequence."),
 		kong.Writers(c.out, c.errors),
 		kong.DefaultEnvars("ATELIER"),
+		kong.Vars{"siteProgram": siteProgram},
 		kong.Resolvers(&file{}),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}),
 	)

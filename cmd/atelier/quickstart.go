@@ -22,7 +22,7 @@ const (
 	quickstartSlug  = "demo"
 )
 
-// quickstart makes an owner, a workspace and a session where they are missing, and prints what to try, with a link that sets the
+// quickstart makes an owner, a workspace, a session and an app where they are missing, and prints what to try, with a link that sets the
 // owner's password until one is set. Each step may have been done by an earlier start that was cut off after it.
 func quickstart(ctx context.Context, dir, address string, out console) error {
 	o := newOperator(dir)
@@ -49,6 +49,9 @@ func quickstart(ctx context.Context, dir, address string, out console) error {
 	}
 	if t.refusal == "" {
 		if t.session, err = startDemo(ctx, api); err != nil {
+			return err
+		}
+		if t.app, err = startDemoApp(ctx, api); err != nil {
 			return err
 		}
 	}
@@ -124,10 +127,7 @@ $ test "$ATELIER_ANSWER" = no || date '+Gone on at %T.' >>welcome.md; cat welcom
 // refuses the session: a person has deleted it, or it is that of another version of this program.
 func startDemo(ctx context.Context, api *client.Client) (string, error) {
 	started, err := api.StartSession(ctx, quickstartSlug, client.NewSession{Prompt: demoRunbook, ClientRequestID: demoRequest})
-	if refused := (*client.Error)(nil); errors.As(err, &refused) {
-		return "", nil
-	}
-	return started.SessionID, err
+	return started.SessionID, ignoreRefusal(err)
 }
 
 // checkTime bounds checkComputer.
@@ -155,6 +155,8 @@ type trial struct {
 	link string
 	// session is the id of the demo session, or empty.
 	session string
+	// app is the demo app, or nil.
+	app *client.App
 	// refusal says why this machine runs no computers; empty if it does.
 	refusal string
 }
@@ -165,15 +167,18 @@ func (t trial) text() string {
 	if link != "" {
 		link = ",\n           once you have chosen a password at\n           " + link
 	}
-	sessions := trySessions
-	switch {
-	case t.refusal != "":
-		sessions = noSessions
-	case t.session == "":
+	sessions, apps, appURL := trySessions, tryApps, ""
+	if t.session == "" {
 		sessions = tryOtherSessions
 	}
-	return strings.NewReplacer("PROGRAM", os.Args[0], "ADDRESS", t.address, "KEY", t.key, "SLUG", quickstartSlug, "DIR", t.dir,
-		"EMAIL", quickstartEmail, "LINK", link, "SESSION", t.session, "REFUSAL", t.refusal).Replace(tryDrive + sessions + tryEnd)
+	if t.app != nil {
+		apps, appURL = tryDemoApp, t.app.CanonicalURL
+	}
+	if t.refusal != "" {
+		sessions, apps = noSessions, ""
+	}
+	return strings.NewReplacer("APPURL", appURL, "APP", demoApp, "PROGRAM", os.Args[0], "ADDRESS", t.address, "KEY", t.key, "SLUG", quickstartSlug, "DIR", t.dir,
+		"EMAIL", quickstartEmail, "LINK", link, "SESSION", t.session, "REFUSAL", t.refusal).Replace(tryDrive + sessions + apps + tryEnd)
 }
 
 const (
@@ -215,7 +220,7 @@ Try it in another terminal:
   PROGRAM session start --url=ADDRESS --data=DIR --tail SLUG '$ ls -l'
 `
 	noSessions = `
-Commands, terminals and sessions of agents do not run: REFUSAL.
+Commands, terminals, sessions of agents and apps do not run: REFUSAL.
 On a machine of your own, --computer-isolation=none runs them with the rights of the server; see "Computers" in docs/operations.md.
 `
 	tryEnd = `

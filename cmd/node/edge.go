@@ -1,14 +1,12 @@
 package node
 
 import (
-	"context"
 	"crypto/tls"
 	"errors"
 	"net"
 	"net/http"
 	"strconv"
 
-	"github.com/atelier-run/atelier/computer/apps"
 	"github.com/atelier-run/atelier/edge"
 	"github.com/atelier-run/atelier/edge/domains"
 	"github.com/atelier-run/atelier/entity/app"
@@ -36,11 +34,15 @@ func (n *Node) newEdge(o Options) (err error) {
 	return err
 }
 
-// appOperations returns the options of the operations of apps.
+// appOperations returns the options of the operations of apps. Tests may have set some.
 func (n *Node) appOperations(o Options) api.AppOptions {
 	settings := o.HTTP.Apps
-	settings.Addresses, settings.Logs = o.appAddresses(), appLogs{n.apps}
-	settings.Launcher = n.edge.Launcher()
+	if settings.Launcher == nil {
+		settings.Addresses, settings.Launcher = o.appAddresses(), n.edge.Launcher()
+	}
+	if settings.Logs == nil {
+		settings.Logs = appLogs{n.apps}
+	}
 	return settings
 }
 
@@ -62,40 +64,4 @@ func (n *Node) TLS() *tls.Config {
 // Challenges returns a handler that answers the requests of the certificate authority, and passes all others on.
 func (n *Node) Challenges(next http.Handler) http.Handler {
 	return n.Domains.HTTPChallengeHandler(next)
-}
-
-// maxLogLines is the number of lines of a log that are sent at once.
-const maxLogLines = 256
-
-// appLogs implements api.AppLogs with the supervisor.
-type appLogs struct{ apps *apps.Supervisor }
-
-// OpenLog implements api.AppLogs.
-func (l appLogs) OpenLog(_ context.Context, workspaceID, appID string) (
-	func(ctx context.Context, after uint64, send func(lines []api.AppLine, missed bool) error) error, error,
-) {
-	read, release, err := l.apps.Logs(workspaceID, appID)
-	if err != nil {
-		return nil, err
-	}
-	return func(ctx context.Context, after uint64, send func(lines []api.AppLine, missed bool) error) error {
-		defer release()
-		for {
-			found := read(after, maxLogLines)
-			var lines []api.AppLine
-			for _, line := range found.Lines {
-				lines, after = append(lines, api.AppLine(line)), line.Seq
-			}
-			if len(lines) > 0 {
-				if err := send(lines, found.Missed); err != nil {
-					return err
-				}
-			}
-			select {
-			case <-found.News:
-			case <-ctx.Done():
-				return nil
-			}
-		}
-	}, nil
 }

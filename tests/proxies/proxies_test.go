@@ -237,6 +237,7 @@ func startBehind(t *testing.T, p proxy) *site {
 		"127.0.0.1:8080", upstream, "listen 443", "listen "+address, "bind :443", "bind "+address,
 		"/etc/ssl/atelier/fullchain.pem", chain, "/etc/ssl/atelier/privkey.pem", private, "/etc/ssl/atelier/atelier.pem", filepath.Join(dir, "both.pem"),
 		"\n"+host+" {", "\nhttps://"+host+":"+port(address)+" {\n\tbind 127.0.0.1\n\ttls "+chain+" "+private,
+		"\n*.apps.example.com {", "\nhttps://*.apps.example.com:"+port(address)+" {\n\tbind 127.0.0.1",
 	).Replace(string(config))
 	if p.edit != nil {
 		text = p.edit(text)
