@@ -20,7 +20,7 @@ TOOL := go tool -modfile=tools/go.mod
 # The packages with goroutines that share memory are tested with the race detector. The matrix of access (SERIAL) is not: it sends
 # thousands of requests, one after the other, which takes the detector minutes and shows nothing more.
 SERIAL := ^TestAccess
-RACE := ./actors/... ./client/... ./cluster/... ./computer/... ./drive/... ./http/... ./persistence/... ./runner/... ./cmd/...
+RACE := ./actors/... ./client/... ./cluster/... ./computer/... ./drive/... ./edge/... ./http/... ./persistence/... ./runner/... ./cmd/...
 
 .DEFAULT_GOAL := build
 .PHONY: build run test lint format vet modules tidy staticcheck sums messages vulnerabilities generate check-generated fuzz bench clean
@@ -36,7 +36,7 @@ test: build
 	tests/modules agents browser oauth openapi
 	@if tests/requirements --quiet gcc; then set -x; CGO_ENABLED=1 go test -race -skip '$(SERIAL)' -timeout 40m $(RACE); else set -x; go test -skip '$(SERIAL)' -timeout 40m $(RACE); fi
 	go test -run '$(SERIAL)' -timeout 40m ./http
-	go test -timeout 40m $$(go list ./... | grep -v -E 'atelier/(actors|client|cluster|computer|drive|http|persistence|runner|cmd|tests)(/|$$)')
+	go test -timeout 40m $$(go list ./... | grep -v -E 'atelier/(actors|client|cluster|computer|drive|edge|http|persistence|runner|cmd|tests)(/|$$)')
 	go -C tools test ./...
 # These build and run programs, which Go's cache of test results does not take into account.
 	go test -count=1 -timeout 40m ./tests/...

@@ -28,6 +28,7 @@ import (
 	"github.com/atelier-run/atelier/drive/quota"
 	"github.com/atelier-run/atelier/drive/skills"
 	"github.com/atelier-run/atelier/drive/webdav"
+	"github.com/atelier-run/atelier/edge/domains"
 	"github.com/atelier-run/atelier/entity/kinds"
 	"github.com/atelier-run/atelier/http"
 	"github.com/atelier-run/atelier/http/server"
@@ -66,6 +67,8 @@ type Options struct {
 	Computers ComputerOptions
 	// CertificateFiles are the files of certificates for HTTPS.
 	CertificateFiles []server.CertificateFile
+	// Domains has the settings of custom domains and certificates.
+	Domains DomainOptions
 	// Agents is the file with the models and agents of sessions (package runner); empty: the built-in agent without a model.
 	Agents string
 	// Sessions has the limits of the runner of sessions. Start sets its other fields.
@@ -111,6 +114,8 @@ type Node struct {
 	// Computers runs the tasks of computers and samples them.
 	Computers *computer.Fleet
 	Server    *http.Server
+	// Domains gives custom host names their certificates.
+	Domains *domains.Domains
 	// CursorSecret is the key of cursors, derived from the secret of the data directory and the timeline of the journal.
 	CursorSecret []byte
 
@@ -178,6 +183,9 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	if err := n.newCertificateFiles(o); err != nil {
 		return n, err
 	}
+	if err := n.newDomains(o, secret); err != nil {
+		return n, err
+	}
 	n.files = webdav.New(n.Drives, o.Log)
 	n.anchors = anchors.New(n.Drives, n.Router, o.Log)
 	if err := os.RemoveAll(checkpointDir(o)); err != nil { // left by a process that was killed during a backup
@@ -209,9 +217,12 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	if o.quiet {
 		return n, nil
 	}
-	o.Registry.MustRegister(n.Journal.Collector(), n.Drives, n.Computers, n.runner, n.apps)
+	o.Registry.MustRegister(n.Journal.Collector(), n.Drives, n.Computers, n.runner, n.apps, n.Domains)
 	if n.Server, err = n.newServer(o); err != nil {
 		return n, err
+	}
+	if o.Domains.Enabled {
+		n.Domains.Maintain(n.ending, o.Domains.Hosts)
 	}
 	close(n.serverReady)
 	return n, nil
@@ -302,6 +313,9 @@ func (n *Node) Stop(ctx context.Context) error {
 	}
 	if n.backups != nil {
 		errs = append(errs, n.backups.Close())
+	}
+	if n.Domains != nil {
+		n.Domains.Close()
 	}
 	for _, system := range n.Systems {
 		system.Stop(ctx)

@@ -26,6 +26,7 @@ func (n *Node) executors(o Options) map[string]actors.Executor {
 	maps.Copy(all, n.mailExecutors())
 	maps.Copy(all, n.sessionExecutors(o))
 	maps.Copy(all, n.appExecutors(o))
+	maps.Copy(all, n.domainExecutors())
 	return all
 }
 

@@ -43,6 +43,9 @@ func (d *Domains) Check(ctx context.Context, c *bindingv1.Check) (proto.Message,
 }
 
 func (d *Domains) check(ctx context.Context, c *bindingv1.Check) (*bindingv1.ReportCheck, error) {
+	if d.o.Off {
+		return nil, errors.New("this server requests no certificates, so that custom domains cannot be used")
+	}
 	host := c.GetHostname()
 	standard, err := d.o.Addresses.StandardAddress(ctx, c.GetWorkspaceId(), c.GetAppId())
 	if err != nil {

@@ -41,6 +41,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"sync"
 	"time"
 
 	"github.com/caddyserver/certmagic"
@@ -81,6 +82,8 @@ type Addresses interface {
 
 // Options configure Domains. Asker, Addresses and Key are required.
 type Options struct {
+	// Off makes every check fail, because the server requests no certificates. Names that were bound before can be cleaned up.
+	Off       bool
 	Asker     Asker
 	Addresses Addresses
 	// Key encrypts the files of the store. It has KeyBytes bytes.
@@ -119,6 +122,8 @@ type Domains struct {
 	metrics   *metrics
 	authority string
 	challenge *challengeReader
+	// maintained counts the goroutines of Maintain.
+	maintained sync.WaitGroup
 }
 
 // New returns Domains. It connects to nothing. It fails if an option is invalid.
@@ -154,8 +159,11 @@ func New(o Options) (*Domains, error) {
 	return d, nil
 }
 
-// Close ends the goroutine of certmagic.
-func (d *Domains) Close() { d.cache.Stop() }
+// Close waits for the goroutines of Maintain, whose context has ended, and ends that of certmagic. It is called once.
+func (d *Domains) Close() {
+	d.maintained.Wait()
+	d.cache.Stop()
+}
 
 // complete returns the options with their defaults.
 func (o Options) complete() (Options, error) {
@@ -178,13 +186,7 @@ func (o Options) complete() (Options, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	if o.Resolvers == nil {
-		system, err := dns.ClientConfigFromFile("/etc/resolv.conf")
-		if err != nil {
-			return o, fmt.Errorf("the resolvers of the system: %w", err)
-		}
-		for _, server := range system.Servers {
-			o.Resolvers = append(o.Resolvers, net.JoinHostPort(server, system.Port))
-		}
+		o.Resolvers = systemResolvers()
 	}
 	if len(o.Resolvers) == 0 || len(o.Resolvers) > maxResolvers {
 		return o, fmt.Errorf("%d resolvers are configured, want 1 to %d", len(o.Resolvers), maxResolvers)
@@ -195,4 +197,18 @@ func (o Options) complete() (Options, error) {
 		}
 	}
 	return o, nil
+}
+
+// systemResolvers returns the resolvers of the system; without any, that of this machine, as resolv.conf(5) says.
+func systemResolvers() []string {
+	var all []string
+	if system, err := dns.ClientConfigFromFile("/etc/resolv.conf"); err == nil {
+		for _, server := range system.Servers[:min(len(system.Servers), maxResolvers)] {
+			all = append(all, net.JoinHostPort(server, system.Port))
+		}
+	}
+	if len(all) == 0 {
+		all = []string{"127.0.0.1:53"}
+	}
+	return all
 }

@@ -27,6 +27,10 @@ const (
 	issueTimeout = 4 * time.Minute
 	// unknownPause is the pause after a refusal because of a limit that does not say when it ends.
 	unknownPause = time.Hour
+	// firstRetry is the first pause after a certificate of an own host was not obtained; it doubles. longestCheck is the longest pause
+	// between two looks at its certificate, which another member may have renewed, or an operator removed.
+	firstRetry   = 2 * time.Minute
+	longestCheck = time.Hour
 )
 
 // slashes replaces the separators of a URL's path.
@@ -59,6 +63,26 @@ func (d *Domains) Obtain(ctx context.Context, host string) (time.Time, error) {
 	return renewalOf(certificate), nil
 }
 
+// Maintain obtains and renews the certificates of the node's own hosts until ctx ends. It returns at once. Every member may do so.
+func (d *Domains) Maintain(ctx context.Context, hosts []string) {
+	for _, host := range hosts {
+		d.maintained.Go(func() {
+			for failures := 0; ; {
+				wait := longestCheck
+				if renewal, err := d.Obtain(ctx, host); err == nil {
+					failures, wait = 0, min(wait, renewal.Sub(d.o.Clock()))
+				} else {
+					wait = max(min(wait, firstRetry<<min(failures, 10)), renewal.Sub(d.o.Clock()))
+					failures++
+				}
+				if pause(ctx, max(wait, firstRetry)) != nil {
+					return
+				}
+			}
+		})
+	}
+}
+
 // A failure is the reason for which there is no certificate.
 type failure struct {
 	reason string
@@ -88,6 +112,8 @@ func (d *Domains) takeOrObtain(ctx context.Context, host, renews string) (*bindi
 		return nil, d.classify(err, nil), ""
 	case stored != nil && stored.GetSerial() != renews:
 		return stored, nil, "reused"
+	case d.o.Off:
+		return nil, &failure{reason: "This server requests no certificates.", outcome: "failed"}, ""
 	}
 	if failure := d.takeOrder(ctx); failure != nil {
 		return nil, failure, ""
@@ -102,14 +128,14 @@ func (d *Domains) takeOrObtain(ctx context.Context, host, renews string) (*bindi
 	if err := errors.Join(config.RenewCertSync(ctx, host, true), session.finish()); err != nil {
 		return nil, d.classify(err, pace), ""
 	}
-	issued, err := d.usable(ctx, host)
+	issued, err := d.loadPair(ctx, host)
 	if err == nil && issued == nil {
-		err = errors.New("the certificate is not usable")
+		err = errors.New("the certificate does not fit its key or the name")
 	}
 	if err != nil {
 		return nil, d.classify(err, nil), ""
 	}
-	return issued, nil, "issued"
+	return describe(issued.Leaf), nil, "issued"
 }
 
 // takeOrder takes an order from the budget of the authority.
@@ -130,15 +156,15 @@ func (d *Domains) takeOrder(ctx context.Context) *failure {
 	}
 }
 
-// usable returns the certificate of a host in the store. It returns nil if there is none with its key, or if it is not valid now or is
-// to be renewed.
+// usable returns the certificate of a host in the store. It returns nil if there is none with its key, or if it is to be renewed. A
+// certificate whose time begins soon is usable: the clock of the authority may be ahead.
 func (d *Domains) usable(ctx context.Context, host string) (*bindingv1.Certificate, error) {
 	pair, err := d.loadPair(ctx, host)
 	if err != nil || pair == nil {
 		return nil, err
 	}
 	certificate := describe(pair.Leaf)
-	if now := d.o.Clock(); now.Before(pair.Leaf.NotBefore) || !now.Before(renewalOf(certificate)) {
+	if !d.o.Clock().Before(renewalOf(certificate)) {
 		return nil, nil
 	}
 	return certificate, nil

@@ -1,0 +1,180 @@
+package domains_test
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/miekg/dns"
+
+	"github.com/atelier-run/atelier/edge/domains"
+	"github.com/atelier-run/atelier/edge/domains/domainstest"
+	"github.com/atelier-run/atelier/entity/binding"
+	bindingv1 "github.com/atelier-run/atelier/messages/binding/v1"
+)
+
+// summary describes a report: "owned", "routed", the conflicts, and the types of the records that were not found.
+func summary(r *bindingv1.ReportCheck) string {
+	var parts []string
+	if r.GetFailure() != "" {
+		return "failed"
+	}
+	if r.GetOwned() {
+		parts = append(parts, "owned")
+	}
+	if r.GetRouted() {
+		parts = append(parts, "routed")
+	}
+	for _, c := range r.GetConflicts() {
+		parts = append(parts, "!"+c.GetName()+" "+c.GetType()+" "+c.GetValue())
+	}
+	for _, record := range r.GetRecords() {
+		if record.GetReason() != "" {
+			parts = append(parts, "-"+record.GetType())
+		}
+	}
+	return strings.Join(parts, " ")
+}
+
+func TestCheck(t *testing.T) {
+	txt := "_atelier." + host
+	token := "TXT " + binding.Token("ws", host)
+	for name, test := range map[string]struct {
+		records map[string][]string
+		want    string
+	}{
+		"nothing":                          {nil, "-TXT -CNAME"},
+		"all_records":                      {map[string][]string{txt: {token}, host: {"CNAME " + standard + "."}}, "owned routed"},
+		"CNAME_without_TXT":                {map[string][]string{host: {"CNAME " + standard + "."}}, "routed -TXT"},
+		"TXT_of_another_workspace":         {map[string][]string{txt: {"TXT " + binding.Token("ws2", host)}, host: {"CNAME " + standard + "."}}, "routed -TXT"},
+		"TXT_of_another_name":              {map[string][]string{txt: {"TXT " + binding.Token("ws", "shop.example.org")}}, "-TXT -CNAME"},
+		"TXT_at_the_name_itself":           {map[string][]string{host: {token, "A 192.0.2.10"}}, "routed -TXT"},
+		"TXT_in_parts":                     {map[string][]string{txt: {`TXT "` + token[4:20] + `" "` + token[20:] + `"`}}, "owned -CNAME"},
+		"several_TXT":                      {map[string][]string{txt: {"TXT other", token}}, "owned -CNAME"},
+		"TXT_without_route":                {map[string][]string{txt: {token}}, "owned -CNAME"},
+		"flattened_CNAME":                  {map[string][]string{txt: {token}, host: {"A 192.0.2.10", "AAAA 2001:db8::10"}}, "owned routed"},
+		"chain":                            {map[string][]string{txt: {token}, host: {"CNAME a.example.com."}, "a.example.com": {"CNAME " + standard + "."}}, "owned routed"},
+		"CNAME_elsewhere":                  {map[string][]string{txt: {token}, host: {"CNAME www.example.org."}}, "owned !" + host + " CNAME www.example.org -CNAME"},
+		"CNAME_to_another_app_of_platform": {map[string][]string{txt: {token}, host: {"CNAME b.apps.example.net."}, "b.apps.example.net": {"A 192.0.2.10"}}, "owned routed"},
+		"other_address":                    {map[string][]string{txt: {token}, host: {"A 192.0.2.99"}}, "owned !" + host + " A 192.0.2.99 -CNAME"},
+		"second_address_elsewhere":         {map[string][]string{txt: {token}, host: {"A 192.0.2.10", "AAAA 2001:db8::99"}}, "owned !" + host + " AAAA 2001:db8::99 -CNAME"},
+		"CAA_permits":                      {map[string][]string{txt: {token}, host: {"A 192.0.2.10"}, "example.com": {`CAA 0 issue "ca.example.org"`}}, "owned routed"},
+		"CAA_of_parent_forbids":            {map[string][]string{txt: {token}, host: {"A 192.0.2.10"}, "com": {`CAA 0 issue "other.example"`}}, `owned !com CAA issue "other.example"`},
+		"CAA_of_closest_name_counts": {map[string][]string{
+			txt: {token}, host: {"A 192.0.2.10", `CAA 0 issue "ca.example.org"`}, "example.com": {`CAA 0 issue ";"`},
+		}, "owned routed"},
+		"CAA_of_CNAME_target_counts": {map[string][]string{
+			txt: {token}, host: {"CNAME " + standard + "."}, standard: {"A 192.0.2.10", `CAA 0 issue ";"`},
+		}, `owned !` + host + ` CAA issue ";"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, nil)
+			for name, records := range test.records {
+				w.dns.Set(t, name, records...)
+			}
+			report := w.look("ws")
+			if got := summary(report); got != test.want || report.GetNumber() != 7 {
+				t.Errorf("the report is %q, want %q: %v", got, test.want, report)
+			}
+		})
+	}
+}
+
+func TestCheckOfApex(t *testing.T) {
+	apex := func(d *domains.Domains, w *world) *bindingv1.ReportCheck {
+		report, err := d.Check(t.Context(), &bindingv1.Check{Hostname: "example.com", WorkspaceId: "ws", AppId: "app"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return report.(*bindingv1.ReportCheck)
+	}
+	w := newWorld(t, nil)
+	if got := summary(apex(w.Domains, w)); got != "-TXT -A -AAAA" {
+		t.Errorf("the report is %q", got)
+	}
+	w.dns.Set(t, "example.com", "A 192.0.2.10")
+	if got := summary(apex(w.Domains, w)); got != "routed -TXT" {
+		t.Errorf("the report is %q", got)
+	}
+	// Without addresses, the records of the provider must follow the standard address.
+	without := w.member(func(o *domains.Options) { o.PublicAddresses = nil })
+	if got := summary(apex(without, w)); got != "!example.com A 192.0.2.10 -TXT -ALIAS" {
+		t.Errorf("the report is %q", got)
+	}
+	// The apex of a delegated zone is known by its SOA record.
+	w.dns.Set(t, host, "SOA ns.example.com. root.example.com. 1 2 3 4 5")
+	if got := summary(w.look("ws")); got != "-TXT -A -AAAA" {
+		t.Errorf("the report is %q", got)
+	}
+}
+
+func TestReasonsSayExpectedAndFound(t *testing.T) {
+	w := newWorld(t, nil)
+	w.dns.Set(t, "_atelier."+host, "TXT one", "TXT two", "TXT three", "TXT four")
+	w.dns.Set(t, host, "A 192.0.2.99")
+	records := w.look("ws").GetRecords()
+	if reason := records[0].GetReason(); reason != "Expected a TXT record with this value, found four, one, three and 1 more." {
+		t.Errorf("reason %q", reason)
+	}
+	if reason := records[1].GetReason(); reason != "Expected a CNAME record to this name, found 192.0.2.99." || records[1].GetValue() != standard {
+		t.Errorf("record %v", records[1])
+	}
+}
+
+func TestResolvers(t *testing.T) {
+	w := newWorld(t, nil)
+	w.point("ws")
+	other := domainstest.NewDNS(t)
+	broken := domainstest.NewDNS(t)
+	broken.Fail("_atelier."+host, dns.RcodeServerFailure)
+	copyTo := func(s *domainstest.DNS) {
+		s.Set(t, "_atelier."+host, "TXT "+binding.Token("ws", host))
+		s.Set(t, host, "CNAME "+standard+".")
+	}
+	with := func(resolvers ...string) *bindingv1.ReportCheck {
+		return lookWith(w, w.member(func(o *domains.Options) { o.Resolvers = resolvers }), "ws")
+	}
+	if r := with(w.dns.Address, other.Address); !strings.Contains(r.GetFailure(), "do not agree on the TXT record of _atelier."+host) {
+		t.Errorf("resolvers that differ: %v", r)
+	}
+	copyTo(other)
+	if r := with(w.dns.Address, other.Address); summary(r) != "owned routed" {
+		t.Errorf("resolvers that agree: %v", r)
+	}
+	if r := with(w.dns.Address, broken.Address, other.Address); summary(r) != "owned routed" {
+		t.Errorf("two of three resolvers answer: %v", r)
+	}
+	if r := with(w.dns.Address, broken.Address); !strings.Contains(r.GetFailure(), "with SERVFAIL") {
+		t.Errorf("one of two resolvers answers: %v", r)
+	}
+	other.Set(t, host, "A 192.0.2.99")
+	if r := with(w.dns.Address, other.Address); !strings.Contains(r.GetFailure(), "do not agree on the addresses of "+host) {
+		t.Errorf("resolvers with other addresses: %v", r)
+	}
+	w.dns.Fail("example.com", dns.RcodeServerFailure)
+	if r := w.look("ws"); !strings.Contains(r.GetFailure(), "CAA example.com with SERVFAIL") {
+		t.Errorf("CAA records cannot be looked up: %v", r)
+	}
+}
+
+// TestLargeAnswers checks that truncated answers are read over TCP, and that the report of a large answer is bounded.
+func TestLargeAnswers(t *testing.T) {
+	w := newWorld(t, nil)
+	many := []string{}
+	for i := range 100 {
+		many = append(many, `TXT "`+strings.Repeat("x", 250)+string(rune('a'+i%26))+string(rune('a'+i/26))+`"`)
+	}
+	w.dns.Set(t, "_atelier."+host, append(many, "TXT "+binding.Token("ws", host))...)
+	report := w.look("ws")
+	if summary(report) != "owned -CNAME" {
+		t.Errorf("the report is %q", summary(report))
+	}
+	var addresses []string
+	for i := range 100 {
+		addresses = append(addresses, "A "+netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 100)}).String())
+	}
+	w.dns.Set(t, host, addresses...)
+	if n := len(w.look("ws").GetConflicts()); n != 32 {
+		t.Errorf("%d conflicts", n)
+	}
+}

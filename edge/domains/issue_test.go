@@ -1,0 +1,199 @@
+package domains
+
+import (
+	"crypto/x509"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/mholt/acmez/v3/acme"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/entity"
+	bindingv1 "github.com/atelier-run/atelier/messages/binding/v1"
+	certificatesv1 "github.com/atelier-run/atelier/messages/certificates/v1"
+)
+
+// A refusingAuthority registers accounts and refuses each order with an answer.
+type refusingAuthority struct {
+	*httptest.Server
+
+	mu       sync.Mutex
+	answer   func(w http.ResponseWriter)
+	accounts int
+	orders   int
+}
+
+func newRefusingAuthority(t *testing.T) *refusingAuthority {
+	a := &refusingAuthority{}
+	a.Server = httptest.NewTLSServer(a)
+	t.Cleanup(a.Close)
+	return a
+}
+
+// refuse makes the authority answer orders with a problem.
+func (a *refusingAuthority) refuse(status int, kind, extra, retryAfter string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.answer = func(w http.ResponseWriter) {
+		if retryAfter != "" {
+			w.Header().Set("Retry-After", retryAfter)
+		}
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(status)
+		fmt.Fprintf(w, `{"type":"urn:ietf:params:acme:error:%s","detail":"no %s","status":%d%s}`, kind, kind, status, extra)
+	}
+}
+
+func (a *refusingAuthority) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	w.Header().Set("Replay-Nonce", "nonce")
+	switch r.URL.Path {
+	case "/directory":
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"newNonce":"%[1]s/nonce","newAccount":"%[1]s/account","newOrder":"%[1]s/order"}`, a.URL)
+	case "/account":
+		a.accounts++
+		w.Header().Set("Location", a.URL+"/account/1")
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusCreated)
+		fmt.Fprint(w, `{"status":"valid"}`)
+	case "/order":
+		a.orders++
+		a.answer(w)
+	}
+}
+
+// useAuthority makes the site order at an authority.
+func (s *site) useAuthority(a *refusingAuthority) {
+	s.o.Directory = a.URL + "/directory"
+	s.o.Roots = x509.NewCertPool()
+	s.o.Roots.AddCert(a.Certificate())
+}
+
+func (s *site) issue() *bindingv1.ReportIssueFailed {
+	s.Helper()
+	report, err := s.Issue(s.Context(), &bindingv1.Issue{Number: 3, Hostname: host})
+	failed, ok := report.(*bindingv1.ReportIssueFailed)
+	if err != nil || !ok || failed.GetNumber() != 3 || failed.GetReason() == "" {
+		s.Fatalf("the report is %v, %v", report, err)
+	}
+	return failed
+}
+
+func TestRefusals(t *testing.T) {
+	a := newRefusingAuthority(t)
+	for _, test := range []struct {
+		name       string
+		status     int
+		kind       string
+		extra      string
+		retryAfter string
+		final      bool
+		retry      time.Duration
+		reason     string
+	}{
+		{"name_is_rejected", 400, "rejectedIdentifier", "", "", true, 0, "no rejectedIdentifier"},
+		{"kind_of_name_is_unsupported", 400, "unsupportedIdentifier", "", "", true, 0, "no unsupportedIdentifier"},
+		{"part_of_several", 400, "compound", `,"subproblems":[{"type":"urn:ietf:params:acme:error:rejectedIdentifier","detail":"on a list"}]`, "", true, 0, "no compound on a list"},
+		{"limit_with_a_time", 429, "rateLimited", "", "7200", false, 2 * time.Hour, "no rateLimited"},
+		{"limit_without_a_time", 429, "rateLimited", "", "", false, time.Hour, "no rateLimited"},
+		{"limit_with_an_invalid_time", 429, "rateLimited", "", "soon", false, time.Hour, "no rateLimited"},
+		{"busy", 503, "serverInternal", "", "60", false, time.Minute, "no serverInternal"},
+		{"cannot_connect", 400, "connection", "", "", false, 0, "no connection"},
+		{"forbidden_by_CAA", 403, "caa", "", "", false, 0, "no caa"},
+		{"not_authorized", 403, "unauthorized", "", "", false, 0, "no unauthorized"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := newSite(t)
+			s.useAuthority(a)
+			a.refuse(test.status, test.kind, test.extra, test.retryAfter)
+			failed := s.issue()
+			retry := int64(0)
+			if test.retry != 0 {
+				retry = s.now.Add(test.retry).UnixMilli()
+			}
+			if failed.GetFinal() != test.final || failed.GetRetryAt() != retry || !strings.HasSuffix(failed.GetReason(), test.reason) {
+				t.Errorf("the report is %v, want retry at %d", failed, retry)
+			}
+		})
+	}
+}
+
+func TestAuthorityIsDown(t *testing.T) {
+	s := newSite(t) // nothing listens at its directory
+	if failed := s.issue(); failed.GetFinal() || failed.GetRetryAt() != 0 || !strings.Contains(failed.GetReason(), "could not be reached") || strings.Contains(failed.GetReason(), "127.0.0.1") {
+		t.Errorf("the report is %v", failed)
+	}
+}
+
+// TestAccount checks that one account is registered, and another one when the authority has forgotten it.
+func TestAccount(t *testing.T) {
+	a, s := newRefusingAuthority(t), newSite(t)
+	s.useAuthority(a)
+	a.refuse(403, "unauthorized", "", "")
+	s.issue()
+	s.issue()
+	if a.accounts != 1 || a.orders != 2 {
+		t.Errorf("%d accounts, %d orders", a.accounts, a.orders)
+	}
+	a.refuse(400, strings.TrimPrefix(acme.ProblemTypeAccountDoesNotExist, acme.ProblemTypeNamespace), "", "")
+	s.issue()
+	if a.accounts != 2 || a.orders != 4 {
+		t.Errorf("%d accounts, %d orders", a.accounts, a.orders)
+	}
+}
+
+// TestBudget checks that the authority is not asked when the budget is used up.
+func TestBudget(t *testing.T) {
+	a, s := newRefusingAuthority(t), newSite(t)
+	s.useAuthority(a)
+	s.o.Orders, s.o.OrdersPeriod = 2, 2*time.Hour
+	a.refuse(403, "unauthorized", "", "")
+	s.issue()
+	s.issue()
+	failed := s.issue()
+	if a.orders != 2 || failed.GetFinal() || failed.GetRetryAt() != s.now.Add(time.Hour).UnixMilli() {
+		t.Errorf("%d orders, then %v", a.orders, failed)
+	}
+	s.now = s.now.Add(time.Hour)
+	s.issue()
+	if a.orders != 3 {
+		t.Errorf("%d orders after an hour", a.orders)
+	}
+}
+
+// TestStoredCertificateIsReported checks that the result of an attempt that was not reported is used, and not what is to be renewed.
+func TestStoredCertificateIsReported(t *testing.T) {
+	s := newSite(t)
+	s.store(host, 10)
+	report, err := s.Issue(t.Context(), &bindingv1.Issue{Number: 3, Hostname: host, Renews: "9"})
+	if issued, ok := report.(*bindingv1.ReportIssued); err != nil || !ok || issued.GetCertificate().GetSerial() != "a" || issued.GetNumber() != 3 {
+		t.Errorf("the report is %v, %v", report, err)
+	}
+	if report, err := s.Issue(t.Context(), &bindingv1.Issue{Number: 3, Hostname: host, Renews: "a"}); err != nil || report.(*bindingv1.ReportIssueFailed) == nil {
+		t.Errorf("the report is %v, %v", report, err)
+	}
+	s.now = s.now.Add(61 * 24 * time.Hour) // after two thirds of the lifetime
+	s.issue()
+}
+
+// TestStoreIsDown checks that no order is made when its certificate could not be stored.
+func TestStoreIsDown(t *testing.T) {
+	a, s := newRefusingAuthority(t), newSite(t)
+	s.useAuthority(a)
+	s.entities.Fail(func(m proto.Message) error {
+		if _, locks := m.(*certificatesv1.AcquireLock); locks {
+			return entity.Errorf(entity.Unavailable, "no answer from 10.0.0.1")
+		}
+		return nil
+	})
+	if failed := s.issue(); a.orders != 0 || failed.GetFinal() || strings.Contains(failed.GetReason(), "10.0.0.1") {
+		t.Errorf("%d orders, %v", a.orders, failed)
+	}
+}

@@ -1,0 +1,194 @@
+// Package acme starts a real ACME authority for tests: Pebble, that of Let's Encrypt for testing clients. It is built from the module in
+// the folder pebble and runs as a separate process. If it cannot be built, the tests that need it are skipped, or fail if the
+// environment has CI=true.
+package acme
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Authority is a running authority.
+type Authority struct {
+	// Directory is the URL of its directory, and Roots has the certificate of that URL.
+	Directory string
+	Roots     *x509.CertPool
+	// Issued has the root of the certificates that it issues.
+	Issued *x509.CertPool
+	// Kill ends the process.
+	Kill func()
+}
+
+// Options are the addresses at which the authority verifies names.
+type Options struct {
+	// DNS is the address of the DNS server, HTTPPort and TLSPort the ports of the challenges.
+	DNS               string
+	HTTPPort, TLSPort int
+	// Blocked are names that the authority rejects.
+	Blocked []string
+}
+
+// startTimeout limits the start of the authority.
+const startTimeout = time.Minute
+
+// Start starts an authority, which is killed when the test ends. It returns when the authority answers.
+func Start(t testing.TB, o Options) *Authority {
+	t.Helper()
+	binary, dir := build(t), t.TempDir()
+	listen, management := freeAddress(t), freeAddress(t)
+	a := &Authority{Directory: "https://" + listen + "/dir", Roots: x509.NewCertPool(), Issued: x509.NewCertPool()}
+	certificate, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	a.Roots.AppendCertsFromPEM(writeCertificate(t, certificate, key))
+	config := filepath.Join(dir, "config.json")
+	content, err := json.Marshal(map[string]any{"pebble": map[string]any{
+		"listenAddress": listen, "managementListenAddress": management, "certificate": certificate, "privateKey": key,
+		"httpPort": o.HTTPPort, "tlsPort": o.TLSPort, "domainBlocklist": o.Blocked, "keyAlgorithm": "ecdsa",
+		"retryAfter": map[string]int{"authz": 0, "order": 0},
+	}})
+	if err == nil {
+		err = os.WriteFile(config, content, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	command := exec.Command(binary, "-config", config, "-dnsserver", o.DNS)
+	// It neither waits before it verifies a name, nor refuses good nonces at random, nor reuses what it has verified.
+	command.Env = append(os.Environ(), "PEBBLE_VA_NOSLEEP=1", "PEBBLE_WFE_NONCEREJECT=0", "PEBBLE_AUTHZREUSE=0")
+	command.Dir, command.Stdout, command.Stderr = dir, &log, &log
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	exited := make(chan struct{})
+	go func() {
+		_ = command.Wait()
+		close(exited)
+	}()
+	a.Kill = func() {
+		_ = command.Process.Kill()
+		<-exited
+	}
+	t.Cleanup(func() {
+		a.Kill()
+		if t.Failed() {
+			t.Logf("pebble: %s", log.String())
+		}
+	})
+	a.Issued.AppendCertsFromPEM(a.await(t, "https://"+management+"/roots/0", exited))
+	a.await(t, a.Directory, exited)
+	return a
+}
+
+// await waits until the authority answers a request, and returns the answer. It fails the test if the process exits first.
+func (a *Authority) await(t testing.TB, url string, exited <-chan struct{}) []byte {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: a.Roots}, DisableKeepAlives: true}}
+	timeout := time.After(startTimeout)
+	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+		response, err := client.Get(url)
+		if err == nil {
+			content, err := io.ReadAll(response.Body)
+			response.Body.Close()
+			if err == nil && response.StatusCode == http.StatusOK {
+				return content
+			}
+		}
+		select {
+		case <-exited:
+			t.Fatal("pebble exited before it answered a request")
+		case <-timeout:
+			t.Fatalf("pebble did not answer within %s: %v", startTimeout, err)
+		case <-time.After(pause):
+		}
+	}
+}
+
+// writeCertificate writes the certificate of the authority's own HTTPS and its key, and returns the certificate.
+func writeCertificate(t testing.TB, certificate, key string) []byte {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "Test"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour), IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	encodedKey, err := x509.MarshalECPrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	encoded := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	for path, content := range map[string][]byte{certificate: encoded, key: pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: encodedKey})} {
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return encoded
+}
+
+// freeAddress returns an address on which no process listened when it was called. Another process may take it before its use.
+func freeAddress(t testing.TB) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return listener.Addr().String()
+}
+
+// build builds the authority and returns the path of the binary in the folder bin of the repository. The go command reuses the binary
+// while the module is unchanged. A file lock serializes the tests of several packages.
+func build(t testing.TB) string {
+	t.Helper()
+	_, here, _, _ := runtime.Caller(0)
+	bin := filepath.Join(filepath.Dir(here), "..", "..", "bin")
+	binary := filepath.Join(bin, "pebble")
+	if err := os.MkdirAll(bin, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := os.OpenFile(binary+".lock", os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	command := exec.Command("go", "build", "-o", binary, "github.com/letsencrypt/pebble/v2/cmd/pebble")
+	command.Dir = filepath.Join(filepath.Dir(here), "pebble")
+	command.Env = append(os.Environ(), "GOFLAGS=-mod=readonly", "GOWORK=off")
+	out, err := command.CombinedOutput()
+	if err == nil {
+		return binary
+	}
+	if os.Getenv("CI") == "true" {
+		t.Fatalf("cannot build pebble: %v: %s", err, out)
+	}
+	t.Skipf("left out: ACME (cannot build pebble: %v: %s)", err, out)
+	return ""
+}
