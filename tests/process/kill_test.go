@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -56,6 +57,8 @@ func TestKill(t *testing.T) {
 type site struct {
 	dir string
 	key string // of the owner of the workspace
+	// settings are those of each node.
+	settings []string
 
 	mu         sync.Mutex
 	node       *node
@@ -65,9 +68,11 @@ type site struct {
 	acknowledged chan struct{}
 }
 
-func newSite(t *testing.T, dir string) *site {
+// newSite starts a node with further settings to killSettings, and creates a workspace.
+func newSite(t *testing.T, dir string, further ...string) *site {
 	t.Helper()
-	s := &site{dir: dir, node: start(t, dir, killSettings...), restarted: make(chan struct{}), acknowledged: make(chan struct{}, 1024)}
+	settings := append(slices.Clone(killSettings), further...)
+	s := &site{dir: dir, settings: settings, node: start(t, dir, settings...), restarted: make(chan struct{}), acknowledged: make(chan struct{}, 1024)}
 	_, s.key = newPerson(t, s.node, "ada@example.org")
 	newWorkspace(t, newClient(s.node.address, s.key))
 	return s
@@ -127,7 +132,7 @@ func (s *site) waitForRestart(ctx context.Context, generation int) bool {
 func (s *site) restart(t *testing.T) {
 	t.Helper()
 	s.node.kill()
-	next := start(t, s.dir, killSettings...)
+	next := start(t, s.dir, s.settings...)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.node = next
