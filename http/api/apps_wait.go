@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/app"
 	"github.com/atelier-run/atelier/http/server"
 	appv1 "github.com/atelier-run/atelier/messages/app/v1"
 )
@@ -76,7 +77,11 @@ func (a apps) awaitChange(ctx context.Context, c *server.Call, made change) (*ap
 		waiting, cancel := context.WithTimeout(ctx, a.WaitTime)
 		defer cancel()
 		found, err := server.Ask[*appv1.Description](c.With(waiting), appCommand(c, made.appID, made.await))
-		if err == nil || ctx.Err() != nil || waiting.Err() == nil {
+		if err == nil {
+			// The ports that the app does not use any more are free when the response arrives.
+			return found, c.With(waiting).Settle(entity.KindApp, app.Identity(c.Workspace.ID, made.appID))
+		}
+		if ctx.Err() != nil || waiting.Err() == nil {
 			return found, err
 		}
 	}
