@@ -8,8 +8,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/app"
 	"github.com/atelier-run/atelier/http"
-	"github.com/atelier-run/atelier/http/api"
 	appv1 "github.com/atelier-run/atelier/messages/app/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
@@ -43,16 +43,16 @@ func TestServerWithoutAppsRefuses(t *testing.T) {
 
 func TestAddressesOfApps(t *testing.T) {
 	for public, test := range map[string]struct {
-		addresses api.Addresses
+		addresses app.Addresses
 		want      string
 	}{
-		"http://localhost:8080":       {api.Addresses{}, "http://shop--acme.localhost:8080/"},
-		"http://127.0.0.1:9000":       {api.Addresses{}, "http://shop--acme.localhost:9000/"},
-		"https://work.example":        {api.Addresses{}, "https://shop--acme.work.example/"},
-		"https://work.example:8443":   {api.Addresses{EdgeHost: "apps.example"}, "https://shop--acme.apps.example:8443/"},
-		"https://other.example":       {api.Addresses{EdgeHost: "apps.example", Scheme: "https", Port: 443}, "https://shop--acme.apps.example/"},
-		"https://third.example":       {api.Addresses{EdgeHost: "apps.example", Scheme: "http", Port: 80}, "http://shop--acme.apps.example/"},
-		"https://fourth.example:8443": {api.Addresses{Scheme: "https", Port: 444}, "https://shop--acme.fourth.example:444/"},
+		"http://localhost:8080":       {app.Addresses{}, "http://shop--acme.localhost:8080/"},
+		"http://127.0.0.1:9000":       {app.Addresses{}, "http://shop--acme.localhost:9000/"},
+		"https://work.example":        {app.Addresses{}, "https://shop--acme.work.example/"},
+		"https://work.example:8443":   {app.Addresses{EdgeHost: "apps.example"}, "https://shop--acme.apps.example:8443/"},
+		"https://other.example":       {app.Addresses{EdgeHost: "apps.example", Scheme: "https", Port: 443}, "https://shop--acme.apps.example/"},
+		"https://third.example":       {app.Addresses{EdgeHost: "apps.example", Scheme: "http", Port: 80}, "http://shop--acme.apps.example/"},
+		"https://fourth.example:8443": {app.Addresses{Scheme: "https", Port: 444}, "https://shop--acme.fourth.example:444/"},
 	} {
 		s, key := newAppServer(t, func(o *http.Options) {
 			o.Apps.Addresses = test.addresses
