@@ -17,6 +17,7 @@ import (
 	appv1 "github.com/atelier-run/atelier/messages/app/v1"
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 	"github.com/atelier-run/atelier/persistence/datadir"
+	"github.com/atelier-run/atelier/runner/tools"
 )
 
 // maxApps is the number of apps that run at the same time in this process.
@@ -63,6 +64,23 @@ func (n *Node) appExecutors(o Options) map[string]actors.Executor {
 		},
 		app.StopTask: {Limit: 64, Timeout: 5 * time.Minute, LongestPause: 30 * time.Second, Run: actors.RunTyped(stop)},
 	}
+}
+
+// appLogs implements tools.AppLogs with the supervisor.
+type appLogs struct{ supervisor *apps.Supervisor }
+
+// ReadLog implements tools.AppLogs.
+func (l appLogs) ReadLog(_ context.Context, workspaceID, appID string, after uint64, limit int) (lines []tools.LogLine, missed bool, err error) {
+	read, release, err := l.supervisor.Logs(workspaceID, appID)
+	if err != nil {
+		return nil, false, err
+	}
+	defer release()
+	found := read(after, limit)
+	for _, line := range found.Lines {
+		lines = append(lines, tools.LogLine(line))
+	}
+	return lines, found.Missed, nil
 }
 
 // appComputers implements apps.Computers with the fleet.

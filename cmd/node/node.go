@@ -189,10 +189,10 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	if n.Computers, err = n.newFleet(ctx, o, n.newArchive(n.backups)); err != nil {
 		return n, err
 	}
+	n.apps = n.newSupervisor(o)
 	if n.runner, n.tools, err = n.newRunner(o); err != nil {
 		return n, err
 	}
-	n.apps = n.newSupervisor(o)
 	for member := range max(o.Members, 1) {
 		n.Systems = append(n.Systems, n.newSystem(o, member))
 	}

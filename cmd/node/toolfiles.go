@@ -13,6 +13,7 @@ import (
 	"github.com/atelier-run/atelier/drive"
 	"github.com/atelier-run/atelier/drive/webdav"
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/http/server"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	"github.com/atelier-run/atelier/runner/tools"
@@ -21,9 +22,16 @@ import (
 // newTools returns the tools for agents over the parts of the node. The runner serves them to the agents of sessions, and
 // mcpTools to callers elsewhere.
 func (n *Node) newTools(o Options) (*tools.Tools, error) {
+	public := o.HTTP.PublicURL
+	if public == nil {
+		public = server.DefaultPublicURL()
+	}
 	return tools.New(tools.Options{
 		Asker: n.asker(o), NewID: o.HTTP.NewID, Files: toolFiles{n.Drives, n.files}, Clock: o.Clock, Log: o.Log,
 		Version: ReadBuild().Version,
+		Apps: &tools.AppOptions{
+			Folders: folders{n.Drives}, Logs: appLogs{n.apps}, Addresses: o.HTTP.Apps.Addresses.WithDefaults(public),
+		},
 	})
 }
 
