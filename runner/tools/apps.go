@@ -41,12 +41,12 @@ func appTools() []*tool {
 		define(everybody, "register_app", "Serve a folder of the drive as an app. The command runs in the folder and must listen on "+
 			"127.0.0.1 at the port in the environment variable PORT. Waits until the app accepts connections. If status is "+
 			"reconcile_failed, the app is registered and does not run: reason and log say why; repair it with update_app or "+
-			"restart_app.", adds, registerApp),
+			"restart_app.", runs, registerApp),
 		define(everybody, "update_app", "Change the command, the port, the scopes, the name or the icon of an app. What is omitted does "+
 			"not change. A new configuration replaces the process; if it fails (status reconcile_failed), the last accepted one goes on.",
-			changes, updateApp),
+			runs, updateApp),
 		define(everybody, "restart_app", "Replace the process of an app, to serve what has changed in its folder. The install command runs "+
-			"again. While the app is starting, it only waits.", restarts, restartApp),
+			"again. While the app is starting, it only waits.", runs, restartApp),
 		define(everybody, "read_app_logs", "Read the output of an app. Without after, the last lines; keep next to read later what was "+
 			"written since. missed says that lines after the position are lost.", reads, readAppLogs),
 	}

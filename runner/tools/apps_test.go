@@ -328,7 +328,13 @@ func TestLargeApps(t *testing.T) {
 	w := newAppWorld(t)
 	long := func(i int) string { return fmt.Sprint(strings.Repeat(strings.Repeat("<", 200)+"/", 20), i) }
 	reason := strings.Repeat("<", 2000)
-	w.computer = func(*appv1.Runtime) (string, bool) { return reason, false }
+	w.computer = func(*appv1.Runtime) (string, bool) {
+		for id := range w.apps {
+			_, appID := app.SplitIdentity(id)
+			w.say(appID, "stderr", slices.Repeat([]string{strings.Repeat("<", 900)}, 20)...)
+		}
+		return reason, false
+	}
 	c := w.client(agent("ses_1", nil))
 	for i := range 5 {
 		w.folders[long(i)] = long(i)
@@ -336,7 +342,7 @@ func TestLargeApps(t *testing.T) {
 		c.must("register_app", arguments{
 			"path": long(i), "slug": fmt.Sprint("app-", i), "command": strings.Repeat("<", 8192), "installCommand": strings.Repeat("&", 8192),
 		}, &made)
-		if !made.App.Runtime.Truncated || made.App.Reason != reason {
+		if !made.App.Runtime.Truncated || made.App.Reason != reason || len(made.Log.Lines) == 0 {
 			t.Errorf("the app is %.300v", made)
 		}
 	}

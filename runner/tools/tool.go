@@ -74,13 +74,14 @@ func define[In, Out any](
 	return t
 }
 
-// hints of the tools for clients, which may ask a person before they call a tool that changes something.
+// hints of the tools for clients, which may ask a person before they call a tool that changes something. The built-in agent asks, in the
+// mode confirm, before it calls one that may destroy something.
 var (
 	reads   = mcp.ToolAnnotations{ReadOnlyHint: true}
 	adds    = mcp.ToolAnnotations{DestructiveHint: new(bool)}
 	changes = mcp.ToolAnnotations{IdempotentHint: true}
-	// restarts ends what runs, each time.
-	restarts = mcp.ToolAnnotations{}
+	// runs is for tools that run commands, which may do anything.
+	runs = mcp.ToolAnnotations{}
 )
 
 // elsewhere returns the tool for callers without a session: its arguments have the workspace, unless it is a personal one.
