@@ -21,6 +21,8 @@ type Provenance struct {
 	Action            string   `json:"action,omitempty"`
 	Actor             string   `json:"actor,omitempty"`
 	AnchorID          string   `json:"anchorId,omitempty"`
+	AppID             string   `json:"appId,omitempty"`
+	AppSlug           string   `json:"appSlug,omitempty"`
 	CanonicalEmail    string   `json:"canonicalEmail,omitempty"`
 	DeviceID          string   `json:"deviceId,omitempty"`
 	DeviceName        string   `json:"deviceName,omitempty"`
@@ -46,6 +48,8 @@ type Provenance struct {
 	Kind              string   `json:"kind,omitempty"`
 	Role              string   `json:"role,omitempty"`
 	OldRole           string   `json:"oldRole,omitempty"`
+	Visibility        string   `json:"visibility,omitempty"`
+	Mode              string   `json:"mode,omitempty"`
 	ExpiresAt         int64    `json:"expiresAt,omitempty"`
 	Acknowledged      bool     `json:"acknowledged,omitempty"`
 	BreaksPublicURLs  bool     `json:"breaksPublicUrls,omitempty"`

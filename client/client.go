@@ -106,6 +106,8 @@ type Error struct {
 	Code string
 	// Message describes the error for people.
 	Message string
+	// Reason distinguishes the causes of some codes, such as reconcile_failed; empty for others.
+	Reason string
 	// RequestID is the id of the request in the log of the server.
 	RequestID string
 	// RetryAfter is the pause that the server demands before a retry; 0 if it names none.
@@ -141,10 +143,10 @@ const (
 func newError(r *http.Response) *Error {
 	defer r.Body.Close()
 	refused := &Error{Status: r.StatusCode, RequestID: r.Header.Get("X-Request-Id")}
-	var body struct{ Error, Message string }
+	var body struct{ Error, Message, Reason string }
 	text, _ := io.ReadAll(io.LimitReader(r.Body, maxErrorBytes))
 	if json.Unmarshal(text, &body) == nil {
-		refused.Code, refused.Message = body.Error, body.Message
+		refused.Code, refused.Message, refused.Reason = body.Error, body.Message, body.Reason
 	}
 	if after, ok := parseRetryAfter(r.Header.Get("Retry-After")); ok {
 		refused.RetryAfter = after

@@ -74,6 +74,11 @@ func (w *fakeEntities) change(key string, edit func(*credentialv1.Credential)) {
 	c := proto.CloneOf(w.credentials[id])
 	edit(c)
 	w.credentials[id] = c
+	if ulid := strings.TrimPrefix(id, "key_"); c.GetKind() == wirev1.CredentialKind_CREDENTIAL_KIND_APP {
+		c = proto.CloneOf(c)
+		c.Id = "app_" + ulid
+		w.credentials[c.Id] = c
+	}
 }
 
 func (w *fakeEntities) count(m proto.Message) int {
@@ -276,6 +281,14 @@ func newID(prefix string) string { return prefix + strings.ToLower(ulid.Make().S
 // newKeyOf returns a new key of a kind, for the id of a credential or grant, and the SHA-256 of its secret.
 func newKeyOf(kind wirev1.CredentialKind, id string) (string, []byte) {
 	return server.NewKey(server.StartOf(kind), id)
+}
+
+// keyPrefix returns the prefix of the ids of the credentials of a kind: the key of an app has the id of the app.
+func keyPrefix(kind wirev1.CredentialKind) string {
+	if kind == wirev1.CredentialKind_CREDENTIAL_KIND_APP {
+		return "app_"
+	}
+	return "key_"
 }
 
 // parseKey splits an API key.

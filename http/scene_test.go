@@ -14,6 +14,7 @@ import (
 
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/http/server"
+	appv1 "github.com/atelier-run/atelier/messages/app/v1"
 	credentialv1 "github.com/atelier-run/atelier/messages/credential/v1"
 	grantv1 "github.com/atelier-run/atelier/messages/grant/v1"
 	slugv1 "github.com/atelier-run/atelier/messages/slug/v1"
@@ -203,6 +204,10 @@ func (sc *scene) createThings() {
 		AnchorId: sc.stage.newID("anc_"), Path: "notes",
 		Agent: &workspacev1.Agent{Id: sc.stage.newID("agt_"), Slug: "notes", Name: "Notes", Description: "Notes."},
 	})
+	sc.ask(sc.t, entity.KindWorkspace, sc.id, &workspacev1.RegisterApp{Registration: &appv1.Registration{
+		AnchorId: sc.stage.newID("anc_"), AppId: sc.stage.newID("app_"), Path: "notes", Slug: "shop", CreatedByUserId: sc.people["owner"].id,
+		Runtime: &appv1.Runtime{Command: "serve"},
+	}})
 	sc.settle(sc.t, sc.id)
 }
 
@@ -216,7 +221,7 @@ func (sc *scene) now() int64 { return sc.stage.clock.Now().UnixMilli() }
 
 // register registers a credential, as the platform.
 func (sc *scene) register(kind wirev1.CredentialKind, edit func(*credentialv1.Credential)) string {
-	id := sc.stage.newID("key_")
+	id := sc.stage.newID(keyPrefix(kind))
 	text, hash := newKeyOf(kind, id)
 	c := &credentialv1.Credential{Id: id, Kind: kind, SecretSha256: hash, CreatedAt: sc.now()}
 	edit(c)
@@ -269,7 +274,7 @@ func (sc *scene) impersonation() headers {
 	}))
 }
 
-func app(creator string, grants ...string) func(*scene) headers {
+func appKey(creator string, grants ...string) func(*scene) headers {
 	return func(sc *scene) headers {
 		return bearer(sc.register(kindApp, func(c *credentialv1.Credential) {
 			c.UserId, c.WorkspaceId, c.Grants = sc.people[creator].id, sc.id, grants
@@ -337,7 +342,7 @@ func (sc *scene) send(r server.Route, in exampleRequest, credential headers, bod
 	ctx, cancel := context.WithTimeout(sc.t.Context(), longest)
 	defer cancel()
 	w := &recorder{ResponseRecorder: httptest.NewRecorder(), begun: cancel}
-	if !strings.HasSuffix(r.Path, "/events") {
+	if !strings.HasSuffix(r.Path, "/events") && !strings.HasSuffix(r.Path, "/logs") {
 		w.begun = func() {}
 	}
 	req := httptest.NewRequestWithContext(ctx, r.Method, in.target, strings.NewReader(body))

@@ -120,7 +120,7 @@ func TestSenders(t *testing.T) {
 		"a browser":        {sc.cookie(), owner},
 		"an OAuth client":  {oauth("owner", "sessions")(sc), owner},
 		"an impersonation": {sc.impersonation(), owner},
-		"an app":           {app("owner", "sessions")(sc), `"sender":{"kind":"app","appId":"`},
+		"an app":           {appKey("owner", "sessions")(sc), `"sender":{"kind":"app","appId":"`},
 		"the computer":     {sc.computer(), `"sender":{"kind":"system"}`},
 	} {
 		in := exampleRequest{target: sc.space(sessionsIn), body: `{"prompt":"Hello"}`}

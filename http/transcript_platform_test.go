@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/app"
 	"github.com/atelier-run/atelier/entity/session"
 	"github.com/atelier-run/atelier/http/server"
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
@@ -31,6 +32,8 @@ import (
 //	wait WS                    waits for the work on the workspace's computer
 //	runner DOES WS SESSION     claims the turn of a session (claim), or sends what its run reports: record, end, delta; the input is
 //	                           the message as JSON
+//	app DOES WS APP            sends what the supervisor of an app reports: reconciled, failed, crashed, asleep, stopped or survives, with
+//	                           the reason in the input; gives its process a key, which the input names (key); or wakes it (wake)
 //
 // An ID is written without the brackets of its label.
 func (s *stage) asPlatform(command string, input string, arguments ...string) string {
@@ -46,6 +49,8 @@ func (s *stage) asPlatform(command string, input string, arguments ...string) st
 		return s.grant(arguments[0], s.resolveLabel(arguments[1]), s.resolveLabel(arguments[2]), arguments[3:]...)
 	case "runner":
 		return s.run(arguments[0], session.Identity(s.resolveLabel(arguments[1]), s.resolveLabel(arguments[2])), input)
+	case "app":
+		return s.runApp(arguments[0], app.Identity(s.resolveLabel(arguments[1]), s.resolveLabel(arguments[2])), input)
 	case "wait":
 		s.wait(s.resolveLabel(arguments[0]))
 	}
@@ -89,11 +94,11 @@ func (s *stage) tell(kind, id string, m proto.Message) string {
 func (s *stage) credential(kind, name, input string) string {
 	c := s.message("atelier.credential.v1.Credential", input).(*credentialv1.Credential)
 	c.Kind = wirev1.CredentialKind(wirev1.CredentialKind_value["CREDENTIAL_KIND_"+kind])
-	c.Id = s.newID("key_")
+	c.Id = s.newID(keyPrefix(c.Kind))
 	var text string
-	text, c.SecretSha256 = server.NewKey(server.KeyStart, c.Id)
+	text, c.SecretSha256 = newKeyOf(c.Kind, c.Id)
 	c.CreatedAt = s.clock.Now().UnixMilli()
-	s.as, s.keys[name] = name, relabelKey(text, c.Kind)
+	s.as, s.keys[name] = name, text
 	return s.tell(entity.KindCredential, c.Id, &credentialv1.RegisterCredential{Credential: c})
 }
 

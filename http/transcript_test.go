@@ -41,7 +41,8 @@ import (
 //	                           prints N frames; end NAME waits for its end
 //	close NAME                 closes a stream
 //	advance DURATION           advances the clock of the rules
-//	tell, id, credential, grant, wait, runner: see asPlatform
+//	tell, id, credential, grant, wait, runner, app: see asPlatform
+//	supervisor WS DOES         see supervise
 //	restart, crash             ends the node, cleanly or with the loss of data that was not synced, and starts another
 //
 // Ids, keys and cursors have labels, numbered in the order of their first use; in a request a label stands for its value.
@@ -88,6 +89,8 @@ type stage struct {
 	computers *apitest.Computers
 	// sessions has the times for which requests wait for a runner.
 	sessions api.SessionOptions
+	// apps plays the parts of a node that run and open apps.
+	apps *fakeApps
 	// workspaces is the limit on workspaces for each person from the next start on; 0: the default.
 	workspaces int
 	// members is the number of actor systems in the node; with more than one, partitions move between them until settled is
@@ -102,6 +105,7 @@ func newStageOf(t *testing.T, members int) *stage {
 	s := &stage{
 		members: members, settled: func() {}, computers: apitest.NewComputers(t),
 		sessions: api.SessionOptions{DeliveryTime: time.Millisecond, WaitTime: 20 * time.Millisecond},
+		apps:     newFakeApps(),
 		T:        t, disk: vfs.NewCrashableMem(), dir: t.TempDir(), clock: newClock(), keys: map[string]string{},
 		labels: map[string]string{}, meaning: map[string]string{}, counts: map[string]int{}, streams: map[string]*follower{},
 	}
@@ -130,10 +134,10 @@ func (s *stage) start() {
 	s.Helper()
 	var err error
 	s.node, err = node.Start(s.Context(), node.Options{
-		HoldTurns: true,
-		Dir:       s.dir, Clock: s.clock.Now, Wire: true, Members: s.members, SampleEvery: time.Hour, PendingLimit: longest,
+		HoldTurns: true, HoldApps: true,
+		Dir: s.dir, Clock: s.clock.Now, Wire: true, Members: s.members, SampleEvery: time.Hour, PendingLimit: longest,
 		Journal: persistence.Options{FS: errorfs.Wrap(s.disk, errorfs.InjectorFunc(s.operated)), CacheBytes: 4 << 20, Partitions: 4},
-		HTTP:    http.Options{Computers: s.computers, Sessions: s.sessions, Options: server.Options{NewID: s.newID, Limits: server.Limits{Rate: -1, AddressRate: -1, RequestTime: longest, Workspaces: s.workspaces}}},
+		HTTP:    http.Options{Computers: s.computers, Sessions: s.sessions, Apps: s.apps.options(), Options: server.Options{NewID: s.newID, Limits: server.Limits{Rate: -1, AddressRate: -1, RequestTime: longest, Workspaces: s.workspaces}}},
 	})
 	if err != nil {
 		s.Fatal(err)
@@ -195,7 +199,7 @@ func (s *stage) play(t *testing.T, d *datadriven.TestData) string {
 		s.as = argument(0)
 		s.keys[s.as] = s.unlabel(strings.TrimSpace(d.Input))
 	case "http":
-		return s.exchange(s.node.Server, d.Input)
+		return s.supervised(func() string { return s.exchange(s.node.Server, d.Input) })
 	case "admin":
 		return s.exchange(s.node.Server.Admin(), d.Input)
 	case "advance":
@@ -212,7 +216,9 @@ func (s *stage) play(t *testing.T, d *datadriven.TestData) string {
 		s.stop()
 		s.disk = survivor
 		s.start()
-	case "tell", "id", "credential", "grant", "wait", "runner":
+	case "supervisor":
+		s.supervise(s.resolveLabel(argument(0)), argument(1), d.Input)
+	case "tell", "id", "credential", "grant", "wait", "runner", "app":
 		var arguments []string
 		for _, argument := range d.CmdArgs {
 			arguments = append(arguments, argument.Key)
@@ -284,7 +290,7 @@ func expand(text string) string {
 }
 
 // shown are the headers that a transcript holds.
-var shown = []string{"Allow", "Www-Authenticate", "Retry-After", "Link"}
+var shown = []string{"Allow", "Location", "Www-Authenticate", "Retry-After", "Link"}
 
 func (s *stage) render(r *nethttp.Response) string {
 	var out strings.Builder
@@ -312,12 +318,12 @@ var labelled = []struct {
 	name string
 	text *regexp.Regexp
 }{
-	{"secret", regexp.MustCompile(`\batl_[0-9a-z]{26}_[a-z2-7]{40}\b`)},
+	{"secret", regexp.MustCompile(`\batl(?:app)?_[0-9a-z]{26}_[a-z2-7]{40}\b`)},
 	{"prefix", regexp.MustCompile(`\batl_[0-9a-z]{8}\b`)},
 	{"link", regexp.MustCompile(`/invitations/[0-9a-z]{26}\.[0-9a-z]{26}\.[a-z2-7]{40}\b`)},
 	{"upload", regexp.MustCompile(`/v1/uploads/[A-Za-z0-9_-]{64,}`)},
 	{"stored", regexp.MustCompile(`\buploads/\d{4}-\d\d-\d\d/[^"]+`)},
-	{"", regexp.MustCompile(`\b(usr|ws|key|req|inv|anc|agt|mch|ogr|aud|bkp|ses)_[0-9a-z]{26}\b`)},
+	{"", regexp.MustCompile(`\b(usr|ws|key|req|inv|anc|agt|app|dom|mch|ogr|aud|bkp|ses)_[0-9a-z]{26}\b`)},
 	{"vm", regexp.MustCompile(`\bvm-[0-9a-z-]+`)},
 	{"cursor", regexp.MustCompile(`("nextCursor": "|\nid: )([A-Za-z0-9_-]+)`)},
 	{"resume", regexp.MustCompile(`(\?cursor=|&cursor=)([A-Za-z0-9_-]+)`)},

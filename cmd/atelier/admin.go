@@ -24,6 +24,7 @@ type adminCommands struct {
 	User      userCommands      `cmd:"" help:"People."`
 	Key       keyCommands       `cmd:"" help:"API keys."`
 	Workspace workspaceCommands `cmd:"" help:"Workspaces."`
+	App       appCommands       `cmd:"" help:"Replicas of apps."`
 	Backup    backupCommands    `cmd:"" help:"Backups of workspaces' drives."`
 	Audit     auditCommands     `cmd:"" help:"Audit logs."`
 	Reactions reactionsCommands `cmd:"" help:"Reactions that are parked after repeated failures."`

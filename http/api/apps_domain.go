@@ -5,7 +5,6 @@ import (
 
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/app"
-	"github.com/atelier-run/atelier/entity/app/flow"
 	"github.com/atelier-run/atelier/http/server"
 	appv1 "github.com/atelier-run/atelier/messages/app/v1"
 )
@@ -51,9 +50,6 @@ func answerDomain(found *appv1.Description, err error) (domainAnswer, error) {
 	return domainAnswer{viewDomain(found.GetApp())}, nil
 }
 
-// errNotClaimed is the error of a domain whose claim lasts longer than the request. The client repeats the request.
-var errNotClaimed = &entity.Error{Code: entity.Unavailable, Message: "the hostname is not reserved yet; repeat the request", RetryAfter: server.ErrOverloaded.RetryAfter}
-
 // attachDomain requests a custom domain for the app in the path, and waits until its name is reserved. Errors: not_found, forbidden,
 // invalid_request, domain_occupied, domain_cleanup_pending, hostname_in_use.
 func (a apps) attachDomain(c *server.Call, in domainRequest) (domainAnswer, error) {
@@ -77,15 +73,13 @@ func (a apps) attachDomain(c *server.Call, in domainRequest) (domainAnswer, erro
 	}
 	domain := found.GetApp().GetDomain().GetId()
 	if !found.GetApp().GetDomain().GetClaimed() {
-		if found, err = a.awaitChange(c.Context, c, flow.Change{AppID: id, Await: &appv1.AwaitApp{DomainId: domain}}); err != nil {
+		// The binding answers within the time of an ordinary request, or the client repeats the request.
+		if found, err = server.Ask[*appv1.Description](c, appCommand(c, id, &appv1.AwaitApp{DomainId: domain})); err != nil {
 			return domainAnswer{}, err
 		}
 	}
-	switch d := found.GetApp().GetDomain(); {
-	case app.RefusalOf(found.GetApp(), domain) != nil:
-		return domainAnswer{}, app.RefusalOf(found.GetApp(), domain)
-	case d != nil && !d.GetClaimed():
-		return domainAnswer{}, errNotClaimed
+	if err := app.RefusalOf(found.GetApp(), domain); err != nil {
+		return domainAnswer{}, err
 	}
 	return domainAnswer{viewDomain(found.GetApp())}, nil
 }
@@ -100,6 +94,7 @@ func (a apps) removeDomain(c *server.Call, _ server.None) (domainAnswer, error) 
 	return a.commandDomain(c, &appv1.RemoveDomain{})
 }
 
+// commandDomain sends a command to the app in the path, and returns the domain when the binding of the name has got its part.
 func (a apps) commandDomain(c *server.Call, m appv1.Command) (domainAnswer, error) {
 	if err := c.Authorize(); err != nil {
 		return domainAnswer{}, err
@@ -108,7 +103,11 @@ func (a apps) commandDomain(c *server.Call, m appv1.Command) (domainAnswer, erro
 	if err != nil {
 		return domainAnswer{}, err
 	}
-	return answerDomain(server.Ask[*appv1.Description](c, appCommand(c, id, m)))
+	found, err := server.Ask[*appv1.Description](c, appCommand(c, id, m))
+	if err != nil {
+		return domainAnswer{}, err
+	}
+	return domainAnswer{viewDomain(found.GetApp())}, c.Settle(entity.KindApp, app.Identity(c.Workspace.ID, id))
 }
 
 func (a apps) listDomains(c *server.Call, in server.Listing) (server.Collection[domainItem], error) {

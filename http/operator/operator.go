@@ -10,6 +10,7 @@ import (
 
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/slug"
+	"github.com/atelier-run/atelier/http/api"
 	"github.com/atelier-run/atelier/http/server"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
@@ -46,6 +47,8 @@ type Progress func(taskID string) (done, total int64, known bool)
 
 // Options are the dependencies of the operations, besides entities.
 type Options struct {
+	// Drive is required.
+	Drive api.Drive
 	// Directory is empty if it is nil.
 	Directory Directory
 	// Reactions has no parked streams if it is nil.
@@ -77,6 +80,7 @@ func Routes(o Options) []server.Route {
 		people{o.Directory}.routes(),
 		impersonations{}.routes(),
 		workspaces{o.Directory, o.Progress}.routes(),
+		replicas{o.Drive}.routes(),
 		backups{}.routes(),
 		nodeBackups{o.BackUpNode}.routes(),
 		reactions{o.Reactions}.routes(),

@@ -99,12 +99,16 @@ func (a *authenticator) authenticate(ctx context.Context, k key, limitUnknown fu
 		}
 	}
 	c, err := a.credentials.lookup(ctx, k.id)
+	if HasCode(err, entity.NotFound) && k.kind == wirev1.CredentialKind_CREDENTIAL_KIND_APP {
+		// The app may have got a key after its last one was revoked, which the cache remembers.
+		c, err = a.fetch(ctx, k.id, nil)
+	}
 	if err != nil {
 		return nil, unauthorizedIfUnknown(err)
 	}
 	now := a.now()
-	if !c.matches(k, now) && k.kind == wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH {
-		// The token may have been issued after the grant was cached.
+	if !c.matches(k, now) && hasSeveralSecrets(k.kind) {
+		// The token may have been issued after the grant, or the credential of the app, was cached.
 		if c, err = a.fetch(ctx, k.id, c); err != nil {
 			return nil, unauthorizedIfUnknown(err)
 		}
@@ -117,6 +121,11 @@ func (a *authenticator) authenticate(ctx context.Context, k key, limitUnknown fu
 	}
 	a.reportUse(c, now)
 	return c, nil
+}
+
+// hasSeveralSecrets reports whether credentials of a kind get new secrets: the access tokens of a grant, and the keys of an app.
+func hasSeveralSecrets(kind wirev1.CredentialKind) bool {
+	return kind == wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH || kind == wirev1.CredentialKind_CREDENTIAL_KIND_APP
 }
 
 // isFor reports whether a credential may be used for a resource of the server; empty: the API.

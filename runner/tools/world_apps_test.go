@@ -28,8 +28,8 @@ type appWorld struct {
 	workspace *workspacev1.Workspace
 	version   uint64
 	apps      map[string]*appv1.App
-	// reactions are the commands that follow from events of the workspace, until it is settled.
-	reactions []entity.Command
+	// reactions are the commands to entities of a kind that follow from events, until the sender is settled.
+	reactions map[string][]entity.Command
 	// computer reports the result of a configuration, "" for success; isBusy: it is still trying.
 	computer func(*appv1.Runtime) (failure string, isBusy bool)
 	// folders has the real path of each folder; empty: there is none.
@@ -45,7 +45,7 @@ func newAppWorld(t *testing.T, edit ...func(*tools.Options)) *appWorld {
 	t.Helper()
 	a := &appWorld{
 		workspace: workspace.Zero(workspaceID), apps: map[string]*appv1.App{}, folders: map[string]string{"a": "a", "b": "b", "c": "c", "link": "a"},
-		logs: map[string][]tools.LogLine{}, computer: func(*appv1.Runtime) (string, bool) { return "", false },
+		reactions: map[string][]entity.Command{}, logs: map[string][]tools.LogLine{}, computer: func(*appv1.Runtime) (string, bool) { return "", false },
 	}
 	addresses := app.Addresses{EdgeHost: "apps.example.org", Scheme: "https"}
 	a.world = newWorld(t, append([]func(*tools.Options){func(o *tools.Options) {
@@ -132,29 +132,35 @@ func (a *appWorld) askWorkspace(c entity.Command) (proto.Message, error) {
 		return nil, err
 	}
 	a.workspace, a.version = outcome.State.(*workspacev1.Workspace), a.version+uint64(len(outcome.Events))
-	for _, e := range outcome.Events {
-		for _, r := range workspace.Kind.React(workspaceID, e) {
-			if r.Command.Kind == entity.KindApp {
-				a.reactions = append(a.reactions, r.Command)
-			}
-		}
-	}
+	a.react(workspace.Kind, workspaceID, outcome)
 	a.store(outcome.Rows)
 	return outcome.Reply, nil
 }
 
-// settle delivers the commands that follow from the events of the workspace.
-func (a *appWorld) settle(kind string) {
-	if kind != entity.KindWorkspace {
-		return
+func (a *appWorld) react(kind entity.Kind, identity string, outcome entity.Outcome) {
+	for _, e := range outcome.Events {
+		for _, r := range kind.React(identity, e) {
+			r.Command.Principal = entity.Platform()
+			a.reactions[r.Command.Kind] = append(a.reactions[r.Command.Kind], r.Command)
+		}
 	}
-	for _, c := range a.reactions {
-		c.Principal = entity.Platform()
-		if _, err := a.askApp(context.Background(), c); err != nil {
+}
+
+// settle delivers the commands that follow from the events of the workspace to the apps, or from those of the apps to the workspace.
+func (a *appWorld) settle(kind string) {
+	to := map[string]string{entity.KindWorkspace: entity.KindApp, entity.KindApp: entity.KindWorkspace}[kind]
+	for _, c := range a.reactions[to] {
+		var err error
+		if to == entity.KindApp {
+			_, err = a.askApp(context.Background(), c)
+		} else {
+			_, err = a.askWorkspace(c)
+		}
+		if err != nil {
 			a.Errorf("%T: %v", c.Message, err)
 		}
 	}
-	a.reactions = nil
+	delete(a.reactions, to)
 }
 
 // askApp runs the rules of an app, whose workspace authorizes the command, and then the computer.
@@ -184,6 +190,7 @@ func (a *appWorld) askApp(ctx context.Context, c entity.Command) (proto.Message,
 		return nil, err
 	}
 	a.apps[c.Identity] = outcome.State.(*appv1.App)
+	a.react(app.Kind, c.Identity, outcome)
 	a.store(outcome.Rows)
 	a.compute(c.Identity)
 	return outcome.Reply, nil

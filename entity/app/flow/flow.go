@@ -162,8 +162,12 @@ func Await(c Caller, workspaceID string, made Change, limit time.Duration) (*app
 		waiting, end := c.Within(limit)
 		defer end()
 		found, err := ask[*appv1.Description](waiting, query(workspaceID, made.AppID, made.Await))
-		if err == nil || entity.IsRefusal(err) {
-			return found, err
+		switch {
+		case err == nil:
+			// The ports that the app does not use any more are free when Await returns.
+			return found, c.Settle(entity.KindApp, app.Identity(workspaceID, made.AppID))
+		case entity.IsRefusal(err):
+			return nil, err
 		}
 	}
 	return Describe(c, workspaceID, made.AppID)
