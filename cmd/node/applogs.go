@@ -5,12 +5,13 @@ import (
 
 	"github.com/atelier-run/atelier/computer/apps"
 	"github.com/atelier-run/atelier/http/api"
+	"github.com/atelier-run/atelier/runner/tools"
 )
 
 // logPage is the number of lines of a log that are sent at once.
 const logPage = 256
 
-// appLogs implements api.AppLogs with the logs of the supervisor.
+// appLogs implements api.AppLogs and tools.AppLogs with the logs of the supervisor.
 type appLogs struct{ supervisor *apps.Supervisor }
 
 // OpenLog implements api.AppLogs.
@@ -29,6 +30,20 @@ func (l appLogs) OpenLog(ctx context.Context, workspaceID, appID string) (func(c
 		defer release()
 		return followLog(ctx, read, after, send)
 	}, nil
+}
+
+// ReadLog implements tools.AppLogs.
+func (l appLogs) ReadLog(_ context.Context, workspaceID, appID string, after uint64, limit int) (lines []tools.LogLine, missed bool, err error) {
+	read, release, err := l.supervisor.Logs(workspaceID, appID)
+	if err != nil {
+		return nil, false, err
+	}
+	defer release()
+	found := read(after, limit)
+	for _, line := range found.Lines {
+		lines = append(lines, tools.LogLine(line))
+	}
+	return lines, found.Missed, nil
 }
 
 // followLog sends the lines of a log after a position, and then each further line, until ctx ends or send fails.

@@ -200,10 +200,10 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	if n.Computers, err = n.newFleet(ctx, o, n.newArchive(n.backups)); err != nil {
 		return n, err
 	}
+	n.apps = n.newSupervisor(o)
 	if n.runner, n.tools, err = n.newRunner(o); err != nil {
 		return n, err
 	}
-	n.apps = n.newSupervisor(o)
 	for member := range max(o.Members, 1) {
 		n.Systems = append(n.Systems, n.newSystem(o, member))
 	}
@@ -274,7 +274,7 @@ func (o Options) complete() Options {
 		o.Registry = prometheus.NewRegistry()
 	}
 	if o.HTTP.PublicURL == nil {
-		o.HTTP.PublicURL = server.DefaultURL()
+		o.HTTP.PublicURL = server.DefaultPublicURL()
 	}
 	o.Registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		ReadBuild().gauge())

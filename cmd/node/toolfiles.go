@@ -24,6 +24,9 @@ func (n *Node) newTools(o Options) (*tools.Tools, error) {
 	return tools.New(tools.Options{
 		Asker: n.asker(o), NewID: o.HTTP.NewID, Files: toolFiles{n.Drives, n.files}, Clock: o.Clock, Log: o.Log,
 		Version: ReadBuild().Version,
+		Apps: &tools.AppOptions{
+			Folders: folders{n.Drives}, Logs: appLogs{n.apps}, Addresses: o.appAddresses(),
+		},
 	})
 }
 

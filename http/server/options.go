@@ -76,6 +76,9 @@ type Limits struct {
 	HeaderTime, IdleTime time.Duration
 }
 
+// DefaultPublicURL returns the address of a server that has no other.
+func DefaultPublicURL() *url.URL { return &url.URL{Scheme: "http", Host: "localhost:8080"} }
+
 func (o Options) withDefaults() (Options, error) {
 	switch {
 	case o.Asker == nil:
@@ -105,7 +108,7 @@ func (o Options) withDefaults() (Options, error) {
 		o.Clock = time.Now
 	}
 	if o.PublicURL == nil {
-		o.PublicURL = DefaultURL()
+		o.PublicURL = DefaultPublicURL()
 	}
 	setDefault(&o.StreamSegment, 15*time.Minute)
 	setDefault(&o.Heartbeat, 15*time.Second)
@@ -139,9 +142,6 @@ func setDefault[T comparable](value *T, or T) {
 		*value = or
 	}
 }
-
-// DefaultURL returns the default of Options.PublicURL.
-func DefaultURL() *url.URL { return &url.URL{Scheme: "http", Host: "localhost:8080"} }
 
 // NewID returns a new id: a lower-case ULID from the system's random source, which needs no lock between callers.
 func NewID(prefix string) string {

@@ -215,8 +215,7 @@ func (t *turn) callRemote(ctx context.Context, remote remoteTool, c model.Call) 
 	}
 	isPlatform := remote.server.name == meta.PlatformServer
 	call := t.start(cmp.Or(remote.tool.Title, c.Name), acp.ToolKindOther, nil, values)
-	isReadOnly := remote.tool.Annotations != nil && remote.tool.Annotations.ReadOnlyHint
-	if !isPlatform && !isReadOnly {
+	if needsPermission(remote.tool.Annotations, isPlatform) {
 		if err := t.permit(ctx, "mcp:"+c.Name, call.started); err != nil {
 			call.fail(err.Error())
 			return refused(err)
@@ -236,6 +235,21 @@ func (t *turn) callRemote(ctx context.Context, remote remoteTool, c model.Call) 
 	call.complete(text)
 	name := remote.tool.Name
 	return callResult{text: text, endsTurn: isPlatform && (name == meta.ToolAsk || name == meta.ToolSleep)}
+}
+
+// needsPermission reports whether the calls of a tool need a person's permission in the mode confirm: of the platform's tools those that
+// may destroy something, such as the ones that run commands of apps; of all others those that may change something.
+func needsPermission(about *mcp.ToolAnnotations, isPlatform bool) bool {
+	switch {
+	case about == nil:
+		return !isPlatform
+	case about.ReadOnlyHint:
+		return false
+	case isPlatform:
+		return about.DestructiveHint == nil || *about.DestructiveHint
+	default:
+		return true
+	}
 }
 
 // ownTools are the agent's own tools.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -75,11 +74,14 @@ func define[In, Out any](
 	return t
 }
 
-// hints of the tools for clients, which may ask a person before they call a tool that changes something.
+// hints of the tools for clients, which may ask a person before they call a tool that changes something. The built-in agent asks, in the
+// mode confirm, before it calls one that may destroy something.
 var (
 	reads   = mcp.ToolAnnotations{ReadOnlyHint: true}
 	adds    = mcp.ToolAnnotations{DestructiveHint: new(bool)}
 	changes = mcp.ToolAnnotations{IdempotentHint: true}
+	// runs is for tools that run commands, which may do anything.
+	runs = mcp.ToolAnnotations{}
 )
 
 // elsewhere returns the tool for callers without a session: its arguments have the workspace, unless it is a personal one.
@@ -114,6 +116,9 @@ func bound(s *jsonschema.Schema, of reflect.Type) {
 		field := of.Field(i)
 		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 		property := s.Properties[name]
+		if len(property.Types) == 2 && property.Types[0] == "null" { // a list or a pointer: null would be another way to omit it
+			property.Type, property.Types = property.Types[1], nil
+		}
 		if text, ok := field.Tag.Lookup("bounds"); ok {
 			limit(property, text)
 		}
@@ -127,9 +132,6 @@ func bound(s *jsonschema.Schema, of reflect.Type) {
 			for value := range strings.SplitSeq(text, ",") {
 				property.Enum = append(property.Enum, value)
 			}
-		}
-		if property.Type == "" && slices.Contains(property.Types, "null") { // a list: null would be another way to omit it
-			property.Type, property.Types = "array", nil
 		}
 	}
 }

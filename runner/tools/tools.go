@@ -12,6 +12,11 @@
 //	list_sessions         x         x      list sessions
 //	read_activity         x         x      read the file activity since a position
 //	last_writers          x         x      find out who changed files last
+//	list_apps             x         x      list the apps of the workspace
+//	register_app          x         x      serve a folder as an app
+//	update_app            x         x      change the configuration or the name of an app
+//	restart_app           x         x      replace the process of an app
+//	read_app_logs         x         x      read the output of an app
 //	ask                   x                ask a question and end the turn
 //	sleep_until           x                end the turn and continue at a time
 //	report_progress       x                report a step, and how much is done
@@ -26,7 +31,8 @@
 //  2. tool.serve validates the arguments against the schema of the tool, which has a bound for each of them.
 //  3. For a caller elsewhere, Tools.findWorkspace resolves the workspace's slug.
 //  4. The function of the tool sends commands and queries as the caller; the entities authorize them. Only the tools for files
-//     need a question to the workspace first (call.authorize), because no command decides what they read.
+//     need a question to the workspace first (call.authorize), because no command decides what they read. The tools for apps take
+//     the steps of package entity/app/flow, as the API does.
 //  5. The result is one JSON object of at most MaxResult bytes. An error of an entity becomes a result that says so, with its code
 //     and message; the details of any other error are logged and not shown.
 //
@@ -65,6 +71,8 @@ type Asker interface {
 	// Ask sends a command to the entity that it names and returns its reply. Errors: *entity.Error if the entity refuses the
 	// command.
 	Ask(ctx context.Context, c entity.Command) (proto.Message, error)
+	// Settle waits until the reactions to the events that an entity has recorded so far are done.
+	Settle(ctx context.Context, kind, identity string) error
 }
 
 // Files reads and changes the drives of workspaces. Its methods return *entity.Error for everything that the caller may know. The
@@ -105,6 +113,8 @@ type Options struct {
 	NewID func(prefix string) string
 	// Files has the drives; nil: there are no tools for files.
 	Files Files
+	// Apps has what the tools for apps need; nil: there are none.
+	Apps *AppOptions
 	// Clock is the clock of sleeps; nil: time.Now.
 	Clock func() time.Time
 	Log   *slog.Logger
@@ -167,7 +177,7 @@ func New(o Options) (*Tools, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	var inSession, elsewhere []*tool
-	for _, one := range table(o.Files != nil) {
+	for _, one := range table(o) {
 		if one.callers != onlyElsewhere {
 			inSession = append(inSession, one)
 		}
@@ -186,10 +196,13 @@ func New(o Options) (*Tools, error) {
 }
 
 // table returns the tools for all callers.
-func table(files bool) []*tool {
+func table(o Options) []*tool {
 	all := append(sessionTools(), turnTools()...)
 	all = append(all, activityTools()...)
-	if files {
+	if o.Apps != nil {
+		all = append(all, appTools()...)
+	}
+	if o.Files != nil {
 		all = append(all, fileTools()...)
 	}
 	return all
@@ -282,8 +295,8 @@ func (t *Tools) Connect(ctx context.Context, transport mcp.Transport, caller Cal
 
 const (
 	sessionInstructions = "Tools of the platform in which you work. Start child sessions for work that can be done in parallel and " +
-		"await them; use ask when a person must decide, and sleep_until when there is nothing to do before a time. After ask and " +
+		"await them; serve a folder as a web app with register_app; use ask when a person must decide, and sleep_until when there is nothing to do before a time. After ask and " +
 		"sleep_until, end your turn."
 	elsewhereInstructions = "Tools for workspaces: shared drives in which people and agents work. list_workspaces has the slugs. To " +
-		"have work done in a workspace, start a session with a prompt and await it."
+		"have work done in a workspace, start a session with a prompt and await it. To serve a folder at an address, register it as an app."
 )

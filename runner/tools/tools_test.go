@@ -19,8 +19,11 @@ import (
 )
 
 func TestEachCallerHasItsTools(t *testing.T) {
-	w := newWorld(t, func(o *tools.Options) { o.Files = newFiles() })
-	both := []string{"start_session", "await_sessions", "message_session", "read_session", "list_sessions", "read_activity", "last_writers"}
+	w := newAppWorld(t, func(o *tools.Options) { o.Files = newFiles() })
+	both := []string{
+		"list_apps", "register_app", "update_app", "restart_app", "read_app_logs",
+		"start_session", "await_sessions", "message_session", "read_session", "list_sessions", "read_activity", "last_writers",
+	}
 	for name, one := range map[string]struct {
 		caller tools.Caller
 		want   []string

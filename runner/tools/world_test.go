@@ -49,6 +49,8 @@ type world struct {
 	asked []entity.Command
 	// failure, if it is set, is the error of each command to a workspace.
 	failure error
+	// apps has the workspace and its apps, if the test has any.
+	apps *appWorld
 }
 
 var now = time.UnixMilli(1_800_000_000_000)
@@ -83,6 +85,11 @@ func (w *world) Ask(ctx context.Context, c entity.Command) (proto.Message, error
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.asked = append(w.asked, c)
+	if w.apps != nil {
+		if reply, err, answers := w.apps.ask(ctx, c); answers {
+			return reply, err
+		}
+	}
 	switch c.Kind {
 	case entity.KindSession:
 		return w.askSession(ctx, c)
@@ -99,6 +106,16 @@ func (w *world) Ask(ctx context.Context, c entity.Command) (proto.Message, error
 		return w.askWorkspace(c)
 	}
 	return nil, fmt.Errorf("the test has no %s", c.Kind)
+}
+
+// Settle implements tools.Asker.
+func (w *world) Settle(_ context.Context, kind, identity string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.apps != nil {
+		w.apps.settle(kind)
+	}
+	return nil
 }
 
 func (w *world) askWorkspace(c entity.Command) (proto.Message, error) {
@@ -186,7 +203,21 @@ func (w *world) askSession(ctx context.Context, c entity.Command) (proto.Message
 	if earlier := w.replies[c.Identity+c.ID]; c.ID != "" && earlier != nil {
 		return earlier, nil
 	}
-	for session.Kind.Waits(call(), w.sessions[c.Identity], c.Message) {
+	if err := w.wait(ctx, func() bool { return session.Kind.Waits(call(), w.sessions[c.Identity], c.Message) }); err != nil {
+		return nil, err
+	}
+	outcome, err := session.Kind.Carry(call(), w.sessions[c.Identity], c.Message)
+	if err != nil {
+		return nil, err
+	}
+	w.commit(c.Identity, outcome)
+	w.replies[c.Identity+c.ID] = outcome.Reply
+	return outcome.Reply, nil
+}
+
+// wait waits until a query does not wait any more. The caller holds mu, which is released meanwhile.
+func (w *world) wait(ctx context.Context, waits func() bool) error {
+	for waits() {
 		changed := w.changed
 		w.waiting++
 		w.mu.Unlock()
@@ -199,16 +230,10 @@ func (w *world) askSession(ctx context.Context, c entity.Command) (proto.Message
 		w.mu.Lock()
 		w.waiting--
 		if err != nil {
-			return nil, err
+			return err
 		}
 	}
-	outcome, err := session.Kind.Carry(call(), w.sessions[c.Identity], c.Message)
-	if err != nil {
-		return nil, err
-	}
-	w.commit(c.Identity, outcome)
-	w.replies[c.Identity+c.ID] = outcome.Reply
-	return outcome.Reply, nil
+	return nil
 }
 
 func (w *world) commit(identity string, outcome entity.Outcome) {
@@ -221,7 +246,13 @@ func (w *world) commit(identity string, outcome entity.Outcome) {
 			Version: uint64(len(w.events[identity]) + 1), Name: entity.MessageName(e), Payload: payload,
 		})
 	}
-	for _, row := range outcome.Rows {
+	w.store(outcome.Rows)
+	w.sessions[identity] = outcome.State.(*sessionv1.Session)
+}
+
+// store stores the rows of a command, and wakes the queries that wait.
+func (w *world) store(rows []entity.Row) {
+	for _, row := range rows {
 		if w.rows[row.List] == nil {
 			w.rows[row.List] = map[string]proto.Message{}
 		}
@@ -229,7 +260,6 @@ func (w *world) commit(identity string, outcome entity.Outcome) {
 			delete(w.rows[row.List], row.Key)
 		}
 	}
-	w.sessions[identity] = outcome.State.(*sessionv1.Session)
 	close(w.changed)
 	w.changed = make(chan struct{})
 }

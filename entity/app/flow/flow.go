@@ -164,10 +164,10 @@ func Await(c Caller, workspaceID string, made Change, limit time.Duration) (*app
 		found, err := ask[*appv1.Description](waiting, query(workspaceID, made.AppID, made.Await))
 		switch {
 		case err == nil:
-			// The ports that the app does not use any more are free when the caller gets the answer.
-			return found, waiting.Settle(entity.KindApp, app.Identity(workspaceID, made.AppID))
+			// The ports that the app does not use any more are free when Await returns.
+			return found, c.Settle(entity.KindApp, app.Identity(workspaceID, made.AppID))
 		case entity.IsRefusal(err):
-			return found, err
+			return nil, err
 		}
 	}
 	return Describe(c, workspaceID, made.AppID)

@@ -1,0 +1,155 @@
+package tools
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/app"
+	"github.com/atelier-run/atelier/entity/app/flow"
+	"github.com/atelier-run/atelier/entity/slug"
+	appv1 "github.com/atelier-run/atelier/messages/app/v1"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+)
+
+// AppOptions has what the tools for apps need beside the entities. Folders is required.
+type AppOptions struct {
+	Folders Folders
+	// Logs has the output of the processes of apps; nil: there is none.
+	Logs AppLogs
+	// Addresses has the parts of the addresses of apps, with their defaults.
+	Addresses app.Addresses
+}
+
+// Folders looks up folders of the drives of workspaces.
+type Folders interface {
+	// ResolveFolder returns the path of the real folder that a path names, without links; the empty path is the root of the drive.
+	// Errors: invalid_cwd if there is none, those of the drive.
+	ResolveFolder(ctx context.Context, workspaceID, path string) (real string, err error)
+}
+
+// appTools returns the tools for apps.
+func appTools() []*tool {
+	return []*tool{
+		define(everybody, "list_apps", "List the apps of the workspace in the order of registration: folders of the drive with a command "+
+			"that serves HTTP. canonicalUrl is the address of an app.", reads, listApps),
+		define(everybody, "register_app", "Serve a folder of the drive as an app. The command runs in the folder and must listen on "+
+			"127.0.0.1 at the port in the environment variable PORT. Waits until the app accepts connections. If status is "+
+			"reconcile_failed, the app is registered and does not run: reason and log say why; repair it with update_app or "+
+			"restart_app.", runs, registerApp),
+		define(everybody, "update_app", "Change the command, the port, the scopes, the name or the icon of an app. What is omitted does "+
+			"not change. A new configuration replaces the process; if it fails (status reconcile_failed), the last accepted one goes on.",
+			runs, updateApp),
+		define(everybody, "restart_app", "Replace the process of an app, to serve what has changed in its folder. The install command runs "+
+			"again. While the app is starting, it only waits.", runs, restartApp),
+		define(everybody, "read_app_logs", "Read the output of an app. Without after, the last lines; keep next to read later what was "+
+			"written since. missed says that lines after the position are lost.", reads, readAppLogs),
+	}
+}
+
+// appCaller implements flow.Caller with a call.
+type appCaller struct {
+	*call
+	ctx context.Context
+}
+
+// Ask implements flow.Caller.
+func (a appCaller) Ask(command entity.Command) (proto.Message, error) {
+	return ask[proto.Message](a.ctx, a.call, command)
+}
+
+// Settle implements flow.Caller.
+func (a appCaller) Settle(kind, identity string) error { return a.Asker.Settle(a.ctx, kind, identity) }
+
+// FindFolder implements flow.Caller.
+func (a appCaller) FindFolder(path string) (string, error) {
+	return a.Apps.Folders.ResolveFolder(a.ctx, a.WorkspaceID, path)
+}
+
+// NewID implements flow.Caller.
+func (a appCaller) NewID(prefix string) string { return a.call.NewID(prefix) }
+
+// Within implements flow.Caller.
+func (a appCaller) Within(limit time.Duration) (flow.Caller, func()) {
+	ctx, cancel := context.WithTimeout(a.ctx, limit)
+	return appCaller{a.call, ctx}, cancel
+}
+
+// fetchWorkspaceSlug returns the slug of the workspace, which is a part of the addresses of its apps.
+func (c *call) fetchWorkspaceSlug(ctx context.Context) (string, error) {
+	described, err := ask[*workspacev1.Description](ctx, c, entity.Command{
+		Kind: entity.KindWorkspace, Identity: c.WorkspaceID, Message: &workspacev1.DescribeWorkspace{},
+	})
+	return described.GetWorkspace().GetSlug(), err
+}
+
+var errNoApp = entity.Errorf(entity.NotFound, "no such app")
+
+// findApp returns the anchor of the app with a slug. It asks no entity for a text that is no slug. Errors: not_found, forbidden.
+func (c *call) findApp(ctx context.Context, name string) (*workspacev1.Anchor, error) {
+	if slug.CheckForm(name) != nil {
+		if err := c.authorize(ctx, entity.Apps, false); err != nil {
+			return nil, err
+		}
+		return nil, errNoApp
+	}
+	return ask[*workspacev1.Anchor](ctx, c, entity.Command{
+		Kind: entity.KindWorkspace, Identity: c.WorkspaceID, Message: &workspacev1.FindApp{Slug: name},
+	})
+}
+
+type listAppsIn struct {
+	After string `json:"after,omitzero" jsonschema:"only apps after the one with this slug; the last one of the previous page" bounds:"1:30"`
+	Limit int32  `json:"limit,omitzero" jsonschema:"the number of apps, 50 if omitted" bounds:"1:100"`
+}
+
+type listAppsOut struct {
+	Apps []AppView `json:"apps"`
+	// More reports that there are further apps.
+	More bool `json:"more"`
+}
+
+// listApps lists apps in the order of registration. Errors: forbidden, not_found if no app has the slug in After.
+func listApps(ctx context.Context, c *call, in listAppsIn) (listAppsOut, error) {
+	out := listAppsOut{Apps: []AppView{}}
+	listed := &wirev1.List{Name: app.List, Limit: cmp.Or(in.Limit, 50)}
+	if in.After != "" {
+		anchor, err := c.findApp(ctx, in.After)
+		if err != nil {
+			return out, err
+		}
+		listed.After = []byte(entity.AscendingKey(anchor.GetPosition()))
+	}
+	page, err := c.list(ctx, listed)
+	if err != nil {
+		return out, err
+	}
+	name, err := c.fetchWorkspaceSlug(ctx)
+	if err != nil {
+		return out, err
+	}
+	size := 0
+	for _, row := range page.GetRows() {
+		var s appv1.App
+		if err := proto.Unmarshal(row, &s); err != nil {
+			return out, err
+		}
+		view := c.viewApp(&s, name)
+		encoded, err := json.Marshal(view)
+		if err != nil {
+			return out, err
+		}
+		if size += len(encoded) + 1; size > maxRows && len(out.Apps) > 0 {
+			out.More = true
+			return out, nil
+		}
+		out.Apps = append(out.Apps, view)
+	}
+	out.More = len(page.GetNext()) > 0
+	return out, nil
+}
