@@ -2,11 +2,15 @@ package http_test
 
 import (
 	"context"
+	"net/url"
+	"regexp"
 	"strings"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/atelier-run/atelier/cluster"
+	"github.com/atelier-run/atelier/edge"
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/app"
 	"github.com/atelier-run/atelier/http/api"
@@ -19,6 +23,8 @@ import (
 type fakeApps struct {
 	// workspace is the id of the workspace, does what its supervisor does, and reason why it refuses.
 	workspace, does, reason string
+	// router returns the router of the node.
+	router func() *cluster.Router
 }
 
 func newFakeApps() *fakeApps { return &fakeApps{does: "nothing"} }
@@ -32,15 +38,19 @@ func (f *fakeApps) options() api.AppOptions {
 	return api.AppOptions{Launcher: f, Logs: f, WaitTime: wait, Addresses: app.Addresses{EdgeHost: "apps.example", Scheme: "https"}}
 }
 
-// Launch implements api.Launcher.
-func (f *fakeApps) Launch(_ context.Context, p *wirev1.Principal, _, _, host, path string) (string, error) {
+// grants matches the secret of a grant in an address.
+var grants = regexp.MustCompile(edge.GrantParameter + `=\w+`)
+
+// Launch implements api.Launcher with the launcher of the edge. The grant in the address is left out, because it is random.
+func (f *fakeApps) Launch(ctx context.Context, p *wirev1.Principal, workspaceID, appID, host, path string) (string, error) {
 	if strings.HasPrefix(path, "/broken") {
 		return "", entity.Errorf(entity.Unavailable, "the edge is busy")
 	}
-	if p.GetCredentialId() == "" {
-		return "", entity.Errorf(entity.Internal, "no principal")
+	launcher := edge.Launcher{
+		Asker: f.router(), NewID: server.NewID, PublicURL: &url.URL{Scheme: "https", Host: "atelier.example"}, EdgeHost: "apps.example",
 	}
-	return "https://" + host + path + "#granted", nil
+	to, err := launcher.Launch(ctx, p, workspaceID, appID, host, path)
+	return grants.ReplaceAllString(to, edge.GrantParameter+"=<grant>"), err
 }
 
 // OpenLog implements api.AppLogs with a log of two lines, of which the first was lost.

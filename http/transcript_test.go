@@ -22,6 +22,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"github.com/atelier-run/atelier/cluster"
 	"github.com/atelier-run/atelier/cmd/node"
 	"github.com/atelier-run/atelier/http"
 	"github.com/atelier-run/atelier/http/api"
@@ -115,6 +116,7 @@ func newStageOf(t *testing.T, members int) *stage {
 			break
 		}
 	}
+	s.apps.router = func() *cluster.Router { return s.node.Router }
 	s.start()
 	t.Cleanup(s.stop)
 	return s

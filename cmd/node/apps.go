@@ -43,18 +43,10 @@ func (n *Node) serveApp(w http.ResponseWriter, r *http.Request) {
 // appExecutors returns the executors that run the processes of apps, and end those of apps that are removed.
 func (n *Node) appExecutors(o Options) map[string]actors.Executor {
 	run := func(ctx context.Context, t actors.Task, m *appv1.RunTask) (proto.Message, error) {
-		if o.HoldApps {
-			<-ctx.Done()
-			return nil, ctx.Err()
-		}
 		n.maintainStandardAddress(ctx, o, t.Identity)
 		return n.apps.Run(ctx, t.Identity, m)
 	}
 	stop := func(ctx context.Context, t actors.Task, m *appv1.StopTask) (proto.Message, error) {
-		if o.HoldApps {
-			<-ctx.Done()
-			return nil, ctx.Err()
-		}
 		return n.apps.Stop(ctx, t.Identity, m)
 	}
 	// Run lasts as long as the app runs. It returns early only if it cannot open the log.

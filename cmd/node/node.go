@@ -82,7 +82,7 @@ type Options struct {
 	HoldTurns bool
 	// Apps has the limits and durations of the supervisor of apps. Start sets its other fields.
 	Apps apps.Options
-	// HoldApps makes apps wait: no supervisor runs them, and the caller sends the commands of one.
+	// HoldApps makes apps and custom domains wait: no executor runs their tasks, and the caller sends the commands of one.
 	HoldApps bool
 	// BackupEvery is the time between two backups of a drive, for workspaces without a policy of their own, and BackupKeep the
 	// number of them that is stored; 0: none are scheduled.

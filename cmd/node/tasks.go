@@ -25,9 +25,25 @@ func (n *Node) executors(o Options) map[string]actors.Executor {
 	maps.Copy(all, n.driveExecutors())
 	maps.Copy(all, n.mailExecutors())
 	maps.Copy(all, n.sessionExecutors(o))
-	maps.Copy(all, n.appExecutors(o))
-	maps.Copy(all, n.domainExecutors())
+	for kind, executor := range joined(n.appExecutors(o), n.domainExecutors()) {
+		if o.HoldApps {
+			executor.Run = hold
+		}
+		all[kind] = executor
+	}
 	return all
+}
+
+// joined returns the executors of two maps.
+func joined(a, b map[string]actors.Executor) map[string]actors.Executor {
+	maps.Copy(a, b)
+	return a
+}
+
+// hold is the Run of an executor that leaves its tasks open.
+func hold(ctx context.Context, _ actors.Task) (proto.Message, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
 }
 
 func (n *Node) computerExecutors() map[string]actors.Executor {

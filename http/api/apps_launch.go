@@ -11,7 +11,7 @@ import (
 
 var (
 	errNoLauncher = entity.Errorf(entity.Unavailable, "the server serves no apps")
-	errLaunchPair = server.Invalid("host and path must be supplied together")
+	errLaunchPair = server.Invalid("host and path must be supplied together, and not be empty")
 )
 
 // launch redirects the caller to the app in the path, with access for one host. Errors: not_found, invalid_request.
@@ -27,7 +27,7 @@ func (a apps) launch(c *server.Call) error {
 		return err
 	}
 	switch {
-	case q.Has("host") != q.Has("path"):
+	case q.Has("host") != q.Has("path"), q.Has("host") && (q.Text("host") == "" || q.Text("path") == ""):
 		return errLaunchPair
 	case a.Launcher == nil:
 		return errNoLauncher
