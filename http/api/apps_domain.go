@@ -94,6 +94,7 @@ func (a apps) removeDomain(c *server.Call, _ server.None) (domainAnswer, error) 
 	return a.commandDomain(c, &appv1.RemoveDomain{})
 }
 
+// commandDomain sends a command to the app in the path, and returns the domain when the binding of the name has got its part.
 func (a apps) commandDomain(c *server.Call, m appv1.Command) (domainAnswer, error) {
 	if err := c.Authorize(); err != nil {
 		return domainAnswer{}, err
@@ -102,7 +103,11 @@ func (a apps) commandDomain(c *server.Call, m appv1.Command) (domainAnswer, erro
 	if err != nil {
 		return domainAnswer{}, err
 	}
-	return answerDomain(server.Ask[*appv1.Description](c, appCommand(c, id, m)))
+	found, err := server.Ask[*appv1.Description](c, appCommand(c, id, m))
+	if err != nil {
+		return domainAnswer{}, err
+	}
+	return domainAnswer{viewDomain(found.GetApp())}, c.Settle(entity.KindApp, app.Identity(c.Workspace.ID, id))
 }
 
 func (a apps) listDomains(c *server.Call, in server.Listing) (server.Collection[domainItem], error) {
