@@ -3,6 +3,7 @@ package browser
 import (
 	"net/http"
 	"net/netip"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -78,8 +79,16 @@ func (s *signInPages) open(c *server.Call) (result, error) {
 	}
 	address, _ := api.CanonicalEmail(form.Get("email"))
 	setCookie(c, knownBrowserCookie(c), c.SealCursor(knownBrowserText, knownBrowserBinding(address)), knownTime)
+	if strings.HasPrefix(next, apiPrefix) {
+		// Launching an app redirects to its host, to which the policy of the page with the form does not let a form lead. A page can.
+		c.Response.Header().Set("Refresh", "0; url="+next)
+		return result{page: "continue", data: pages.Continue{Next: next}}, nil
+	}
 	return result{redirectTo: next}, nil
 }
+
+// apiPrefix begins the paths of the operations of the API, of which launching an app leads through signing in.
+const apiPrefix = "/v1/"
 
 // A known browser is one in which the owner of an email address has signed in. It has a cookie with a text that only this
 // server can make. The cookie gives no access; see SignInAttempts.

@@ -22,6 +22,12 @@ type SignIn struct {
 	OffersReset bool
 }
 
+// Continue is the data of the page "continue", after signing in.
+type Continue struct {
+	// Next is the path to continue with.
+	Next string
+}
+
 // Forgotten is the data of the page "forgotten".
 type Forgotten struct {
 	// Requested reports that a link was requested, even if none is sent.

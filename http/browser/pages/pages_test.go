@@ -12,6 +12,7 @@ const markup = `<script>alert("x")</script>`
 
 // full has every page with all its parts, and markup as each text of a visitor.
 var full = map[string]any{
+	"continue":     pages.Continue{Next: markup},
 	"problem":      pages.Problem{Title: markup, Text: markup, Request: markup, Link: "/", LinkText: markup},
 	"sign-in":      pages.SignIn{Email: markup, Next: markup, Problem: markup, Provider: markup, OffersReset: true},
 	"forgotten":    pages.Forgotten{Requested: true},
