@@ -1,14 +1,17 @@
 package main
 
 import (
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"net/url"
+	"os"
 	"strings"
 	"time"
 
+	"github.com/atelier-run/atelier/cmd/node"
 	"github.com/atelier-run/atelier/http/server"
 )
 
@@ -56,6 +59,32 @@ func (s *httpsSettings) files() []server.CertificateFile {
 		files[i] = server.CertificateFile{Certificate: s.Certificates[i], Key: s.CertificateKeys[i]}
 	}
 	return files
+}
+
+// domains returns the settings of custom domains and certificates. The certificate of the node's own host is requested unless
+// certificates are configured. It fails if the file of the root certificate cannot be read.
+func (c *serveCommand) domains(public *url.URL) (node.DomainOptions, error) {
+	o := node.DomainOptions{
+		Enabled: c.ACMEEmail != "", Directory: c.ACMEDirectory, Email: c.ACMEEmail, Resolvers: c.Resolvers, PublicAddresses: c.EdgeAddresses,
+		EdgeHost: c.edge(public),
+	}
+	if host, _, err := net.SplitHostPort(o.EdgeHost); err == nil {
+		o.EdgeHost = host
+	}
+	if len(c.Certificates) == 0 {
+		o.Hosts = []string{public.Hostname()}
+	}
+	if c.ACMERoot == "" {
+		return o, nil
+	}
+	content, err := os.ReadFile(c.ACMERoot)
+	if err != nil {
+		return o, coded{fmt.Errorf("acme-root: %w", err), exitUsage}
+	}
+	if o.Roots = x509.NewCertPool(); !o.Roots.AppendCertsFromPEM(content) {
+		return o, coded{fmt.Errorf("acme-root: %s has no certificate", c.ACMERoot), exitUsage}
+	}
+	return o, nil
 }
 
 // appSettings are the settings of apps and their addresses.

@@ -90,6 +90,10 @@ func (c *serveCommand) options(log *slog.Logger, reserved net.Listener) (node.Op
 			return node.Options{}, coded{fmt.Errorf("agents: %w", err), exitUsage}
 		}
 	}
+	domains, err := c.domains(settings.PublicURL)
+	if err != nil {
+		return node.Options{}, err
+	}
 	computers, err := c.computerSettings.options()
 	return node.Options{
 		Computers: computers,
@@ -97,7 +101,7 @@ func (c *serveCommand) options(log *slog.Logger, reserved net.Listener) (node.Op
 		ReactionAttempts: c.ReactionAttempts, BackupEvery: c.BackupEvery, BackupKeep: c.BackupKeep,
 		DriveQuota: quota.Limit{Bytes: uint64(c.DriveQuota), Files: uint64(c.DriveFiles)}, DriveReserve: uint64(max(c.DriveReserve, c.MinFreeSpace)),
 		Journal: persistence.Options{CacheBytes: c.cacheBytes(), MinFreeBytes: uint64(c.MinFreeSpace)},
-		HTTP:    settings, Agents: c.Agents, CertificateFiles: c.httpsSettings.files(),
+		HTTP:    settings, Agents: c.Agents, CertificateFiles: c.httpsSettings.files(), Domains: domains,
 	}, err
 }
 

@@ -65,10 +65,10 @@ type Options struct {
 	BackupURL string
 	// Computers has the settings of computers that run processes.
 	Computers ComputerOptions
-	// CertificateFiles are the files of certificates for HTTPS.
-	CertificateFiles []server.CertificateFile
 	// Domains has the settings of custom domains and certificates.
 	Domains DomainOptions
+	// CertificateFiles are the files of certificates for HTTPS.
+	CertificateFiles []server.CertificateFile
 	// Agents is the file with the models and agents of sessions (package runner); empty: the built-in agent without a model.
 	Agents string
 	// Sessions has the limits of the runner of sessions. Start sets its other fields.
@@ -180,10 +180,10 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	}); err != nil {
 		return n, err
 	}
-	if err := n.newCertificateFiles(o); err != nil {
+	if err := n.newDomains(o, secret); err != nil {
 		return n, err
 	}
-	if err := n.newDomains(o, secret); err != nil {
+	if err := n.newCertificateFiles(o); err != nil {
 		return n, err
 	}
 	n.files = webdav.New(n.Drives, o.Log)

@@ -25,8 +25,8 @@ func (n *Node) executors(o Options) map[string]actors.Executor {
 	maps.Copy(all, n.driveExecutors())
 	maps.Copy(all, n.mailExecutors())
 	maps.Copy(all, n.sessionExecutors(o))
-	maps.Copy(all, n.appExecutors(o))
 	maps.Copy(all, n.domainExecutors())
+	maps.Copy(all, n.appExecutors(o))
 	return all
 }
 

@@ -19,6 +19,9 @@ import (
 	bindingv1 "github.com/atelier-run/atelier/messages/binding/v1"
 )
 
+// maxName is the greatest length of a name without the trailing dot (RFC 1035, section 2.3.4).
+const maxName = 253
+
 // Check runs the task binding.CheckTask. The report has the records that the name needs, each with a reason if it was not found, and
 // the records that conflict. It has a failure if too few resolvers answer, or if they do not agree.
 func (d *Domains) Check(ctx context.Context, c *bindingv1.Check) (proto.Message, error) {
@@ -47,6 +50,9 @@ func (d *Domains) check(ctx context.Context, c *bindingv1.Check) (*bindingv1.Rep
 		return nil, errors.New("this server requests no certificates, so that custom domains cannot be used")
 	}
 	host := c.GetHostname()
+	if len(binding.RecordName(host)) > maxName {
+		return nil, errors.New("the name is too long for the TXT record that proves it")
+	}
 	standard, err := d.o.Addresses.StandardAddress(ctx, c.GetWorkspaceId(), c.GetAppId())
 	if err != nil {
 		return nil, errors.New("the standard address of the app is not known")

@@ -108,6 +108,14 @@ func TestCheckOfApex(t *testing.T) {
 	}
 }
 
+func TestNameIsTooLongForItsRecord(t *testing.T) {
+	w := newWorld(t, nil)
+	report, err := w.Check(t.Context(), &bindingv1.Check{Hostname: strings.Repeat("a.", 125) + "com", WorkspaceId: "ws", AppId: "app"})
+	if err != nil || !strings.Contains(report.(*bindingv1.ReportCheck).GetFailure(), "too long for the TXT record") || w.dns.Queries() != 0 {
+		t.Errorf("the report is %v, %v", report, err)
+	}
+}
+
 func TestReasonsSayExpectedAndFound(t *testing.T) {
 	w := newWorld(t, nil)
 	w.dns.Set(t, "_atelier."+host, "TXT one", "TXT two", "TXT three", "TXT four")

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/atelier-run/atelier/entity/binding"
 	bindingv1 "github.com/atelier-run/atelier/messages/binding/v1"
 	certificatesv1 "github.com/atelier-run/atelier/messages/certificates/v1"
 )
@@ -66,6 +67,10 @@ func (d *Domains) Obtain(ctx context.Context, host string) (time.Time, error) {
 // Maintain obtains and renews the certificates of the node's own hosts until ctx ends. It returns at once. Every member may do so.
 func (d *Domains) Maintain(ctx context.Context, hosts []string) {
 	for _, host := range hosts {
+		if binding.CheckHostname(host) != nil {
+			d.o.Log.Warn("no certificate can be requested for this host of the node", slog.String("host", host))
+			continue
+		}
 		d.maintained.Go(func() {
 			for failures := 0; ; {
 				wait := longestCheck

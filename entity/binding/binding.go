@@ -234,10 +234,10 @@ func claim(call entity.Call, s *bindingv1.Binding, c *bindingv1.ClaimBinding) ([
 	}
 	claimed := &bindingv1.BindingClaimed{
 		WorkspaceId: c.GetWorkspaceId(), AppId: c.GetAppId(), DomainId: c.GetDomainId(), At: call.At(),
-		Records: []*appv1.Record{{
+		Records: boundedRecords([]*appv1.Record{{
 			Type: "TXT", Domain: RecordName(call.Identity), Value: Token(c.GetWorkspaceId(), call.Identity),
 			Reason: "The record has not been looked up yet.",
-		}},
+		}}),
 	}
 	return show(call, s, claimed, requestCheck(call, Evolve(s, claimed), false)), nil
 }

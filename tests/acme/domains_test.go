@@ -20,9 +20,7 @@ const (
 func TestDomain(t *testing.T) {
 	for name, test := range map[string]struct{ overHTTP, overTLS bool }{"http-01": {overHTTP: true}, "tls-alpn-01": {overTLS: true}} {
 		t.Run(name, func(t *testing.T) {
-			s := newSite(t, own)
-			s.overHTTP.Store(test.overHTTP)
-			s.overTLS.Store(test.overTLS)
+			s := newSite(t, test.overHTTP, test.overTLS, own)
 			if s.served(own, true).VerifyHostname(own) != nil {
 				t.Error("the platform's own host has the certificate of another one")
 			}
@@ -71,7 +69,7 @@ func TestDomain(t *testing.T) {
 
 // TestTakeover checks that nobody gets the name of another workspace, nor one that points here without its owner's consent.
 func TestTakeover(t *testing.T) {
-	s := newSite(t)
+	s := newSite(t, true, true)
 	attach := func(name, id, hostname string) *appv1.App {
 		t.Helper()
 		s.app(name, &appv1.AttachDomain{DomainId: id, Hostname: hostname})
@@ -116,7 +114,7 @@ func TestTakeover(t *testing.T) {
 
 // TestAuthorityRefuses checks that a name fails for good if the authority rejects it, and waits while the authority is down.
 func TestAuthorityRefuses(t *testing.T) {
-	s := newSite(t)
+	s := newSite(t, true, true)
 	const blocked = "blocked.example.com"
 	s.dns.Set(t, "_atelier."+blocked, "TXT "+binding.Token(workspaceOf("one"), blocked))
 	s.dns.Set(t, blocked, "CNAME "+standardOf("one")+".")

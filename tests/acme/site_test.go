@@ -53,12 +53,12 @@ type site struct {
 	hosts                     []string
 }
 
-// newSite starts a site with two workspaces, each with an app.
-func newSite(t *testing.T, hosts ...string) *site {
+// newSite starts a site with two workspaces, each with an app. The challenges are answered over HTTP, over TLS, or over both.
+func newSite(t *testing.T, overHTTP, overTLS bool, hosts ...string) *site {
 	t.Helper()
 	s := &site{T: t, dir: t.TempDir(), dns: domainstest.NewDNS(t), hosts: hosts}
-	s.overHTTP.Store(true)
-	s.overTLS.Store(true)
+	s.overHTTP.Store(overHTTP)
+	s.overTLS.Store(overTLS)
 	s.http, s.https = s.listen(), s.listen()
 	s.authority = Start(t, Options{
 		DNS: s.dns.Address, HTTPPort: portOf(s.http), TLSPort: portOf(s.https), Blocked: []string{"blocked.example.com"},
@@ -138,7 +138,7 @@ func (s *site) serve() {
 			return
 		}
 		s.answeredHTTP.Add(1)
-		s.current.Load().Domains.HTTPChallengeHandler(http.NotFoundHandler()).ServeHTTP(w, r)
+		s.current.Load().Challenges(http.NotFoundHandler()).ServeHTTP(w, r)
 	})}
 	secure := &http.Server{ErrorLog: quiet, Handler: http.NotFoundHandler(), TLSConfig: &tls.Config{
 		NextProtos: []string{"h2", "http/1.1", domains.ChallengeProtocol},
@@ -149,7 +149,7 @@ func (s *site) serve() {
 				}
 				s.answeredTLS.Add(1)
 			}
-			return s.current.Load().Domains.Certificates.Certificate(hello)
+			return s.current.Load().TLS().GetCertificate(hello)
 		},
 	}}
 	done := make(chan struct{}, 2)
