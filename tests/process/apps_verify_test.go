@@ -241,24 +241,30 @@ func dialInNetwork(ctx context.Context, pid, address string) (conn net.Conn, err
 	return conn, err
 }
 
-// inNetwork calls f on a thread that is in a network namespace.
+// inNetwork calls f on a thread that is in a network namespace, and then returns to that of the test. The thread may be the main
+// one, which would never end.
 func inNetwork(namespace string, f func() error) error {
-	done := make(chan error, 1)
-	go func() {
-		goruntime.LockOSThread() // never unlocked: the thread ends with the goroutine, because it is in another namespace
-		file, err := os.Open(namespace)
-		if err != nil {
-			done <- err
-			return
+	goruntime.LockOSThread()
+	defer goruntime.UnlockOSThread()
+	own, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		return err
+	}
+	defer own.Close()
+	other, err := os.Open(namespace)
+	if err != nil {
+		return err
+	}
+	defer other.Close()
+	if err := unix.Setns(int(other.Fd()), unix.CLONE_NEWNET); err != nil {
+		return err
+	}
+	defer func() {
+		if err := unix.Setns(int(own.Fd()), unix.CLONE_NEWNET); err != nil {
+			panic(err) // the thread must not run other goroutines
 		}
-		defer file.Close()
-		if err := unix.Setns(int(file.Fd()), unix.CLONE_NEWNET); err != nil {
-			done <- err
-			return
-		}
-		done <- f()
 	}()
-	return <-done
+	return f()
 }
 
 // networkCookie returns the number of a network namespace, which the kernel gives to no other one; its inode is used again.
@@ -316,6 +322,12 @@ func (w *appWorld) expectNoNamespaces(gone map[string]uint64) {
 	w.t.Helper()
 	w.namespaces += len(gone)
 	var left string
+	defer func() {
+		if left != "" {
+			holder, _ := os.ReadFile(strings.Join(strings.SplitN(left, "/", 4)[:3], "/") + "/cmdline") // empty if it has ended
+			w.t.Logf("%s is a namespace of the node, held by %q", left, holder)
+		}
+	}()
 	eventually(w.t, "no network namespace of the node is left", func() bool {
 		members, _ := filepath.Glob("/proc/[0-9]*/ns/net") // the pattern is valid
 		files, _ := filepath.Glob("/proc/[0-9]*/fd/*")

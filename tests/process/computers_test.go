@@ -185,12 +185,16 @@ func expectSampled(t *testing.T, c *client, since int64) {
 // expectNothingLeft waits until no process, mount or control group of a node that has ended is left.
 func expectNothingLeft(t *testing.T, dir string, before map[string]bool) {
 	t.Helper()
+	ended := false
+	defer func() {
+		if !ended {
+			t.Logf("processes %v, mounts %v, control groups %v", leftProcesses(dir), leftMounts(t, dir), newControlGroups(t, before))
+		}
+	}()
 	eventually(t, "nothing of the node is left", func() bool {
-		return len(leftProcesses(dir)) == 0 && len(leftMounts(t, dir)) == 0 && len(newControlGroups(t, before)) == 0
+		ended = len(leftProcesses(dir)) == 0 && len(leftMounts(t, dir)) == 0 && len(newControlGroups(t, before)) == 0
+		return ended
 	})
-	if t.Failed() {
-		t.Logf("processes %v, mounts %v, control groups %v", leftProcesses(dir), leftMounts(t, dir), newControlGroups(t, before))
-	}
 }
 
 // leftProcesses returns the processes that the node or a command has started.
