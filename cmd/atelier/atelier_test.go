@@ -226,7 +226,7 @@ func TestReferenceIsFresh(t *testing.T) {
 func parse(t *testing.T, arguments ...string) (*serveCommand, error) {
 	t.Helper()
 	var all commands
-	parser, err := kong.New(&all, kong.DefaultEnvars("ATELIER"), kong.Resolvers(&file{}))
+	parser, err := kong.New(&all, kong.DefaultEnvars("ATELIER"), kong.Resolvers(&file{}), kong.Vars{"siteProgram": siteProgram})
 	if err != nil {
 		t.Fatal(err)
 	}
