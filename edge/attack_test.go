@@ -12,6 +12,9 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+
+	"github.com/atelier-run/atelier/entity/user"
+	"github.com/atelier-run/atelier/http/server"
 )
 
 // A cookie opens one app at one host, and no other secret does.
@@ -129,7 +132,8 @@ func TestHeadersOfRequests(t *testing.T) {
 	s := newStage(t)
 	seen := make(chan http.Header, 1)
 	s.publish(s.register("notes", func(_ http.ResponseWriter, r *http.Request) { seen <- r.Header }))
-	key := "atlkey_01j00000000000000000000000_" + strings.Repeat("a", 40)
+	secret := "01j00000000000000000000000_" + strings.Repeat("a", 40)
+	key := "atlapp_" + secret
 	response, _ := s.get("/?service_access=x",
 		"X-Forwarded-For", "1.2.3.4", "X-Forwarded-Host", "evil.test", "X-Forwarded-Proto", "https", "Forwarded", "for=1.2.3.4", "X-Forwarded-Port", "1",
 		"X-Forwarded-Prefix", "/x", "X_Forwarded_For", "1.2.3.4", "X-Real-Ip", "1.2.3.4", "X-Original-Url", "/admin", "X-Rewrite-Url", "/admin",
@@ -157,11 +161,17 @@ func TestHeadersOfRequests(t *testing.T) {
 	if response.Header.Get("X-Request-Id") != "request-0001" {
 		t.Errorf("the response has the request id %q", response.Header.Get("X-Request-Id"))
 	}
-	basic := httptest.NewRequest("GET", "/", nil)
-	basic.SetBasicAuth("alice", key)
-	s.get("/", "Authorization", basic.Header.Get("Authorization"))
-	if got := <-seen; got.Get("Authorization") != "" {
-		t.Errorf("a key as a password: %q", got.Get("Authorization"))
+	for _, start := range []string{user.KeyStart, server.SessionStart, server.ImpersonationStart, server.AccessTokenStart, server.AppStart, "atlvm_"} {
+		s.get("/", "Authorization", "Bearer "+start+secret)
+		if got := <-seen; got.Get("Authorization") != "" {
+			t.Errorf("a key that begins with %s reaches the app", start)
+		}
+		basic := httptest.NewRequest("GET", "/", nil)
+		basic.SetBasicAuth("alice", start+secret)
+		s.get("/", "Authorization", basic.Header.Get("Authorization"))
+		if got := <-seen; got.Get("Authorization") != "" {
+			t.Errorf("a key that begins with %s reaches the app as a password", start)
+		}
 	}
 	s.get("/", "Authorization", "Bearer of-the-app")
 	if got := <-seen; got.Get("Authorization") != "Bearer of-the-app" {
