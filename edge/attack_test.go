@@ -5,6 +5,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
+	"net/textproto"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -295,6 +297,47 @@ func TestRequestsOfOtherSites(t *testing.T) {
 		})
 		if err == nil || response.StatusCode != want {
 			t.Errorf("a WebSocket of %s: %v", origin, response)
+		}
+	}
+}
+
+// Early hints are not the response: what follows them is, also if it is a refusal. Their headers reach no other host either.
+func TestInformationalResponses(t *testing.T) {
+	s := newStage(t)
+	s.publish(s.register("notes", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Link", "</style.css>; rel=preload")
+		w.Header().Set("Set-Cookie", "a=1; Domain=apps.test")
+		w.Header().Set("Clear-Site-Data", `"cookies"`)
+		w.WriteHeader(http.StatusEarlyHints)
+		if r.URL.Path == "/fails" {
+			panic(http.ErrAbortHandler)
+		}
+	}))
+	var hints http.Header
+	traced := func(target string) *http.Request {
+		r := s.request("GET", target, "")
+		return r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
+			Got1xxResponse: func(_ int, h textproto.MIMEHeader) error { hints = http.Header(h); return nil },
+		}))
+	}
+	response, body := s.send(traced("/"))
+	s.expect(response, body, 200, "")
+	if hints.Get("Link") == "" || len(hints) != 1 {
+		t.Errorf("the hints have %v", hints)
+	}
+	response, body = s.send(traced("/fails"))
+	s.expect(response, body, 502, "unavailable")
+}
+
+// An app cannot take a connection over with HTTP/2, whose further requests would not pass the edge.
+func TestUpgradeToHTTP2IsNotPassedOn(t *testing.T) {
+	s := newStage(t)
+	seen := make(chan http.Header, 1)
+	s.publish(s.register("notes", func(_ http.ResponseWriter, r *http.Request) { seen <- r.Header }))
+	for _, protocol := range []string{"h2c", "H2C", "websocket, h2c"} {
+		s.get("/", "Connection", "Upgrade", "Upgrade", protocol, "Http2-Settings", "AAMAAABkAARAAAAAAAIAAAAA")
+		if got := <-seen; got.Get("Upgrade") != "" || got.Get("Http2-Settings") != "" || got.Get("Connection") != "" {
+			t.Errorf("Upgrade: %s reaches the app: %v", protocol, got)
 		}
 	}
 }
