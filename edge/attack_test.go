@@ -5,6 +5,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
+	"net/textproto"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -12,6 +14,9 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+
+	"github.com/atelier-run/atelier/entity/user"
+	"github.com/atelier-run/atelier/http/server"
 )
 
 // A cookie opens one app at one host, and no other secret does.
@@ -129,7 +134,8 @@ func TestHeadersOfRequests(t *testing.T) {
 	s := newStage(t)
 	seen := make(chan http.Header, 1)
 	s.publish(s.register("notes", func(_ http.ResponseWriter, r *http.Request) { seen <- r.Header }))
-	key := "atlkey_01j00000000000000000000000_" + strings.Repeat("a", 40)
+	secret := "01j00000000000000000000000_" + strings.Repeat("a", 40)
+	key := "atlapp_" + secret
 	response, _ := s.get("/?service_access=x",
 		"X-Forwarded-For", "1.2.3.4", "X-Forwarded-Host", "evil.test", "X-Forwarded-Proto", "https", "Forwarded", "for=1.2.3.4", "X-Forwarded-Port", "1",
 		"X-Forwarded-Prefix", "/x", "X_Forwarded_For", "1.2.3.4", "X-Real-Ip", "1.2.3.4", "X-Original-Url", "/admin", "X-Rewrite-Url", "/admin",
@@ -157,11 +163,17 @@ func TestHeadersOfRequests(t *testing.T) {
 	if response.Header.Get("X-Request-Id") != "request-0001" {
 		t.Errorf("the response has the request id %q", response.Header.Get("X-Request-Id"))
 	}
-	basic := httptest.NewRequest("GET", "/", nil)
-	basic.SetBasicAuth("alice", key)
-	s.get("/", "Authorization", basic.Header.Get("Authorization"))
-	if got := <-seen; got.Get("Authorization") != "" {
-		t.Errorf("a key as a password: %q", got.Get("Authorization"))
+	for _, start := range []string{user.KeyStart, server.SessionStart, server.ImpersonationStart, server.AccessTokenStart, server.AppStart, "atlvm_"} {
+		s.get("/", "Authorization", "Bearer "+start+secret)
+		if got := <-seen; got.Get("Authorization") != "" {
+			t.Errorf("a key that begins with %s reaches the app", start)
+		}
+		basic := httptest.NewRequest("GET", "/", nil)
+		basic.SetBasicAuth("alice", start+secret)
+		s.get("/", "Authorization", basic.Header.Get("Authorization"))
+		if got := <-seen; got.Get("Authorization") != "" {
+			t.Errorf("a key that begins with %s reaches the app as a password", start)
+		}
 	}
 	s.get("/", "Authorization", "Bearer of-the-app")
 	if got := <-seen; got.Get("Authorization") != "Bearer of-the-app" {
@@ -285,6 +297,47 @@ func TestRequestsOfOtherSites(t *testing.T) {
 		})
 		if err == nil || response.StatusCode != want {
 			t.Errorf("a WebSocket of %s: %v", origin, response)
+		}
+	}
+}
+
+// Early hints are not the response: what follows them is, also if it is a refusal. Their headers reach no other host either.
+func TestInformationalResponses(t *testing.T) {
+	s := newStage(t)
+	s.publish(s.register("notes", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Link", "</style.css>; rel=preload")
+		w.Header().Set("Set-Cookie", "a=1; Domain=apps.test")
+		w.Header().Set("Clear-Site-Data", `"cookies"`)
+		w.WriteHeader(http.StatusEarlyHints)
+		if r.URL.Path == "/fails" {
+			panic(http.ErrAbortHandler)
+		}
+	}))
+	var hints http.Header
+	traced := func(target string) *http.Request {
+		r := s.request("GET", target, "")
+		return r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
+			Got1xxResponse: func(_ int, h textproto.MIMEHeader) error { hints = http.Header(h); return nil },
+		}))
+	}
+	response, body := s.send(traced("/"))
+	s.expect(response, body, 200, "")
+	if hints.Get("Link") == "" || len(hints) != 1 {
+		t.Errorf("the hints have %v", hints)
+	}
+	response, body = s.send(traced("/fails"))
+	s.expect(response, body, 502, "unavailable")
+}
+
+// An app cannot take a connection over with HTTP/2, whose further requests would not pass the edge.
+func TestUpgradeToHTTP2IsNotPassedOn(t *testing.T) {
+	s := newStage(t)
+	seen := make(chan http.Header, 1)
+	s.publish(s.register("notes", func(_ http.ResponseWriter, r *http.Request) { seen <- r.Header }))
+	for _, protocol := range []string{"h2c", "H2C", "websocket, h2c"} {
+		s.get("/", "Connection", "Upgrade", "Upgrade", protocol, "Http2-Settings", "AAMAAABkAARAAAAAAAIAAAAA")
+		if got := <-seen; got.Get("Upgrade") != "" || got.Get("Http2-Settings") != "" || got.Get("Connection") != "" {
+			t.Errorf("Upgrade: %s reaches the app: %v", protocol, got)
 		}
 	}
 }

@@ -95,8 +95,8 @@ func withoutDomain(line, name string) string {
 	return strings.Join(kept, ";")
 }
 
-// ownKey matches the keys, tokens and grants of the platform.
-var ownKey = regexp.MustCompile(`atl[a-z]+_[0-9a-z]{26}_[a-z2-7]{40}`)
+// ownKey matches the keys, tokens and grants of the platform. Those of people begin with "atl_" (user.KeyStart).
+var ownKey = regexp.MustCompile(`atl[a-z]*_[0-9a-z]{26}_[a-z2-7]{40}`)
 
 // stripKeys removes the header Authorization if it has a key of the platform, also as a user or password of HTTP Basic.
 func stripKeys(h http.Header) {

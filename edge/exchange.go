@@ -54,9 +54,19 @@ func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
 
 func (x *exchange) touch() { x.used.Store(int64(time.Since(x.started))) }
 
-// WriteHeader implements http.ResponseWriter.
+// WriteHeader implements http.ResponseWriter. An informational response of the app is followed by a final one, which may be a refusal if the
+// app then fails. It does not pass guardResponse: it keeps only what it is for, the links of 103.
 func (x *exchange) WriteHeader(status int) {
-	if x.status < 200 {
+	if status >= 100 && status < 200 && status != http.StatusSwitchingProtocols {
+		for name := range x.Header() {
+			if name != "Link" {
+				delete(x.Header(), name)
+			}
+		}
+		x.ResponseWriter.WriteHeader(status)
+		return
+	}
+	if x.status == 0 {
 		x.status = status
 	}
 	x.ResponseWriter.WriteHeader(status)
@@ -64,7 +74,7 @@ func (x *exchange) WriteHeader(status int) {
 
 // Write implements io.Writer.
 func (x *exchange) Write(b []byte) (int, error) {
-	if x.status < 200 {
+	if x.status == 0 {
 		x.status = http.StatusOK
 	}
 	n, err := x.ResponseWriter.Write(b)

@@ -42,6 +42,7 @@ func (e *Edge) rewrite(p *httputil.ProxyRequest) {
 	}
 	stripCookies(h)
 	stripKeys(h)
+	stripHTTP2(h)
 	e.network(x)
 	if x.address.IsValid() {
 		h["X-Forwarded-For"] = []string{x.address.String()}
@@ -52,6 +53,16 @@ func (e *Edge) rewrite(p *httputil.ProxyRequest) {
 	if _, ok := h["User-Agent"]; !ok {
 		h["User-Agent"] = nil // net/http would add its own
 	}
+}
+
+// stripHTTP2 removes the request to continue the connection with HTTP/2 (RFC 7540, section 3.2). The app would get the further requests of
+// the connection as the client sends them, with headers that rewrite removes. A server may ignore such a request.
+func stripHTTP2(h http.Header) {
+	if containsFold(strings.Join(h["Upgrade"], ","), "h2c") {
+		delete(h, "Upgrade")
+		delete(h, "Connection")
+	}
+	delete(h, "Http2-Settings")
 }
 
 // isForwarding reports whether a header says where a request comes from. Some programs read an underscore as a hyphen.

@@ -216,7 +216,14 @@ func (s *stage) settle(identity string) {
 func (s *stage) register(slug string, h http.HandlerFunc) string {
 	s.Helper()
 	id := s.registerOnly(slug)
-	s.askApp(id, &appv1.ReportReconciled{Generation: 1})
+	// The node tries the command too, and may report first that it has failed.
+	for generation := uint64(1); ; generation++ {
+		identity := app.Identity(s.workspaceID, id)
+		if s.ask(entity.KindApp, identity, &appv1.ReportReconciled{Generation: generation}).(*appv1.Description).GetApp().GetAccepted() != nil {
+			break
+		}
+		s.ask(entity.KindApp, identity, &appv1.RestartApp{})
+	}
 	if h != nil {
 		s.serveBy(id, h)
 	}

@@ -24,6 +24,8 @@ type instance struct {
 	port       int
 	process    Process
 	gate       *gate
+	// key is the key in the environment of the process; empty: it has none.
+	key string
 	// relay passes connections to the port in the computer on; nil if the process is in the network of the computer.
 	relay *relay
 	// exited receives how the process has ended, once.
@@ -230,7 +232,7 @@ func (l *loop) start(ctx context.Context, c configuration, hasOwnNetwork bool) (
 		if err != nil {
 			return nil, fmt.Errorf("the app gets no key: %w", l.reasonOf(ctx, err))
 		}
-		s.env, s.secret = append(s.env, "SERVICE_APP_API_KEY="+text), text
+		s.env, s.secret, i.key = append(s.env, "SERVICE_APP_API_KEY="+text), text, text
 	}
 	l.log.platform("starting: " + s.command)
 	if i.process, err = l.launch(ctx, c, s); err != nil {

@@ -1,6 +1,8 @@
 package apps
 
 import (
+	"bytes"
+	"crypto/sha256"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -49,6 +51,35 @@ func TestKeysOfProcesses(t *testing.T) {
 		}
 		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 			t.Errorf("the folder of the logs has %v, %v", left, err)
+		}
+	})
+}
+
+// A configuration with other scopes replaces the key while the accepted one runs. If it fails, the process of the accepted configuration is
+// replaced by one with a valid key.
+func TestKeyAfterAFailedChangeOfScopes(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		w.programs["serve"] = program{}
+		w.programs["broken"] = program{port: -1, life: time.Second, exit: computer.Exit{Status: 1}}
+		w.register(&appv1.Runtime{Command: "serve", ApiScopes: []string{"sessions", "files:read"}})
+		w.do(&appv1.UpdateApp{Command: proto.String("broken"), ApiScopes: &appv1.Scopes{Scopes: []string{"sessions"}}})
+		w.expectStatus(w.reconciled(), failedStatus)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		c, name := w.dial()
+		c.Close()
+		alive := w.alive()
+		if name != "serve" || len(alive) != 1 {
+			t.Fatalf("%q answers, and %d processes run", name, len(alive))
+		}
+		_, secret, _ := strings.Cut(strings.TrimPrefix(alive[0].key(), KeyStart), "_")
+		hash := sha256.Sum256([]byte(secret))
+		key := w.state().GetKey()
+		if !bytes.Equal(key.GetSecretSha256(), hash[:]) || strings.Join(key.GetScopes(), " ") != "sessions files:read" {
+			t.Errorf("the process does not have the key of the app, whose scopes are %v", key.GetScopes())
+		}
+		if crashes := w.state().GetCrashes(); len(crashes) > 0 {
+			t.Errorf("the replacement is recorded as a crash: %v", crashes)
 		}
 	})
 }

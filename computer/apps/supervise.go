@@ -140,11 +140,16 @@ func (r *runState) proceed(ctx context.Context) {
 	}
 }
 
-// isPending reports whether the wanted configuration is to be started, now or later.
+// isPending reports whether the wanted configuration is to be started, now or later. No attempt may be running.
 func (r *runState) isPending() bool {
 	c, current := r.wanted, r.now()
-	return c != nil && (!c.isRequested || c.generation != r.refused) && (current == nil || current.generation != c.generation)
+	return c != nil && (!c.isRequested || c.generation != r.refused) &&
+		(current == nil || current.generation != c.generation || r.hasReplacedKey(current))
 }
+
+// hasReplacedKey reports whether the key of a process was replaced by that of an attempt with other scopes, which has then failed. The
+// process goes on without access to the API, until another one of its configuration replaces it.
+func (r *runState) hasReplacedKey(i *instance) bool { return i.key != "" && i.key != r.key.text }
 
 // nextStart returns the time of the next start of the wanted configuration, if it is pending.
 func (r *runState) nextStart() time.Time {
