@@ -24,6 +24,8 @@ import (
 	"github.com/atelier-run/atelier/cmd/node"
 	"github.com/atelier-run/atelier/computer"
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/app"
+	appv1 "github.com/atelier-run/atelier/messages/app/v1"
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 	"github.com/atelier-run/atelier/persistence"
 )
@@ -188,6 +190,16 @@ func (s *site) register(in client.NewApp) string {
 		s.Fatalf("%v: %s", err, failed.Reason)
 	}
 	s.check(err)
+	// The operation answers after a minute at most, and an install command may take longer.
+	ctx, cancel := context.WithTimeout(s.Context(), longest)
+	defer cancel()
+	reply, err := s.node.Router.Ask(ctx, entity.Command{
+		Kind: entity.KindApp, Identity: app.Identity(s.workspaceID, made.ID), Principal: entity.Platform(), Message: &appv1.AwaitApp{Generation: 1},
+	})
+	s.check(err)
+	if a := reply.(*appv1.Description).GetApp(); a.GetRuntimeStatus() != appv1.RuntimeStatus_RUNTIME_STATUS_RECONCILED {
+		s.Fatalf("the app is %v: %s", a.GetRuntimeStatus(), a.GetReconciliationError())
+	}
 	return strings.TrimSuffix(made.CanonicalURL, "/")
 }
 
