@@ -36,7 +36,7 @@ run: build
 
 test: build
 	tests/requirements busybox-static caddy chromium curl davfs2 gcc haproxy litmus nginx nodejs npm podman prometheus rclone runc systemd
-	tests/modules agents browser oauth openapi
+	tests/modules agents apps browser oauth openapi
 	@if tests/requirements --quiet gcc; then set -x; CGO_ENABLED=1 go test $(RACEFLAGS) -skip '$(SERIAL)' -timeout 40m $(RACE); else set -x; go test -skip '$(SERIAL)' -timeout 40m $(RACE); fi
 	go test -run '$(SERIAL)' -timeout 40m ./http
 	go test -timeout 40m $$(go list ./... | grep -v -E 'atelier/(actors|client|cluster|computer|drive|edge|http|persistence|runner|cmd|tests)(/|$$)')
