@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -39,10 +40,13 @@ type Cache[V any] struct {
 	// bound is the maximum number of entries.
 	bound int64
 
-	entries        sync.Map // string → *entry[V]
-	size           atomic.Int64
-	lastSweep      atomic.Int64
+	entries   sync.Map // string → *entry[V]
+	size      atomic.Int64
+	lastSweep atomic.Int64
+	// epoch is the number of invalidations. A result is stored only if there was none since its look-up began: invalidating guards the
+	// comparison against an invalidation at the same time.
 	epoch          atomic.Uint64
+	invalidating   sync.RWMutex
 	flights        singleflight.Group
 	unknownLookups atomic.Int64
 	misses         [1024]atomic.Pointer[miss]
@@ -122,10 +126,11 @@ func (c *Cache[V]) missSlot(key string) *atomic.Pointer[miss] {
 	return &c.misses[maphash.String(c.hashSeed, key)%uint64(len(c.misses))]
 }
 
-// join waits for the look-up of the key that is in flight, or starts one. The look-up goes on if ctx ends.
+// join waits for the look-up of the key that is in flight, or starts one if that has begun before an invalidation. The look-up goes on if
+// ctx ends.
 func (c *Cache[V]) join(ctx context.Context, key string, known *entry[V]) (V, error) {
 	var none V
-	flight := c.flights.DoChan(key, func() (any, error) {
+	flight := c.flights.DoChan(strconv.FormatUint(c.epoch.Load(), 36)+" "+key, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookupTime)
 		defer cancel()
 		return c.refresh(ctx, key, known)
@@ -159,28 +164,43 @@ func (c *Cache[V]) refresh(ctx context.Context, key string, known *entry[V]) (va
 	epoch, asked := c.epoch.Load(), c.now()
 	value, err = c.fetch(ctx, key, old)
 	var refused *entity.Error
+	c.invalidating.RLock()
+	defer c.invalidating.RUnlock()
 	switch {
+	case c.epoch.Load() != epoch: // the result may be older than the change
 	case err == nil:
 		c.store(key, &entry[V]{value, asked})
 	case errors.As(err, &refused) && refused.Code == entity.NotFound:
 		c.remove(key)
 		c.missSlot(key).Store(&miss{key, asked, err})
 	}
-	if c.epoch.Load() != epoch { // invalidated in the meantime: the result may be older
-		c.evict(key)
-	}
 	return value, err
 }
 
 // Invalidate removes an entry. Results of look-ups that are in flight are not stored.
 func (c *Cache[V]) Invalidate(key string) {
+	c.invalidating.Lock()
+	defer c.invalidating.Unlock()
 	c.epoch.Add(1)
-	c.flights.Forget(key)
 	c.evict(key)
+}
+
+// InvalidateAll removes the entries for which matches returns true, and those of keys that did not exist. Results of look-ups in flight
+// are not stored.
+func (c *Cache[V]) InvalidateAll(matches func(value V) bool) {
+	c.InvalidateMisses()
+	c.entries.Range(func(key, found any) bool {
+		if e := found.(*entry[V]); matches(e.value) && c.entries.CompareAndDelete(key, e) {
+			c.size.Add(-1)
+		}
+		return true
+	})
 }
 
 // InvalidateMisses removes the entries of keys that did not exist. Results of look-ups in flight are not stored.
 func (c *Cache[V]) InvalidateMisses() {
+	c.invalidating.Lock()
+	defer c.invalidating.Unlock()
 	c.epoch.Add(1)
 	for i := range c.misses {
 		c.misses[i].Store(nil)

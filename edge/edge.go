@@ -124,6 +124,7 @@ type Edge struct {
 	upstreams      upstreams
 	proxy          *httputil.ReverseProxy
 	lasting        registry
+	forgotten      chan struct{}
 	metrics        *metrics
 	upgrades       atomic.Int64
 	ending         context.Context
@@ -155,7 +156,7 @@ func New(o Options) (*Edge, error) {
 	name, _ := hostName(o.EdgeHost)
 	e := &Edge{
 		o: o, now: o.Clock, log: o.Log, scheme: o.PublicURL.Scheme, suffix: "." + name, cookie: visitCookie,
-		platform: map[string]bool{}, addresses: limit.NewBuckets[netip.Prefix](), clients: newClientCounters(), lasting: newRegistry(),
+		platform: map[string]bool{}, addresses: limit.NewBuckets[netip.Prefix](), clients: newClientCounters(), lasting: newRegistry(), forgotten: make(chan struct{}, 1),
 	}
 	if e.scheme == "https" {
 		e.cookie = "__Host-" + visitCookie
@@ -219,6 +220,16 @@ func (e *Edge) Close() {
 	e.rounds.Wait()
 	e.lasting.endAll(errEnded)
 	e.upstreams.close()
+}
+
+// Forget removes what is known about an app. It is called after the app or its domain was changed: requests that begin afterwards see
+// the change, and what lasts ends at once if the change ended its access. On other members both take up to a second.
+func (e *Edge) Forget(appID string) {
+	e.hosts.InvalidateAll(func(t *target) bool { return t.appID == appID })
+	select {
+	case e.forgotten <- struct{}{}:
+	default: // the watcher has not begun its next round yet
+	}
 }
 
 // ServeHTTP serves a request for the host of an app.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/atelier-run/atelier/edge"
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/app"
 	appv1 "github.com/atelier-run/atelier/messages/app/v1"
 	credentialv1 "github.com/atelier-run/atelier/messages/credential/v1"
 	slugv1 "github.com/atelier-run/atelier/messages/slug/v1"
@@ -291,4 +292,65 @@ func TestLaunch(t *testing.T) {
 	if got, err := s.launcher.Launch(t.Context(), s.alice, s.workspaceID, id, domain, "/"); err == nil {
 		t.Errorf("a domain that is being removed leads to %s", got)
 	}
+}
+
+// TestForget changes apps while the clock stands still, so that no answer ages: requests after Forget see the change, and what lasts ends.
+func TestForget(t *testing.T) {
+	still := time.Now()
+	s := newStage(t, func(o *edge.Options) { o.Clock = func() time.Time { return still } })
+	id := s.register("notes", echo(nil))
+	s.bind(id, appv1.DomainStatus_DOMAIN_STATUS_ACTIVE, appv1.DomainStatus_DOMAIN_STATUS_ACTIVE)
+	s.publish(id)
+	for _, step := range []struct {
+		host   string
+		change func()
+		before int
+		after  int
+	}{
+		{domain, func() {
+			s.bind(id, appv1.DomainStatus_DOMAIN_STATUS_ACTIVE, appv1.DomainStatus_DOMAIN_STATUS_REMOVING)
+		}, 200, 404},
+		{"notes--acme.apps.test", func() {
+			s.askApp(id, &appv1.SetVisibility{Visibility: appv1.Visibility_VISIBILITY_FOLDER})
+		}, 200, 401},
+		{"notes--acme.apps.test", func() { s.publish(id) }, 401, 200},
+		{"notes--acme.apps.test", func() {
+			s.askAs(s.alice, entity.KindApp, app.Identity(s.workspaceID, id), &appv1.SetDisabled{Disabled: true})
+		}, 200, 503},
+		{"notes--acme.apps.test", func() { s.askApp(id, &appv1.RemoveApp{TaskId: newID("tsk_")}) }, 503, 404},
+		{"other--acme.apps.test", func() { id = s.register("other", hello) }, 404, 401},
+	} {
+		response, body := s.get("/", "Host", step.host)
+		s.expect(response, body, step.before, "")
+		step.change()
+		response, body = s.get("/", "Host", step.host)
+		s.expect(response, body, step.before, "") // the answer that is known
+		s.edge.Forget(id)
+		response, body = s.get("/", "Host", step.host)
+		s.expect(response, body, step.after, "")
+	}
+}
+
+// TestKnownAppIsDescribedOnly asks about one app again and again. Only the first time the workspace is asked which app the host has.
+func TestKnownAppIsDescribedOnly(t *testing.T) {
+	s := newStage(t)
+	id := s.register("notes", hello)
+	s.publish(id)
+	for range 3 {
+		response, body := s.get("/")
+		s.expect(response, body, 200, "GET")
+		s.advance(2 * time.Second)
+	}
+	if found, described := s.asks(&workspacev1.FindApp{}), s.asks(&appv1.DescribeApp{}); found != 1 || described < 3 {
+		t.Errorf("FindApp was asked %d times, DescribeApp %d times", found, described)
+	}
+	s.askApp(id, &appv1.RemoveApp{TaskId: newID("tsk_")})
+	s.askApp(id, &appv1.ReportStopped{TaskId: "tsk_01jd0000000000000000000001"})
+	s.settle(s.workspaceID)
+	s.advance(2 * time.Second)
+	response, body := s.get("/")
+	s.expect(response, body, 404, "")
+	s.publish(s.register("notes", hello))
+	response, body = s.get("/")
+	s.expect(response, body, 200, "GET")
 }

@@ -91,8 +91,9 @@ func (e *Edge) findTarget(x *exchange) error {
 	return err
 }
 
-// fetchTarget asks the entities for the app of a host name. Errors: not_found, which the cache stores too.
-func (e *Edge) fetchTarget(ctx context.Context, name string, _ *target) (*target, error) {
+// fetchTarget asks the entities for the app of a host name. known is the previous answer, or nil. Errors: not_found, which the cache stores
+// too.
+func (e *Edge) fetchTarget(ctx context.Context, name string, known *target) (*target, error) {
 	appSlug, workspaceSlug, standard := e.standardName(name)
 	switch {
 	case standard:
@@ -103,11 +104,19 @@ func (e *Edge) fetchTarget(ctx context.Context, name string, _ *target) (*target
 		if found.GetWorkspaceId() == "" {
 			return nil, errNotFound
 		}
-		anchor, err := ask[*workspacev1.Anchor](ctx, e, entity.KindWorkspace, found.GetWorkspaceId(), &workspacev1.FindApp{Slug: appSlug})
+		t := &target{name: name, workspaceID: found.GetWorkspaceId(), workspaceSlug: workspaceSlug}
+		if known != nil && known.workspaceID == t.workspaceID {
+			// An app has its slug until it is removed, so that the workspace need not be asked again.
+			t.appID = known.appID
+			if err := e.describe(ctx, t); !hasCode(err, entity.NotFound) {
+				return t, err
+			}
+		}
+		anchor, err := ask[*workspacev1.Anchor](ctx, e, entity.KindWorkspace, t.workspaceID, &workspacev1.FindApp{Slug: appSlug})
 		if err != nil {
 			return nil, err
 		}
-		t := &target{name: name, workspaceID: found.GetWorkspaceId(), workspaceSlug: workspaceSlug, appID: anchor.GetApp().GetId()}
+		t.appID = anchor.GetApp().GetId()
 		return t, e.describe(ctx, t)
 	case isCustomName(name) && !e.platform[name]:
 		bound, err := ask[*bindingv1.Binding](ctx, e, entity.KindBinding, name, &bindingv1.DescribeBinding{})
@@ -144,7 +153,7 @@ func (e *Edge) describe(ctx context.Context, t *target) error {
 	}
 	t.appSlug, t.public = a.GetSlug(), a.GetVisibility() == appv1.Visibility_VISIBILITY_PUBLIC
 	t.generation, t.state = a.GetAcceptedGeneration(), stateOf(a)
-	if !t.custom {
+	if !t.custom || t.public { // the slug of the workspace is part of the address of a launch only
 		return nil
 	}
 	workspace, err := ask[*workspacev1.Description](ctx, e, entity.KindWorkspace, t.workspaceID, &workspacev1.DescribeWorkspace{})

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// roundTime is the time between two rounds of the watcher, and maxAge the greatest age of what it decides by: together they are less
+	// roundTime is the time between two rounds of the watcher, which makes another one after Forget, and maxAge the greatest age of what it decides by: together they are less
 	// than the second in which what lasts must end.
 	roundTime = 400 * time.Millisecond
 	maxAge    = 300 * time.Millisecond
@@ -96,7 +96,9 @@ func (e *Edge) watch() {
 	for {
 		select {
 		case <-ticker.C:
-			e.round()
+			e.round(time.Now().Add(-maxAge))
+		case <-e.forgotten:
+			e.round(time.Now())
 		case <-e.ending.Done():
 			return
 		}
@@ -106,12 +108,13 @@ func (e *Edge) watch() {
 // subject is what the access of an exchange depends on.
 type subject struct{ name, appID, visitID string }
 
-// round verifies the access of each request that lasts, once for those of one visit to one app, and ends those that have lost it.
-func (e *Edge) round() {
+// round verifies the access of each request that has started before a time, once for those of one visit to one app, and ends those that
+// have lost it.
+func (e *Edge) round(before time.Time) {
 	e.upstreams.sweep(time.Now())
 	now := time.Now()
 	subjects := map[subject][]*exchange{}
-	for _, x := range e.lasting.before(now.Add(-maxAge)) {
+	for _, x := range e.lasting.before(before) {
 		if idle := now.Sub(x.started) - time.Duration(x.used.Load()); idle > e.o.Limits.IdleTime {
 			x.stop(errIdle)
 			continue

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -304,4 +305,42 @@ func TestAppSleeps(t *testing.T) {
 		response.Body.Close()
 		return response.StatusCode == 200
 	})
+}
+
+// TestAppChangesAtOnce changes an app through the API, and requests it right after each response: the node that answered does not serve
+// the app as it was a moment ago.
+func TestAppChangesAtOnce(t *testing.T) {
+	a, _ := newApp(t, &appv1.Runtime{Command: command("one"), Port: 20000}, func(o *Options) {
+		o.HTTP.PublicURL = &url.URL{Scheme: "http", Host: "atelier.test"}
+		o.Domains.EdgeHost = "apps.test"
+	})
+	visit := func(status int) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), "GET", a.url, nil)
+		a.check(err)
+		r.Host = "site--acme.apps.test"
+		answer, err := http.DefaultClient.Do(r)
+		a.check(err)
+		answer.Body.Close()
+		if answer.StatusCode != status {
+			t.Errorf("the app answers %d, want %d", answer.StatusCode, status)
+		}
+	}
+	visit(http.StatusUnauthorized)
+	for _, change := range []struct {
+		path   string
+		body   map[string]any
+		status int
+	}{
+		{"visibility", map[string]any{"visibility": "public"}, http.StatusOK},
+		{"visibility", map[string]any{"visibility": "folder"}, http.StatusUnauthorized},
+		{"visibility", map[string]any{"visibility": "public"}, http.StatusOK},
+		{"disabled", map[string]any{"disabled": true}, http.StatusServiceUnavailable},
+		{"disabled", map[string]any{"disabled": false}, http.StatusOK},
+	} {
+		a.must(http.StatusOK, a.request("PUT", "/v1/ws/acme/apps/site/"+change.path, change.body), nil)
+		visit(change.status)
+	}
+	a.must(http.StatusOK, a.request("DELETE", "/v1/ws/acme/apps/site", nil), nil)
+	visit(http.StatusNotFound)
 }

@@ -40,6 +40,9 @@ func (n *Node) appOperations(o Options) api.AppOptions {
 	if settings.Launcher == nil {
 		settings.Addresses, settings.Launcher = o.appAddresses(), n.edge.Launcher()
 	}
+	if settings.Changed == nil {
+		settings.Changed = n.edge.Forget
+	}
 	if settings.Logs == nil {
 		settings.Logs = appLogs{n.apps}
 	}

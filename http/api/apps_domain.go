@@ -107,6 +107,7 @@ func (a apps) commandDomain(c *server.Call, m appv1.Command) (domainAnswer, erro
 	if err != nil {
 		return domainAnswer{}, err
 	}
+	a.Changed(id)
 	return domainAnswer{viewDomain(found.GetApp())}, c.Settle(entity.KindApp, app.Identity(c.Workspace.ID, id))
 }
 
