@@ -109,7 +109,7 @@ func (e *Edge) fetchTarget(ctx context.Context, name string, _ *target) (*target
 		}
 		t := &target{name: name, workspaceID: found.GetWorkspaceId(), workspaceSlug: workspaceSlug, appID: anchor.GetApp().GetId()}
 		return t, e.describe(ctx, t)
-	case isCustomName(name) && !e.platform[name]:
+	case isCustomName(name) && name != e.platform:
 		bound, err := ask[*bindingv1.Binding](ctx, e, entity.KindBinding, name, &bindingv1.DescribeBinding{})
 		if err != nil {
 			return nil, err
