@@ -81,8 +81,6 @@ type Options struct {
 	PublicURL *url.URL
 	// EdgeHost is the part that the standard addresses of apps end with, in lower case, with its port if it has one.
 	EdgeHost string
-	// PlatformHosts are further names of the platform, which no custom domain can have.
-	PlatformHosts []string
 	// TrustedProxies are the networks of trusted proxies; X-Forwarded-For is ignored from all other peers.
 	TrustedProxies []netip.Prefix
 	Limits         Limits
@@ -116,7 +114,7 @@ type Edge struct {
 	// scheme is that of all addresses of apps. name is EdgeHost without its port, suffix the same with a dot before it.
 	scheme, suffix string
 	cookie         string
-	platform       map[string]bool
+	platform       string
 	hosts          *cache.Cache[*target]
 	visits         *cache.Cache[*access]
 	addresses      limit.Buckets[netip.Prefix]
@@ -156,16 +154,12 @@ func New(o Options) (*Edge, error) {
 	name, _ := hostName(o.EdgeHost)
 	e := &Edge{
 		o: o, now: o.Clock, log: o.Log, scheme: o.PublicURL.Scheme, suffix: "." + name, cookie: visitCookie,
-		platform: map[string]bool{}, addresses: limit.NewBuckets[netip.Prefix](), clients: newClientCounters(), lasting: newRegistry(), forgotten: make(chan struct{}, 1),
+		addresses: limit.NewBuckets[netip.Prefix](), clients: newClientCounters(), lasting: newRegistry(), forgotten: make(chan struct{}, 1),
 	}
 	if e.scheme == "https" {
 		e.cookie = "__Host-" + visitCookie
 	}
-	for _, host := range append([]string{o.PublicURL.Host}, o.PlatformHosts...) {
-		if name, ok := hostName(host); ok {
-			e.platform[name] = true
-		}
-	}
+	e.platform, _ = hostName(o.PublicURL.Host)
 	var err error
 	if e.metrics, err = newMetrics(o.Registerer); err != nil {
 		return nil, err

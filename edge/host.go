@@ -18,7 +18,7 @@ const maxHostName = 253
 func (e *Edge) Serves(host string) bool {
 	name, ok := hostName(host)
 	switch {
-	case !ok || e.platform[name]:
+	case !ok || name == e.platform:
 		return false
 	case strings.HasSuffix(name, e.suffix):
 		return true

@@ -92,7 +92,7 @@ func newStage(t *testing.T, edit ...func(*edge.Options)) *stage {
 		processes: map[string]string{}, reasons: map[string]string{}, domains: map[string]domainOf{}, asked: map[string]int{},
 	}
 	var err error
-	if s.node, err = node.Start(t.Context(), node.Options{HoldApps: true, Dir: t.TempDir(), Clock: s.now}); err != nil {
+	if s.node, err = node.Start(t.Context(), node.Options{Dir: t.TempDir(), Clock: s.now, HoldApps: true}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

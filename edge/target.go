@@ -118,7 +118,7 @@ func (e *Edge) fetchTarget(ctx context.Context, name string, known *target) (*ta
 		}
 		t.appID = anchor.GetApp().GetId()
 		return t, e.describe(ctx, t)
-	case isCustomName(name) && !e.platform[name]:
+	case isCustomName(name) && name != e.platform:
 		bound, err := ask[*bindingv1.Binding](ctx, e, entity.KindBinding, name, &bindingv1.DescribeBinding{})
 		if err != nil {
 			return nil, err

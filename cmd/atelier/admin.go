@@ -25,6 +25,7 @@ type adminCommands struct {
 	Key       keyCommands       `cmd:"" help:"API keys."`
 	Workspace workspaceCommands `cmd:"" help:"Workspaces."`
 	App       appCommands       `cmd:"" help:"Replicas of apps."`
+	Domain    bindingCommands   `cmd:"" help:"Custom domains whose removal needs an operator."`
 	Backup    backupCommands    `cmd:"" help:"Backups of workspaces' drives."`
 	Audit     auditCommands     `cmd:"" help:"Audit logs."`
 	Reactions reactionsCommands `cmd:"" help:"Reactions that are parked after repeated failures."`
@@ -41,6 +42,7 @@ const (
 	adminPeople     = "/admin/users"
 	adminWorkspaces = "/admin/workspaces"
 	adminReactions  = "/admin/reactions"
+	adminDomains    = "/admin/domains"
 
 	// operatorTime limits an ordinary request.
 	operatorTime = time.Minute
@@ -161,6 +163,9 @@ func refusal(r *http.Response, path string) error {
 	e.Message = "no person has this address"
 	if strings.HasPrefix(path, adminReactions) {
 		e.Message = "no stream with this name is parked"
+	}
+	if strings.HasPrefix(path, adminDomains) {
+		e.Message = "no app has this host name"
 	}
 	if strings.HasPrefix(path, adminWorkspaces) || strings.HasPrefix(path, "/admin/audit") {
 		e.Message = "there is no workspace with this slug, or it has nothing with this name"

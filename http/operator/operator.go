@@ -1,5 +1,5 @@
 // Package operator serves the operations of the operators' socket, with which the operators of an installation manage its
-// people, workspaces, backups and parked reactions. It authenticates nobody: the file permissions of the socket decide who
+// people, workspaces, domains, backups and parked reactions. It authenticates nobody: the file permissions of the socket decide who
 // may connect.
 package operator
 
@@ -20,6 +20,7 @@ const (
 	adminWorkspaces = "/admin/workspaces"
 	adminWorkspace  = adminWorkspaces + "/{slug}"
 	adminReactions  = "/admin/reactions"
+	adminDomains    = "/admin/domains"
 )
 
 // Directory lists the people and workspaces of the installation. It reads stored rows, activates no entity, and checks no
@@ -81,6 +82,7 @@ func Routes(o Options) []server.Route {
 		impersonations{}.routes(),
 		workspaces{o.Directory, o.Progress}.routes(),
 		replicas{o.Drive}.routes(),
+		domains{o.Directory}.routes(),
 		backups{}.routes(),
 		nodeBackups{o.BackUpNode}.routes(),
 		reactions{o.Reactions}.routes(),
