@@ -6,12 +6,16 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"golang.org/x/net/netutil"
 )
 
 const (
 	gateHeaderTime = 10 * time.Second
 	gateIdleTime   = 2 * time.Minute
 	maxGateHead    = 60 << 10
+	// maxGateConns is the number of connections of a process to its gate. Further ones wait until one of them ends.
+	maxGateConns = 256
 )
 
 // A gate serves the API at an address inside the computer of an app, which the app reaches even if the computer has no network. It
@@ -39,7 +43,7 @@ func (l *loop) serveGate(listener net.Listener) *gate {
 		Handler: onlyAPI(l.s.o.API), ReadHeaderTimeout: gateHeaderTime, IdleTimeout: gateIdleTime, MaxHeaderBytes: maxGateHead,
 		ErrorLog: slog.NewLogLogger(l.s.o.Log.Handler(), slog.LevelDebug),
 	}}
-	go func() { _ = g.server.Serve(listener) }() // ends when the gate is closed, or the computer stops
+	go func() { _ = g.server.Serve(netutil.LimitListener(listener, maxGateConns)) }() // ends when the gate is closed, or the computer stops
 	return g
 }
 

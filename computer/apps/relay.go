@@ -18,6 +18,9 @@ type relay struct {
 	ended chan struct{}
 }
 
+// maxRelayed is the number of connections that a relay passes on at the same time. Each takes two descriptors of the server.
+const maxRelayed = 512
+
 // relayDial limits the time for which a connection waits for the process.
 const relayDial = 10 * time.Second
 
@@ -66,12 +69,21 @@ func (r *relay) isOpen() bool {
 
 func (r *relay) serve(l *loop) {
 	defer close(r.ended)
+	slots := make(chan struct{}, maxRelayed)
 	for {
 		c, err := r.listener.Accept()
 		if err != nil {
 			return
 		}
-		go l.pass(c)
+		select {
+		case slots <- struct{}{}:
+			go func() {
+				defer func() { <-slots }()
+				l.pass(c)
+			}()
+		default:
+			_ = c.Close() // too many connections are open
+		}
 	}
 }
 

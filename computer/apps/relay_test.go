@@ -2,7 +2,9 @@ package apps
 
 import (
 	"bufio"
+	"io"
 	"net"
+	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -139,5 +141,77 @@ func TestCrashEndsRelayedConnections(t *testing.T) {
 		if n, err := c.Read(make([]byte, 1)); err == nil {
 			t.Errorf("read %d bytes from a process that has ended", n)
 		}
+	})
+}
+
+// Processes of the computer cannot take all descriptors of the server by connecting to an app.
+func TestRelayedConnectionsAreBounded(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		w.programs["serve"] = program{}
+		w.register(&appv1.Runtime{Command: "serve"})
+		if !w.hasNetworks {
+			return
+		}
+		for i := range maxRelayed {
+			c, name := w.throughComputer()
+			if name != "serve" {
+				t.Errorf("connection %d was answered with %q", i, name)
+			}
+			defer c.Close()
+		}
+		c, name := w.throughComputer()
+		if name != io.EOF.Error() {
+			t.Errorf("a connection beyond the limit was answered with %q", name)
+		}
+		c.Close()
+	})
+}
+
+// Nor by connecting to the API: further connections wait until others end.
+func TestConnectionsOfAGateAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{t: t, listening: network{}}
+		listener, err := w.Listen(t.Context(), testWorkspace, firstGatePort)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := &loop{s: New(Options{API: http.NotFoundHandler(), Dir: t.TempDir()})}
+		g := l.serveGate(listener)
+		defer g.close()
+		request := func() (net.Conn, <-chan string) {
+			c, err := w.Dial(t.Context(), testWorkspace, firstGatePort)
+			if err != nil {
+				t.Fatal(err)
+			}
+			answered := make(chan string, 1)
+			go func() {
+				_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: api\r\n\r\n")
+				line, _ := bufio.NewReader(c).ReadString('\n')
+				answered <- strings.TrimSpace(line)
+			}()
+			return c, answered
+		}
+		var open []net.Conn
+		for range maxGateConns {
+			c, answered := request()
+			open = append(open, c)
+			if line := <-answered; line != "HTTP/1.1 404 Not Found" {
+				t.Fatalf("a connection within the limit was answered with %q", line)
+			}
+		}
+		waiting, answered := request()
+		synctest.Wait()
+		select {
+		case line := <-answered:
+			t.Errorf("a connection beyond the limit was answered with %q", line)
+		default:
+		}
+		for _, c := range open {
+			c.Close()
+		}
+		if line := <-answered; line != "HTTP/1.1 404 Not Found" {
+			t.Errorf("the connection was answered with %q after others had ended", line)
+		}
+		waiting.Close()
 	})
 }
