@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"os"
@@ -132,8 +133,11 @@ func panelQueries(t *testing.T) (queries []panelQuery) {
 	return queries
 }
 
-// keepBusy has a person write, read, follow a stream, start sessions and back up until the test ends, so that each kind of work is measured.
+// keepBusy has a person write, read, open an app, follow a stream, start sessions and back up until the test ends, so that each kind of
+// work is measured.
 func keepBusy(t *testing.T, n *node, c *client) {
+	t.Helper()
+	host := publishApp(t, c)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	t.Cleanup(func() { cancel(); <-ended; c.close() })
@@ -143,6 +147,7 @@ func keepBusy(t *testing.T, n *node, c *client) {
 			_, _, _ = c.do(ctx, http.MethodPut, drivePath(fmt.Sprintf("file-%d", i%50)), bytes.Repeat([]byte("x"), 4096))
 			_, _, _ = c.do(ctx, http.MethodGet, drivePath(fmt.Sprintf("file-%d", i%50)), nil)
 			_, _, _ = c.do(ctx, http.MethodGet, "/v1/whoami", nil)
+			visit(ctx, c, host)
 			if i%10 == 0 {
 				_ = c.follow(ctx, "", func() {}, func(string, []byte) {}) // for the second that a segment lasts
 				_, _, _ = c.do(ctx, http.MethodPost, sessionsPath, []byte(`{"prompt":"say hello"}`), "Content-Type", "application/json")
@@ -150,6 +155,43 @@ func keepBusy(t *testing.T, n *node, c *client) {
 			}
 		}
 	}()
+}
+
+// publishApp registers an app that everybody may open, and returns its host.
+func publishApp(t *testing.T, c *client) string {
+	t.Helper()
+	c.expect(t, http.StatusCreated, "MKCOL", drivePath("shop"), "")
+	var registered struct {
+		App struct{ CanonicalURL string }
+	}
+	status, err := c.postJSON(t.Context(), spacePath("factory", "/apps"), map[string]any{
+		"path": "shop", "slug": "shop", "command": "exec /.atelier/atelier site", "apiScopes": []string{},
+	}, &registered)
+	if err != nil || status != http.StatusCreated {
+		t.Fatal("registering an app: ", status, err)
+	}
+	status, body, err := c.do(t.Context(), http.MethodPut, spacePath("factory", "/apps/shop/visibility"), []byte(`{"visibility":"public"}`), "Content-Type", "application/json")
+	if err != nil || status != http.StatusOK {
+		t.Fatalf("publishing an app: %d %s %v", status, body, err)
+	}
+	address, err := url.Parse(registered.App.CanonicalURL)
+	if err != nil || address.Host == "" {
+		t.Fatalf("the address of the app is %q: %v", registered.App.CanonicalURL, err)
+	}
+	return address.Host
+}
+
+// visit requests the first page of an app. Each answer is measured.
+func visit(ctx context.Context, c *client, host string) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.address+"/", http.NoBody)
+	if err != nil {
+		return
+	}
+	request.Host = host
+	if response, err := c.http.Do(request); err == nil {
+		_, _ = io.Copy(io.Discard, response.Body)
+		response.Body.Close()
+	}
 }
 
 // monitor is a running Prometheus.
