@@ -30,8 +30,8 @@ import (
 	"github.com/atelier-run/atelier/persistence"
 )
 
-// longest limits waits that measure nothing. A test that waits longer has failed.
-const longest = 3 * time.Minute
+// longest limits waits that measure nothing, and is the time that an install command has. A test that waits longer has failed.
+const longest = 10 * time.Minute
 
 // workspace is the slug of the workspace.
 const workspace = "acme"
