@@ -344,8 +344,9 @@ func TestKnownAppIsDescribedOnly(t *testing.T) {
 	if found, described := s.asks(&workspacev1.FindApp{}), s.asks(&appv1.DescribeApp{}); found != 1 || described < 3 {
 		t.Errorf("FindApp was asked %d times, DescribeApp %d times", found, described)
 	}
-	s.askApp(id, &appv1.RemoveApp{TaskId: newID("tsk_")})
-	s.askApp(id, &appv1.ReportStopped{TaskId: "tsk_01jd0000000000000000000001"})
+	task := newID("tsk_")
+	s.askApp(id, &appv1.RemoveApp{TaskId: task})
+	s.askApp(id, &appv1.ReportStopped{TaskId: task})
 	s.settle(s.workspaceID)
 	s.advance(2 * time.Second)
 	response, body := s.get("/")
