@@ -143,7 +143,7 @@ var unset = []string{"image_version", "new_billing_user_id", "old_billing_user_i
 func TestProvenance(t *testing.T) {
 	w := newFakeEntities()
 	s, key := w.server(t), w.key(alice)
-	values := map[string]string{"tier": "economy", "kind": "folder", "role": "viewer", "old_role": "owner"}
+	values := map[string]string{"tier": "economy", "kind": "folder", "role": "viewer", "old_role": "owner", "mode": "read", "visibility": "public"}
 	fields := (&auditv1.Provenance{}).ProtoReflect().Descriptor().Fields()
 	for i := range fields.Len() {
 		field := fields.Get(i)

@@ -99,6 +99,8 @@ func expectedRefusal(v visitor, r server.Route) (status int, code string) {
 		return 404, "not_found"
 	case len(need) > 0 && !slices.ContainsFunc(need, v.has):
 		return 403, "forbidden"
+	case strings.HasSuffix(r.Path, "/launch") && !v.isHuman && !strings.HasPrefix(v.name, "oauth"):
+		return 403, "forbidden" // a visit belongs to a person, who uses it in a browser
 	case !changes(r):
 		return 0, ""
 	case v.role == "viewer" && !personal[operationOf(r)]:

@@ -148,7 +148,8 @@ func (l *loop) launch(ctx context.Context, c configuration, s start) (Process, e
 	}
 	streams := p.Streams()
 	_ = streams.Stdin.Close()
-	out, errs := l.log.writer(cmp.Or(s.stream, "stdout"), s.secret), l.log.writer(cmp.Or(s.stream, "stderr"), s.secret)
+	limit := newBudget()
+	out, errs := l.log.writer(cmp.Or(s.stream, "stdout"), s.secret, limit), l.log.writer(cmp.Or(s.stream, "stderr"), s.secret, limit)
 	go out.consume(streams.Stdout)
 	if streams.Stderr != nil {
 		go errs.consume(streams.Stderr)

@@ -81,9 +81,6 @@ type appLog struct {
 	size  int64
 	// isBroken is set after a failure to write, which is logged once.
 	isBroken bool
-	// budget is the number of bytes that may be written, as of the time filled. skipped counts those that were dropped since.
-	budget, skipped int
-	filled          time.Time
 	// news is closed, and made anew, when a line is added.
 	news chan struct{}
 }
@@ -94,7 +91,7 @@ func (l *logs) acquire(appID string) (*appLog, error) {
 	defer l.mu.Unlock()
 	a := l.open[appID]
 	if a == nil {
-		a = &appLog{logs: l, appID: appID, budget: logBurst, filled: time.Now(), news: make(chan struct{})}
+		a = &appLog{logs: l, appID: appID, news: make(chan struct{})}
 		if err := a.load(); err != nil {
 			return nil, err
 		}
@@ -171,11 +168,28 @@ func (a *appLog) keep(line Line) {
 	a.lines = a.lines[drop:]
 }
 
-// add adds a line of a stream.
-func (a *appLog) add(stream, text string) {
+// A budget limits the output of one process, so that a flood of another one, such as that which it replaces, does not hide its lines. The
+// mutex of the log guards it.
+type budget struct {
+	// left is the number of bytes that may be written, as of the time filled. skipped counts those that were dropped since.
+	left, skipped int
+	filled        time.Time
+}
+
+func newBudget() *budget { return &budget{left: logBurst, filled: time.Now()} }
+
+// refill adds what the time since the last call adds to the budget.
+func (b *budget) refill() {
+	now := time.Now()
+	b.left = min(logBurst, b.left+int(now.Sub(b.filled).Seconds()*logRate))
+	b.filled = now
+}
+
+// add adds a line of a stream, unless the budget has no room for it. The platform has no budget.
+func (a *appLog) add(stream, text string, b *budget) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if stream != StreamPlatform && !a.afford(len(text)+1) {
+	if b != nil && !a.afford(len(text)+1, b) {
 		return
 	}
 	a.write(stream, text)
@@ -186,33 +200,33 @@ func (a *appLog) add(stream, text string) {
 // platform adds a line of the platform.
 func (a *appLog) platform(text string) {
 	for line := range strings.SplitSeq(excerpt(text), "\n") {
-		a.add(StreamPlatform, line)
+		a.add(StreamPlatform, line, nil)
 	}
 }
 
-// afford reports whether the budget has room for a line. When it has room again, a line says how much was dropped.
-func (a *appLog) afford(size int) bool {
-	a.refill()
-	if a.budget < size || a.skipped > 0 && a.budget < logBurst/2 {
-		a.skipped += size
+// afford reports whether a budget has room for a line. When it has room again, a line says that output was dropped.
+func (a *appLog) afford(size int, b *budget) bool {
+	b.refill()
+	if b.left < size || b.skipped > 0 && b.left < logBurst/2 {
+		b.skipped += size
 		a.dropped.Add(float64(size))
 		return false
 	}
-	a.budget -= size
-	if a.skipped > 0 {
+	b.left -= size
+	if b.skipped > 0 {
 		a.write(StreamPlatform, "dropped output: the app writes more than is logged")
-		a.skipped = 0
+		b.skipped = 0
 	}
 	return true
 }
 
 // dropFlood drops output if the budget is used up, and reports whether it has. It returns after the time that dropRate sets.
-func (a *appLog) dropFlood(size int) bool {
+func (a *appLog) dropFlood(size int, b *budget) bool {
 	a.mu.Lock()
-	a.refill()
-	isFlooded := a.skipped > 0 && a.budget < logBurst/2
+	b.refill()
+	isFlooded := b.skipped > 0 && b.left < logBurst/2
 	if isFlooded {
-		a.skipped += size
+		b.skipped += size
 	}
 	a.mu.Unlock()
 	if isFlooded {
@@ -220,13 +234,6 @@ func (a *appLog) dropFlood(size int) bool {
 		time.Sleep(time.Duration(size) * time.Second / dropRate)
 	}
 	return isFlooded
-}
-
-// refill adds what the time since the last call adds to the budget. The caller holds mu.
-func (a *appLog) refill() {
-	now := time.Now()
-	a.budget = min(logBurst, a.budget+int(now.Sub(a.filled).Seconds()*logRate))
-	a.filled = now
 }
 
 // write adds a line to the file and to those in memory. The caller holds mu.

@@ -42,7 +42,7 @@ func expectLines(t *testing.T, got Lines, want ...string) {
 func TestLogGoesOnAfterARestart(t *testing.T) {
 	dir := t.TempDir()
 	l, a := openLog(t, dir)
-	a.add("stdout", "one")
+	a.add("stdout", "one", newBudget())
 	a.platform("two\nthree")
 	l.release(a)
 	// The end of the node cuts a line off.
@@ -56,7 +56,7 @@ func TestLogGoesOnAfterARestart(t *testing.T) {
 	file.Close()
 	for range 2 {
 		l, a = openLog(t, dir)
-		a.add("stderr", "next")
+		a.add("stderr", "next", newBudget())
 		l.release(a)
 	}
 	_, a = openLog(t, dir)
@@ -70,9 +70,10 @@ func TestLogIsBounded(t *testing.T) {
 		dir := t.TempDir()
 		_, a := openLog(t, dir)
 		line := strings.Repeat("x", 1000)
+		limit := newBudget()
 		for range 20_000 { // slowly, so that nothing is dropped
 			time.Sleep(time.Millisecond)
-			a.add("stdout", line)
+			a.add("stdout", line, limit)
 		}
 		first := a.read(1, 1)
 		if !first.Missed || a.bytes > maxMemory || len(a.lines) > maxLines || a.last != 20_000 {
@@ -98,7 +99,7 @@ func TestLogIsBounded(t *testing.T) {
 func TestFloodIsDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, a := openLog(t, t.TempDir())
-		w := a.writer("stdout", "")
+		w := a.writer("stdout", "", newBudget())
 		flood := strings.Repeat(strings.Repeat("y", 99)+"\n", 10_000)
 		begin := time.Now()
 		for range 20 { // 20 MB at once
@@ -141,7 +142,7 @@ func TestLinesOfOutput(t *testing.T) {
 		} {
 			t.Run(name+"/"+reader, func(t *testing.T) {
 				_, a := openLog(t, t.TempDir())
-				a.writer("stdout", secret).consume(io.NopCloser(wrap(strings.NewReader(of.output))))
+				a.writer("stdout", secret, newBudget()).consume(io.NopCloser(wrap(strings.NewReader(of.output))))
 				var got []string
 				for _, line := range a.lines {
 					got = append(got, line.Text)
@@ -156,14 +157,14 @@ func TestLinesOfOutput(t *testing.T) {
 
 func TestNewsOfALog(t *testing.T) {
 	_, a := openLog(t, t.TempDir())
-	a.add("stdout", "one")
+	a.add("stdout", "one", newBudget())
 	found := a.read(0, 10)
 	select {
 	case <-found.News:
 		t.Error("there are news before a further line")
 	default:
 	}
-	a.add("stdout", "two")
+	a.add("stdout", "two", newBudget())
 	<-found.News
 	expectLines(t, a.read(1, 10), "2 stdout two")
 	if early := a.read(0, 1); len(early.Lines) != 1 {
@@ -177,7 +178,7 @@ func TestBeginningOfALine(t *testing.T) {
 	const key = "atlapp_id_secretsecretsecret"
 	synctest.Test(t, func(t *testing.T) {
 		_, a := openLog(t, t.TempDir())
-		w := a.writer("stdout", key)
+		w := a.writer("stdout", key, newBudget())
 		io.WriteString(w, "name: "+key[:15])
 		expectLines(t, a.read(0, 10))
 		time.Sleep(2 * partialPause)

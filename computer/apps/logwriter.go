@@ -10,9 +10,9 @@ import (
 )
 
 // writer returns a writer for the output of a process. It replaces the secret, if there is one, with "[key]", so that an app that
-// prints its key does not put it into a file.
-func (a *appLog) writer(stream, secret string) *lineWriter {
-	w := &lineWriter{log: a, stream: stream}
+// prints its key does not put it into a file. The writers of one process share its budget.
+func (a *appLog) writer(stream, secret string, b *budget) *lineWriter {
+	w := &lineWriter{log: a, stream: stream, budget: b}
 	if secret != "" {
 		w.secrets = []string{secret, secret[strings.LastIndex(secret, "_")+1:]}
 	}
@@ -26,6 +26,7 @@ const partialPause = time.Second
 type lineWriter struct {
 	log    *appLog
 	stream string
+	budget *budget
 	// secrets are the key, and the part of it that is secret; nil: there is none.
 	secrets []string
 
@@ -42,7 +43,7 @@ type lineWriter struct {
 // Write implements io.Writer. It never fails.
 func (w *lineWriter) Write(p []byte) (int, error) {
 	written := len(p)
-	isDropped := w.log.dropFlood(len(p))
+	isDropped := w.log.dropFlood(len(p), w.budget)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if isDropped {
@@ -125,5 +126,5 @@ func (w *lineWriter) flush() {
 	for _, secret := range w.secrets {
 		text = strings.ReplaceAll(text, secret, "[key]")
 	}
-	w.log.add(w.stream, text)
+	w.log.add(w.stream, text, w.budget)
 }
