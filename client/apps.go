@@ -232,7 +232,7 @@ type AppLine struct {
 	Missed bool `json:"-"`
 }
 
-// AppLog streams the output of an app after a cursor, or what is kept of it, and then each new line. It resumes as Events does. The last
+// AppLog streams the stored output of an app, after a cursor if there is one, and then each new line. It resumes as Events does. The last
 // value is the error.
 func (c *Client) AppLog(ctx context.Context, slug, appSlug, cursor string) iter.Seq2[AppLine, error] {
 	return func(yield func(AppLine, error) bool) {

@@ -16,7 +16,7 @@
 //
 //  1. A browser requests a document of the app, without a cookie. refuse redirects it to the launch of the app on the platform, with the
 //     host and the path.
-//  2. The platform sends a person who is not signed in to the sign-in page, and back (api.RefuseLaunch).
+//  2. The platform sends a person without a session to the sign-in page, and back (api.RefuseLaunch).
 //  3. The operation launch calls Launcher.Launch, which authorizes the person, records a visit (package entity/visit), and returns the
 //     address of the app with the secret of the visit's grant in the parameter service_access.
 //  4. The browser follows. redeem exchanges the grant for the cookie of the visit, and redirects to the address without the grant.
@@ -216,7 +216,7 @@ func (e *Edge) Close() {
 	e.upstreams.close()
 }
 
-// Forget removes what is known about an app. It is called after the app or its domain was changed: requests that begin afterwards see
+// Forget removes the cached answers about an app. It is called after the app or its domain was changed: requests that begin afterwards see
 // the change, and what lasts ends at once if the change ended its access. On other members both take up to a second.
 func (e *Edge) Forget(appID string) {
 	e.hosts.InvalidateAll(func(t *target) bool { return t.appID == appID })

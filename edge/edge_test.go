@@ -235,7 +235,7 @@ func TestWaking(t *testing.T) {
 	}
 }
 
-// Names that nobody has ask the entities at most as often as the limit of the client permits, and what is cached asks none.
+// Unbound names ask the entities at most as often as the limit of the client permits; cached ones ask none.
 func TestUnknownHostsAreLimited(t *testing.T) {
 	s := newStage(t, func(o *edge.Options) { o.Limits.AddressBurst, o.Limits.AddressInterval = 5, time.Hour })
 	id := s.register("notes", hello)

@@ -43,7 +43,7 @@ func (e *Edge) standardName(name string) (appSlug, workspaceSlug string, ok bool
 	return appSlug, workspaceSlug, ok && slug.CheckForm(appSlug) == nil && slug.Check(workspaceSlug) == nil
 }
 
-// hostName returns a host in lower case, without its port and its trailing dot. It reports false for what is no host name, such as an IPv6
+// hostName returns a host in lower case, without its port and its trailing dot. It reports false for any other text, such as an IPv6
 // address.
 func hostName(host string) (string, bool) {
 	name := host

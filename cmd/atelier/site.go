@@ -55,7 +55,7 @@ func (c *siteCommand) Run(ctx context.Context, out console) error {
 	return cmp.Or(server.Shutdown(ending), server.Close())
 }
 
-// siteHandler serves the files of a folder: index.html for a folder, and 404.html, if there is one, for what is missing. Files and
+// siteHandler serves the files of a folder: index.html for a folder, and 404.html, if there is one, for a missing file. Files and
 // folders whose names begin with a dot, and folders without an index.html, are missing too.
 func siteHandler(files fs.FS) http.Handler {
 	served := http.FileServerFS(files)

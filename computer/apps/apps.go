@@ -64,7 +64,7 @@ type Computers interface {
 // A Launch describes a process of an app.
 type Launch struct {
 	WorkspaceID, AppID string
-	// UserID is the person who has registered the app.
+	// UserID is the creator of the app.
 	UserID string
 	Argv   []string
 	// Cwd is a path of the drive.

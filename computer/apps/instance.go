@@ -406,7 +406,7 @@ func (i *instance) end() {
 // endTimeout limits one attempt to end a process.
 const endTimeout = 30 * time.Second
 
-// endProcess ends a process and its descendants. The computer ends what is left of it.
+// endProcess ends a process and its descendants. The computer ends the descendants that remain.
 func endProcess(p Process) {
 	ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
 	defer cancel()

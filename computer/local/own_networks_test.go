@@ -114,7 +114,7 @@ func openFiles(t *testing.T) (number int) {
 	return number
 }
 
-// TestOwnNetworkLeavesNothing ends processes with networks of their own in several ways, and looks for what is left of the networks.
+// TestOwnNetworkLeavesNothing ends processes with networks of their own in several ways, and looks for remains of the networks.
 func TestOwnNetworkLeavesNothing(t *testing.T) {
 	for name, mode := range map[string]egress.Mode{"on": egress.On, "off": egress.Off} {
 		t.Run(name, func(t *testing.T) { testOwnNetworkLeavesNothing(t, mode) })

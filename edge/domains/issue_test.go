@@ -168,7 +168,7 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestStoredCertificateIsReported checks that the result of an attempt that was not reported is used, and not what is to be renewed.
+// TestStoredCertificateIsReported checks that the result of an attempt that was not reported is used, and not the certificate that is to be renewed.
 func TestStoredCertificateIsReported(t *testing.T) {
 	s := newSite(t)
 	s.store(host, 10)

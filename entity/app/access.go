@@ -80,7 +80,7 @@ func MayChange(call entity.Call) bool {
 	}
 }
 
-// mayPublish reports whether the principal has the authority of an owner. Apps and agents never have it, whoever they act for.
+// mayPublish reports whether the principal has the authority of an owner. Apps and agents never have it, even if they act for an owner.
 func mayPublish(call entity.Call) bool {
 	return slices.Contains(entity.Capabilities(call.Principal, call.Role), entity.Admin)
 }

@@ -5,7 +5,7 @@ import (
 	appv1 "github.com/atelier-run/atelier/messages/app/v1"
 )
 
-// The custom domain of an app is bound in the entity of its host name (package binding), so that one app has it, whoever asks first.
+// The custom domain of an app is bound in the entity of its host name (package binding), so that one app has it: the first to claim it.
 // The app has a copy, which the API shows:
 //
 //  1. A member sends AttachDomain to the app: DomainRequested. React sends ClaimBinding to the binding.

@@ -114,7 +114,7 @@ func domainRowOf(s *appv1.App) proto.Message {
 }
 
 // auditRows returns the rows of the audit log of the workspace. An update has one, whatever it changes; the workspace has logged the
-// registration. The removals of the app and of its domain are logged for the person who has requested them.
+// registration. The removals of the app and of its domain are logged for the requester.
 func auditRows(call entity.Call, before, after *appv1.App, c appv1.Command, events []appv1.Event) []entity.Row {
 	var rows []entity.Row
 	add := func(index int, part, name string, p *auditv1.Provenance, author *appv1.Author) {

@@ -102,7 +102,7 @@ func (n *name) fire() time.Duration {
 	return passed
 }
 
-// expect compares the status, and what is shown beside it, with a text like "removing retry".
+// expect compares the status and its marks with a text like "removing retry".
 func (n *name) expect(want string) {
 	n.Helper()
 	if got := describe(n.state); got != want {

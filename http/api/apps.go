@@ -236,7 +236,7 @@ func pathApp(c *server.Call) (string, error) {
 	return anchor.GetApp().GetId(), err
 }
 
-// ofApp returns a decoder whose errors only callers get who have the access that the operation requires, for an app that exists.
+// ofApp returns a decoder whose errors are returned only to callers with the access that the operation requires, for an app that exists.
 func ofApp[In any](decode func(*server.Call) (In, error)) func(*server.Call) (In, error) {
 	return func(c *server.Call) (In, error) {
 		in, err := decode(c)

@@ -48,7 +48,7 @@ func (a apps) launch(c *server.Call) error {
 const SignInPath = "/sign-in"
 
 // RefuseLaunch is the Route.Refuse of launching an app. A browser that requests the launch as a document without a credential is redirected
-// to the sign-in page, and from there back to the launch. API calls, frames and visitors who are signed in but denied get the ordinary
+// to the sign-in page, and from there back to the launch. API calls, frames, and signed-in visitors without access get the ordinary
 // refusal (specification, Apps, launch rules).
 func RefuseLaunch(w *server.Response, refused *entity.Error) {
 	if refused.Code != entity.Unauthorized || !isDocumentRequest(w.Request) {

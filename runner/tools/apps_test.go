@@ -165,7 +165,7 @@ func TestUpdateApp(t *testing.T) {
 	if made.App.Name != "Site" || w.app("site").GetGeneration() != 1 {
 		t.Errorf("after a new name the app is %+v, generation %d", made.App, w.app("site").GetGeneration())
 	}
-	made = appResult{} // what is omitted would remain
+	made = appResult{} // omitted fields would remain
 	c.must("update_app", with(in, "command", "serve 2", "installCommand", "", "port", 4000, "apiScopes", []string{"files:read"}, "sleepAfterSeconds", 60), &made)
 	if r := made.App.Runtime; r.Command != "serve 2" || r.InstallCommand != "" || r.Port != 4000 || !slices.Equal(r.APIScopes, []string{"files:read"}) ||
 		r.SleepAfterSeconds != 60 {

@@ -42,7 +42,7 @@ type tenant struct {
 	answers map[string]int
 }
 
-// A model is what is known of an app.
+// A model is the state of an app as its client knows it.
 type model struct {
 	slug, folder, name string
 	// runtimes has the configurations one of which the app shows: the last accepted one, and those that were requested since.

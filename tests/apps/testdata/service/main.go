@@ -30,7 +30,7 @@ func main() {
 	log.Fatal(http.ListenAndServe(net.JoinHostPort("127.0.0.1", os.Getenv("PORT")), nil))
 }
 
-// sendEvents streams what is said as server-sent events.
+// sendEvents streams the messages as server-sent events.
 func sendEvents(w http.ResponseWriter, r *http.Request, said <-chan string) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	fmt.Fprint(w, "data: listening\n\n")
