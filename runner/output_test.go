@@ -96,6 +96,10 @@ func TestDeltasFollowEarlierRows(t *testing.T) {
 		o := newOutput(r, "ws/ses", newMetrics())
 		o.add(&sessionv1.Row{Tool: &sessionv1.Tool{ToolCallId: "call"}})
 		o.write("after the tool", false)
+		// The text ends before the feed begins, so that both rows are in its first batch.
+		o.mu.Lock()
+		o.endBlock()
+		o.mu.Unlock()
 		f := o.attach(t.Context(), 1, "run", 1)
 		defer f.detach()
 		if !f.flush(t.Context()) {

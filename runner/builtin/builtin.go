@@ -79,7 +79,9 @@ func Run(ctx context.Context, in io.Reader, out, errors io.Writer, environ, argu
 		}
 	}
 	a := newAgent(s)
-	connection := acp.NewAgentSideConnection(a, out, in)
+	// NewAgentSideConnection starts a goroutine that reads from in and uses the logger, which SetLogger changes without a lock.
+	input := &delayedReader{in: in, begin: make(chan struct{})}
+	connection := acp.NewAgentSideConnection(a, out, input)
 	connection.SetLogger(slog.New(slog.NewTextHandler(errors, &slog.HandlerOptions{
 		Level: slog.LevelWarn,
 		ReplaceAttr: func(_ []string, attribute slog.Attr) slog.Attr {
@@ -90,10 +92,22 @@ func Run(ctx context.Context, in io.Reader, out, errors io.Writer, environ, argu
 		},
 	})))
 	a.connect(connection)
+	close(input.begin)
 	select {
 	case <-connection.Done():
 	case <-ctx.Done():
 	}
 	a.close(stopping)
 	return exitClean
+}
+
+// A delayedReader reads from in after begin is closed.
+type delayedReader struct {
+	in    io.Reader
+	begin chan struct{}
+}
+
+func (r *delayedReader) Read(p []byte) (int, error) {
+	<-r.begin
+	return r.in.Read(p)
 }
