@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -70,7 +71,7 @@ func TestHostileApps(t *testing.T) {
 // one, and processes of the computer reach it at the port.
 func TestAppIsReplacedWithoutAGap(t *testing.T) {
 	a, _ := newApp(t, &appv1.Runtime{Command: command("one"), Port: 20000})
-	if !a.Computers.OwnNetworks() {
+	if !a.Computers.OwnNetworks() && os.Getenv("CI") != "true" {
 		t.Skip("the computers of this machine have one network each")
 	}
 	edited := make(chan *appv1.App)

@@ -38,7 +38,7 @@ func TestAppAfterAKill(t *testing.T) {
 	}
 	if workspaceID == "" {
 		_ = child.Wait()
-		if strings.Contains(log, "SKIP") {
+		if strings.Contains(log, "SKIP") && os.Getenv("CI") != "true" {
 			t.Skip(log)
 		}
 		t.Fatalf("the child ended by itself: %s", log)

@@ -283,6 +283,7 @@ func TestAppIsRemoved(t *testing.T) {
 	a, _ := newApp(t, &appv1.Runtime{Command: "sleep 1000 & " + command("one"), Port: 20000})
 	a.tell(&appv1.RemoveApp{TaskId: "task_01jd0000000000000000000001"})
 	a.tell(&appv1.AwaitApp{Removal: true})
+	a.check(a.Router.Settle(t.Context(), entity.KindApp, app.Identity(a.workspaceID, testAppID)))
 	a.until(func() bool { return len(a.running()) == 0 })
 	if _, err := os.Stat(filepath.Join(a.dir, "apps", testAppID)); !os.IsNotExist(err) {
 		t.Errorf("the log of the app: %v", err)

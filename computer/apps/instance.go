@@ -23,6 +23,7 @@ type instance struct {
 	generation uint64
 	port       int
 	process    Process
+	output     *output
 	gate       *gate
 	// key is the key in the environment of the process; empty: it has none.
 	key string
@@ -130,6 +131,7 @@ type start struct {
 	command string
 	// stream is the stream of the output; empty: stdout and stderr.
 	stream string
+	output *output
 	env    []string
 	// secret is not to be in the log.
 	secret string
@@ -148,8 +150,7 @@ func (l *loop) launch(ctx context.Context, c configuration, s start) (Process, e
 	}
 	streams := p.Streams()
 	_ = streams.Stdin.Close()
-	limit := newBudget()
-	out, errs := l.log.writer(cmp.Or(s.stream, "stdout"), s.secret, limit), l.log.writer(cmp.Or(s.stream, "stderr"), s.secret, limit)
+	out, errs := l.log.writer(cmp.Or(s.stream, "stdout"), s.secret, s.output), l.log.writer(cmp.Or(s.stream, "stderr"), s.secret, s.output)
 	go out.consume(streams.Stdout)
 	if streams.Stderr != nil {
 		go errs.consume(streams.Stderr)
@@ -179,7 +180,8 @@ func (l *loop) install(ctx context.Context, c configuration) error {
 	limited, cancel := context.WithTimeout(ctx, l.s.o.Install)
 	defer cancel()
 	l.log.platform("installing: " + c.runtime.GetInstallCommand())
-	p, err := l.launch(limited, c, start{command: c.runtime.GetInstallCommand(), stream: "install", env: portVariable(c)})
+	said := newOutput()
+	p, err := l.launch(limited, c, start{command: c.runtime.GetInstallCommand(), stream: "install", output: said, env: portVariable(c)})
 	if err != nil {
 		return fmt.Errorf("the install command was not started: %w", err)
 	}
@@ -189,13 +191,13 @@ func (l *loop) install(ctx context.Context, c configuration) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		return fmt.Errorf("the install command did not end within %s%s", l.s.o.Install, l.log.tail())
+		return fmt.Errorf("the install command did not end within %s%s", l.s.o.Install, l.log.tail(said))
 	}
 	if isStopped(exit) {
 		return errStopped
 	}
 	if exit.Status != 0 || exit.Reason != "" {
-		return fmt.Errorf("the install command has failed: %s%s", describeExit(exit), l.log.tail())
+		return fmt.Errorf("the install command has failed: %s%s", describeExit(exit), l.log.tail(said))
 	}
 	return nil
 }
@@ -207,8 +209,8 @@ func portVariable(c configuration) []string {
 // start starts the command of a configuration.
 func (l *loop) start(ctx context.Context, c configuration, hasOwnNetwork bool) (_ *instance, err error) {
 	port := int(c.runtime.GetPort())
-	s := start{command: c.runtime.GetCommand(), env: portVariable(c)}
-	i := &instance{l: l, generation: c.generation, port: port, gone: make(chan struct{}), closed: make(chan struct{})}
+	i := &instance{l: l, generation: c.generation, port: port, output: newOutput(), gone: make(chan struct{}), closed: make(chan struct{})}
+	s := start{command: c.runtime.GetCommand(), output: i.output, env: portVariable(c)}
 	defer func() {
 		if err != nil {
 			i.gate.close()
@@ -297,13 +299,13 @@ func (i *instance) await(ctx context.Context, limit time.Duration) error {
 			if isStopped(exit) {
 				return errStopped
 			}
-			return fmt.Errorf("the process ended before it accepted connections on port %d: %s%s", i.port, describeExit(exit), i.l.log.tail())
+			return fmt.Errorf("the process ended before it accepted connections on port %d: %s%s", i.port, describeExit(exit), i.l.log.tail(i.output))
 		case <-limited.Done():
 			timer.Stop()
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			return fmt.Errorf("the process did not accept connections on port %d within %s%s", i.port, limit, i.l.log.tail())
+			return fmt.Errorf("the process did not accept connections on port %d within %s%s", i.port, limit, i.l.log.tail(i.output))
 		}
 	}
 }

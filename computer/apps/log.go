@@ -168,29 +168,35 @@ func (a *appLog) keep(line Line) {
 	a.lines = a.lines[drop:]
 }
 
-// A budget limits the output of one process, so that a flood of another one, such as that which it replaces, does not hide its lines. The
-// mutex of the log guards it.
-type budget struct {
+// An output is the output of one process. Each has a limit of its own, so that a flood of another process, such as the present one while
+// its successor starts, does not hide its lines. The mutex of the log guards it.
+type output struct {
 	// left is the number of bytes that may be written, as of the time filled. skipped counts those that were dropped since.
 	left, skipped int
 	filled        time.Time
+	// last has the last lines, at most tailLines.
+	last []string
 }
 
-func newBudget() *budget { return &budget{left: logBurst, filled: time.Now()} }
+func newOutput() *output { return &output{left: logBurst, filled: time.Now()} }
 
-// refill adds what the time since the last call adds to the budget.
-func (b *budget) refill() {
+// refill adds the bytes that the time since the last call allows.
+func (o *output) refill() {
 	now := time.Now()
-	b.left = min(logBurst, b.left+int(now.Sub(b.filled).Seconds()*logRate))
-	b.filled = now
+	o.left = min(logBurst, o.left+int(now.Sub(o.filled).Seconds()*logRate))
+	o.filled = now
 }
 
-// add adds a line of a stream, unless the budget has no room for it. The platform has no budget.
-func (a *appLog) add(stream, text string, b *budget) {
+// add adds a line of a process to the log, unless the process has used its limit up. o is nil for a line of the platform.
+func (a *appLog) add(stream, text string, o *output) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if b != nil && !a.afford(len(text)+1, b) {
+	if o != nil && !a.afford(len(text)+1, o) {
 		return
+	}
+	if o != nil {
+		o.last = append(o.last, text)
+		o.last = o.last[max(0, len(o.last)-tailLines):]
 	}
 	a.write(stream, text)
 	close(a.news)
@@ -204,29 +210,29 @@ func (a *appLog) platform(text string) {
 	}
 }
 
-// afford reports whether a budget has room for a line. When it has room again, a line says that output was dropped.
-func (a *appLog) afford(size int, b *budget) bool {
-	b.refill()
-	if b.left < size || b.skipped > 0 && b.left < logBurst/2 {
-		b.skipped += size
+// afford reports whether an output has room for a line. When it has room again, a line says that output was dropped.
+func (a *appLog) afford(size int, o *output) bool {
+	o.refill()
+	if o.left < size || o.skipped > 0 && o.left < logBurst/2 {
+		o.skipped += size
 		a.dropped.Add(float64(size))
 		return false
 	}
-	b.left -= size
-	if b.skipped > 0 {
+	o.left -= size
+	if o.skipped > 0 {
 		a.write(StreamPlatform, "dropped output: the app writes more than is logged")
-		b.skipped = 0
+		o.skipped = 0
 	}
 	return true
 }
 
-// dropFlood drops output if the budget is used up, and reports whether it has. It returns after the time that dropRate sets.
-func (a *appLog) dropFlood(size int, b *budget) bool {
+// dropFlood drops bytes of an output whose limit is used up, and reports whether it has. It returns after the time that dropRate sets.
+func (a *appLog) dropFlood(size int, o *output) bool {
 	a.mu.Lock()
-	b.refill()
-	isFlooded := b.skipped > 0 && b.left < logBurst/2
+	o.refill()
+	isFlooded := o.skipped > 0 && o.left < logBurst/2
 	if isFlooded {
-		b.skipped += size
+		o.skipped += size
 	}
 	a.mu.Unlock()
 	if isFlooded {
@@ -286,22 +292,12 @@ func (a *appLog) store(line Line) error {
 	return err
 }
 
-// tail returns the last lines of the app for the reason of a failure, with a line feed before each.
-func (a *appLog) tail() string {
+// tail returns the last lines of a process for the reason of a failure, with a line feed before each.
+func (a *appLog) tail(o *output) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	var last []string
-	size := 0
-	for i := len(a.lines) - 1; i >= 0 && len(last) < tailLines; i-- {
-		if a.lines[i].Stream == StreamPlatform {
-			break
-		}
-		if size += len(a.lines[i].Text) + 1; size > tailBytes {
-			break
-		}
-		last = append([]string{a.lines[i].Text}, last...)
-	}
-	return lines(last)
+	text := lines(o.last)
+	return strings.ToValidUTF8(text[max(0, len(text)-tailBytes):], "") // the first character may be cut
 }
 
 // Lines are a part of the log of an app.

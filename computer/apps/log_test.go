@@ -42,7 +42,7 @@ func expectLines(t *testing.T, got Lines, want ...string) {
 func TestLogGoesOnAfterARestart(t *testing.T) {
 	dir := t.TempDir()
 	l, a := openLog(t, dir)
-	a.add("stdout", "one", newBudget())
+	a.add("stdout", "one", newOutput())
 	a.platform("two\nthree")
 	l.release(a)
 	// The end of the node cuts a line off.
@@ -56,7 +56,7 @@ func TestLogGoesOnAfterARestart(t *testing.T) {
 	file.Close()
 	for range 2 {
 		l, a = openLog(t, dir)
-		a.add("stderr", "next", newBudget())
+		a.add("stderr", "next", newOutput())
 		l.release(a)
 	}
 	_, a = openLog(t, dir)
@@ -70,7 +70,7 @@ func TestLogIsBounded(t *testing.T) {
 		dir := t.TempDir()
 		_, a := openLog(t, dir)
 		line := strings.Repeat("x", 1000)
-		limit := newBudget()
+		limit := newOutput()
 		for range 20_000 { // slowly, so that nothing is dropped
 			time.Sleep(time.Millisecond)
 			a.add("stdout", line, limit)
@@ -99,7 +99,7 @@ func TestLogIsBounded(t *testing.T) {
 func TestFloodIsDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, a := openLog(t, t.TempDir())
-		w := a.writer("stdout", "", newBudget())
+		w := a.writer("stdout", "", newOutput())
 		flood := strings.Repeat(strings.Repeat("y", 99)+"\n", 10_000)
 		begin := time.Now()
 		for range 20 { // 20 MB at once
@@ -142,7 +142,7 @@ func TestLinesOfOutput(t *testing.T) {
 		} {
 			t.Run(name+"/"+reader, func(t *testing.T) {
 				_, a := openLog(t, t.TempDir())
-				a.writer("stdout", secret, newBudget()).consume(io.NopCloser(wrap(strings.NewReader(of.output))))
+				a.writer("stdout", secret, newOutput()).consume(io.NopCloser(wrap(strings.NewReader(of.output))))
 				var got []string
 				for _, line := range a.lines {
 					got = append(got, line.Text)
@@ -157,14 +157,14 @@ func TestLinesOfOutput(t *testing.T) {
 
 func TestNewsOfALog(t *testing.T) {
 	_, a := openLog(t, t.TempDir())
-	a.add("stdout", "one", newBudget())
+	a.add("stdout", "one", newOutput())
 	found := a.read(0, 10)
 	select {
 	case <-found.News:
 		t.Error("there are news before a further line")
 	default:
 	}
-	a.add("stdout", "two", newBudget())
+	a.add("stdout", "two", newOutput())
 	<-found.News
 	expectLines(t, a.read(1, 10), "2 stdout two")
 	if early := a.read(0, 1); len(early.Lines) != 1 {
@@ -178,7 +178,7 @@ func TestBeginningOfALine(t *testing.T) {
 	const key = "atlapp_id_secretsecretsecret"
 	synctest.Test(t, func(t *testing.T) {
 		_, a := openLog(t, t.TempDir())
-		w := a.writer("stdout", key, newBudget())
+		w := a.writer("stdout", key, newOutput())
 		io.WriteString(w, "name: "+key[:15])
 		expectLines(t, a.read(0, 10))
 		time.Sleep(2 * partialPause)
@@ -187,4 +187,20 @@ func TestBeginningOfALine(t *testing.T) {
 		io.WriteString(w, key[15:]+"\n")
 		expectLines(t, a.read(1, 10), "2 stdout [key]")
 	})
+}
+
+// The reason of a failure has the last lines of the process that has failed, even if another one writes meanwhile.
+func TestTailIsOfOneProcess(t *testing.T) {
+	_, a := openLog(t, t.TempDir())
+	failing, flooding := newOutput(), newOutput()
+	for i := range tailLines + 1 {
+		a.add("stderr", fmt.Sprint("line ", i), failing)
+		a.add("stdout", strings.Repeat("y", MaxLine), flooding)
+	}
+	if got, want := a.tail(failing), "\nline 1\nline 2"; !strings.HasPrefix(got, want) || strings.Contains(got, "y") {
+		t.Errorf("the last lines are %q, want %q and more", got, want)
+	}
+	if got := a.tail(flooding); len(got) != tailBytes {
+		t.Errorf("the last lines of a flood have %d bytes, want %d", len(got), tailBytes)
+	}
 }

@@ -10,9 +10,9 @@ import (
 )
 
 // writer returns a writer for the output of a process. It replaces the secret, if there is one, with "[key]", so that an app that
-// prints its key does not put it into a file. The writers of one process share its budget.
-func (a *appLog) writer(stream, secret string, b *budget) *lineWriter {
-	w := &lineWriter{log: a, stream: stream, budget: b}
+// prints its key does not put it into a file. The writers of one process have the same output.
+func (a *appLog) writer(stream, secret string, o *output) *lineWriter {
+	w := &lineWriter{log: a, stream: stream, output: o}
 	if secret != "" {
 		w.secrets = []string{secret, secret[strings.LastIndex(secret, "_")+1:]}
 	}
@@ -26,7 +26,7 @@ const partialPause = time.Second
 type lineWriter struct {
 	log    *appLog
 	stream string
-	budget *budget
+	output *output
 	// secrets are the key, and the part of it that is secret; nil: there is none.
 	secrets []string
 
@@ -43,7 +43,7 @@ type lineWriter struct {
 // Write implements io.Writer. It never fails.
 func (w *lineWriter) Write(p []byte) (int, error) {
 	written := len(p)
-	isDropped := w.log.dropFlood(len(p), w.budget)
+	isDropped := w.log.dropFlood(len(p), w.output)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if isDropped {
@@ -126,5 +126,5 @@ func (w *lineWriter) flush() {
 	for _, secret := range w.secrets {
 		text = strings.ReplaceAll(text, secret, "[key]")
 	}
-	w.log.add(w.stream, text, w.budget)
+	w.log.add(w.stream, text, w.output)
 }
