@@ -2,10 +2,7 @@ package edge
 
 import (
 	"context"
-	"crypto/rand"
-	"crypto/sha256"
 	"crypto/subtle"
-	"encoding/base32"
 	"net/http"
 	"net/url"
 	"strings"
@@ -13,6 +10,7 @@ import (
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/credential"
 	"github.com/atelier-run/atelier/entity/visit"
+	"github.com/atelier-run/atelier/keys"
 	credentialv1 "github.com/atelier-run/atelier/messages/credential/v1"
 	grantv1 "github.com/atelier-run/atelier/messages/grant/v1"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
@@ -24,16 +22,11 @@ import (
 // visitCookie is the name of the cookie of a visit. Over HTTPS it has the prefix that binds it to its host and to TLS.
 const visitCookie = "atelier-visit"
 
-// A token has the form <start><ulid of the visit>_<secret>: 200 random bits in base32, as those of keys.
+// The starts of the tokens of visits, which have the form of keys (package keys).
 const (
 	grantStart  = "atlgrant_"
 	cookieStart = "atlvisit_"
-
-	secretBytes  = 25
-	secretLength = 40
 )
-
-var secretEncoding = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
 
 var (
 	errUnauthorized = entity.Errorf(entity.Unauthorized, "this app is private: launch it from its workspace")
@@ -164,23 +157,10 @@ func (e *Edge) checkPrincipal(ctx context.Context, p *wirev1.Principal) error {
 	return nil
 }
 
-// newToken returns a new token of a visit, and the SHA-256 of its secret, which alone is stored.
-func newToken(start, visitID string) (text string, hash []byte) {
-	random := make([]byte, secretBytes)
-	rand.Read(random) // never fails, according to its documentation
-	secret := secretEncoding.EncodeToString(random)
-	sum := sha256.Sum256([]byte(secret))
-	return start + strings.TrimPrefix(visitID, visit.IDPrefix) + "_" + secret, sum[:]
-}
-
 // parseToken returns the id of the visit in a token, and the SHA-256 of its secret. It reports false if the text is no such token.
 func parseToken(start, text string) (visitID string, hash []byte, ok bool) {
-	rest, ok := strings.CutPrefix(text, start)
-	if !ok || len(rest) != entity.ULIDLength+1+secretLength || rest[entity.ULIDLength] != '_' || !entity.IsULID(rest[:entity.ULIDLength]) {
-		return "", nil, false
-	}
-	sum := sha256.Sum256([]byte(rest[entity.ULIDLength+1:]))
-	return visit.IDPrefix + rest[:entity.ULIDLength], sum[:], true
+	ulid, secret, ok := keys.Split(start, text)
+	return visit.IDPrefix + ulid, keys.Hash(secret), ok
 }
 
 // isDocument reports whether a browser requests a page to show in a window, and not for a script or a frame: only such a request can be led

@@ -10,6 +10,7 @@ import (
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/app"
 	"github.com/atelier-run/atelier/entity/visit"
+	"github.com/atelier-run/atelier/keys"
 	appv1 "github.com/atelier-run/atelier/messages/app/v1"
 	visitv1 "github.com/atelier-run/atelier/messages/visit/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
@@ -69,7 +70,7 @@ func (l *Launcher) Launch(ctx context.Context, p *wirev1.Principal, workspaceID,
 		return "", err
 	}
 	id := l.NewID(visit.IDPrefix)
-	grant, hash := newToken(grantStart, id)
+	grant, hash := keys.New(grantStart, id)
 	name, _ := hostName(host)
 	if _, err := askAs[*wirev1.Done](ctx, l.Asker, entity.Platform(), entity.KindVisit, id, &visitv1.GrantVisit{
 		Principal: p, WorkspaceId: workspaceID, AppId: appID, Host: name, GrantSha256: hash,

@@ -53,19 +53,8 @@ func (e *Edge) logAccess(x *exchange) {
 
 // requestID returns the id that the client has given to the request, if it has the form of one, or a new one.
 func (e *Edge) requestID(r *http.Request) string {
-	if given := r.Header["X-Request-Id"]; len(given) == 1 && isRequestID(given[0]) {
+	if given := r.Header["X-Request-Id"]; len(given) == 1 && entity.IsRequestID(given[0]) {
 		return given[0]
 	}
 	return e.o.NewID("req_")
-}
-
-// isRequestID reports whether a text has 8 to 64 ASCII letters, digits, hyphens, underscores and dots.
-func isRequestID(text string) bool {
-	for _, c := range []byte(text) {
-		letter := c|0x20 >= 'a' && c|0x20 <= 'z'
-		if !letter && (c < '0' || c > '9') && c != '-' && c != '_' && c != '.' {
-			return false
-		}
-	}
-	return len(text) >= 8 && len(text) <= 64
 }

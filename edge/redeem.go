@@ -8,6 +8,7 @@ import (
 
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/visit"
+	"github.com/atelier-run/atelier/keys"
 	visitv1 "github.com/atelier-run/atelier/messages/visit/v1"
 )
 
@@ -47,7 +48,7 @@ func (e *Edge) exchangeGrant(x *exchange, grant string) (_ *visitv1.Visit, cooki
 	if !ok {
 		return nil, "", errUnauthorized
 	}
-	cookie, cookieHash := newToken(cookieStart, id)
+	cookie, cookieHash := keys.New(cookieStart, id)
 	redeemed, err := ask[*visitv1.Visit](x.request.Context(), e, entity.KindVisit, id, &visitv1.RedeemVisit{
 		GrantSha256: hash, Host: x.target.name, CookieSha256: cookieHash,
 	})

@@ -142,3 +142,14 @@ const (
 func IsULID(text string) bool {
 	return len(text) == ULIDLength && text[0] <= '7' && strings.Trim(text, ULIDDigits) == ""
 }
+
+// IsRequestID reports whether a text can be the id of a request, which is logged: it has 8 to 64 ASCII letters, digits, hyphens, underscores and dots.
+func IsRequestID(text string) bool {
+	for _, c := range []byte(text) {
+		letter := c|0x20 >= 'a' && c|0x20 <= 'z'
+		if !letter && (c < '0' || c > '9') && c != '-' && c != '_' && c != '.' {
+			return false
+		}
+	}
+	return len(text) >= 8 && len(text) <= 64
+}

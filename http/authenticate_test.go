@@ -20,6 +20,7 @@ import (
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/http"
 	"github.com/atelier-run/atelier/http/server"
+	"github.com/atelier-run/atelier/keys"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 	credentialv1 "github.com/atelier-run/atelier/messages/credential/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
@@ -31,7 +32,7 @@ func TestUnauthorizedResponsesAreIdentical(t *testing.T) {
 	good, revoked, expired := w.key(alice), w.key(alice), w.key(alice)
 	w.change(revoked, func(c *credentialv1.Credential) { c.RevokedAt = 1 })
 	w.change(expired, func(c *credentialv1.Credential) { c.ExpiresAt = clock.Now().UnixMilli() })
-	unknown, _ := server.NewKey(server.KeyStart, newID("key_"))
+	unknown, _ := keys.New(server.KeyStart, newID("key_"))
 	wrong := good[:len(good)-1] + string("ab"[btoi(good[len(good)-1] == 'a')])
 	basic := "Basic " + base64.StdEncoding.EncodeToString([]byte("x:"+good))
 
@@ -124,7 +125,7 @@ func TestUnknownKeysTakeNoMemory(t *testing.T) {
 	w := newFakeEntities()
 	s := w.server(t)
 	for range 5000 {
-		unknown, _ := server.NewKey(server.KeyStart, newID("key_"))
+		unknown, _ := keys.New(server.KeyStart, newID("key_"))
 		r := httptest.NewRequest("GET", "/v1/whoami", nil)
 		r.Header.Set("Authorization", "Bearer "+unknown)
 		if statusOf(s, r) == 200 {

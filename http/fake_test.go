@@ -22,6 +22,7 @@ import (
 	"github.com/atelier-run/atelier/http"
 	"github.com/atelier-run/atelier/http/api"
 	"github.com/atelier-run/atelier/http/server"
+	"github.com/atelier-run/atelier/keys"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 	credentialv1 "github.com/atelier-run/atelier/messages/credential/v1"
 	slugv1 "github.com/atelier-run/atelier/messages/slug/v1"
@@ -57,7 +58,7 @@ func newFakeEntities() *fakeEntities {
 // key creates an API key of a user.
 func (w *fakeEntities) key(userID string) string {
 	id := newID("key_")
-	text, hash := server.NewKey(server.KeyStart, id)
+	text, hash := keys.New(server.KeyStart, id)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.credentials[id] = &credentialv1.Credential{
@@ -280,7 +281,7 @@ func newID(prefix string) string { return prefix + strings.ToLower(ulid.Make().S
 
 // newKeyOf returns a new key of a kind, for the id of a credential or grant, and the SHA-256 of its secret.
 func newKeyOf(kind wirev1.CredentialKind, id string) (string, []byte) {
-	return server.NewKey(server.StartOf(kind), id)
+	return keys.New(server.StartOf(kind), id)
 }
 
 // keyPrefix returns the prefix of the ids of the credentials of a kind: the key of an app has the id of the app.

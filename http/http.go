@@ -25,6 +25,7 @@ import (
 	"github.com/atelier-run/atelier/http/oauth"
 	"github.com/atelier-run/atelier/http/operator"
 	"github.com/atelier-run/atelier/http/server"
+	"github.com/atelier-run/atelier/keys"
 )
 
 // Options configures a Server. Asker, Secret, Streams, Drive, Skills, and Timelines and Folders of Sessions are required.
@@ -83,7 +84,7 @@ func New(o Options) (*Server, error) {
 	})
 	authorization := oauth.New(oauth.Options{
 		Asker: o.Asker, URL: o.PublicURL, Now: o.Clock, Scopes: server.RequiredCapabilities(operations), NewID: o.NewID,
-		Resources: []oauth.Resource{mcp.Resource}, Mint: server.NewKey, Split: server.SplitToken, Ended: core.EndCredential,
+		Resources: []oauth.Resource{mcp.Resource}, Mint: keys.New, Split: server.SplitToken, Ended: core.EndCredential,
 	})
 	pages, err := browser.New(browser.Options{Server: core, Links: links, OAuth: authorization, OIDC: o.OIDC})
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/atelier-run/atelier/entity/app"
 	"github.com/atelier-run/atelier/entity/session"
 	"github.com/atelier-run/atelier/http/server"
+	"github.com/atelier-run/atelier/keys"
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 	credentialv1 "github.com/atelier-run/atelier/messages/credential/v1"
 	grantv1 "github.com/atelier-run/atelier/messages/grant/v1"
@@ -104,7 +105,7 @@ func (s *stage) credential(kind, name, input string) string {
 
 func (s *stage) grant(name, userID, workspaceID string, scopes ...string) string {
 	id := s.newID("ogr_")
-	text, hash := server.NewKey(server.KeyStart, id)
+	text, hash := keys.New(server.KeyStart, id)
 	token := &grantv1.Token{SecretSha256: hash, ExpiresAt: s.clock.Now().Add(5 * time.Minute).UnixMilli()}
 	s.as, s.keys[name] = name, relabelKey(text, wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH)
 	return s.tell(entity.KindUser, userID, &userv1.AllowGrant{Grant: &userv1.Grant{

@@ -68,7 +68,7 @@ func describeRuntime(a client.App) string {
 	return "runs"
 }
 
-// describeAccess returns who may open an app.
+// describeAccess returns the visitors that an app admits: public, or members.
 func describeAccess(a client.App) string {
 	if a.Visibility == "public" {
 		return "public"

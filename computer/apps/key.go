@@ -2,22 +2,13 @@ package apps
 
 import (
 	"context"
-	"crypto/rand"
-	"crypto/sha256"
-	"encoding/base32"
 	"slices"
 
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/app"
+	"github.com/atelier-run/atelier/keys"
 	appv1 "github.com/atelier-run/atelier/messages/app/v1"
 )
-
-// KeyStart begins the key of an app. The id of the app without its prefix, an underscore and the secret follow.
-const KeyStart = "atlapp_"
-
-// secretBytes is the number of random bytes of a secret.
-const secretBytes = 25
-
-var secretEncoding = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
 
 // A key is the key of the processes of an app. It is in memory only, and goes nowhere but into their environment.
 type key struct {
@@ -31,11 +22,8 @@ type key struct {
 func (k *key) get(ctx context.Context, l *loop, c configuration) (string, error) {
 	scopes := slices.Sorted(slices.Values(c.runtime.GetApiScopes()))
 	if k.text == "" || !slices.Equal(k.scopes, scopes) {
-		random := make([]byte, secretBytes)
-		rand.Read(random) // never fails, according to its documentation
-		secret := secretEncoding.EncodeToString(random)
-		hash := sha256.Sum256([]byte(secret))
-		*k = key{text: KeyStart + l.appID[len(l.appID)-entity.ULIDLength:] + "_" + secret, hash: hash[:], scopes: scopes}
+		text, hash := keys.New(app.KeyStart, l.appID)
+		*k = key{text: text, hash: hash, scopes: scopes}
 	}
 	asking, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()

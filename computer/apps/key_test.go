@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/computer"
+	"github.com/atelier-run/atelier/entity/app"
 	appv1 "github.com/atelier-run/atelier/messages/app/v1"
 )
 
@@ -32,7 +33,7 @@ func TestKeysOfProcesses(t *testing.T) {
 			t.Fatalf("of %d processes, the second must have the key of the first, and the third another", len(all))
 		}
 		for _, p := range all {
-			_, secret, _ := strings.Cut(strings.TrimPrefix(p.key(), KeyStart), "_")
+			_, secret, _ := strings.Cut(strings.TrimPrefix(p.key(), app.KeyStart), "_")
 			expectNowhere(t, dir, secret)
 			w.mu.Lock()
 			for _, m := range w.got {
@@ -72,7 +73,7 @@ func TestKeyAfterAFailedChangeOfScopes(t *testing.T) {
 		if name != "serve" || len(alive) != 1 {
 			t.Fatalf("%q answers, and %d processes run", name, len(alive))
 		}
-		_, secret, _ := strings.Cut(strings.TrimPrefix(alive[0].key(), KeyStart), "_")
+		_, secret, _ := strings.Cut(strings.TrimPrefix(alive[0].key(), app.KeyStart), "_")
 		hash := sha256.Sum256([]byte(secret))
 		key := w.state().GetKey()
 		if !bytes.Equal(key.GetSecretSha256(), hash[:]) || strings.Join(key.GetScopes(), " ") != "sessions files:read" {

@@ -9,6 +9,9 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
+// KeyStart begins the key of an app, whose id is that of the app (package keys).
+const KeyStart = "atlapp_"
+
 // IDPrefix begins the id of an app, and DomainPrefix that of a domain; a lower-case ULID follows.
 const (
 	IDPrefix     = "app_"

@@ -96,7 +96,7 @@ func Evolve(s *visitv1.Visit, e visitv1.Event) *visitv1.Visit {
 	return next
 }
 
-// Reply returns the state, with the hashes of the secrets, to those who redeem or describe the visit.
+// Reply returns the state, with the hashes of the secrets, for RedeemVisit and DescribeVisit, and Done for every other command.
 func Reply(_ entity.Call, s *visitv1.Visit, c visitv1.Command, _ []visitv1.Event) proto.Message {
 	switch c.(type) {
 	case *visitv1.RedeemVisit, *visitv1.DescribeVisit:

@@ -6,6 +6,7 @@ import (
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/user"
 	"github.com/atelier-run/atelier/http/server"
+	"github.com/atelier-run/atelier/keys"
 	credentialv1 "github.com/atelier-run/atelier/messages/credential/v1"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
@@ -92,7 +93,7 @@ func (k APIKeys) Create(c *server.Call, in APIKeyRequest) (apiKeyCreated, error)
 // which is not stored. Errors: limit_reached, invalid_request.
 func IssueKey(c *server.Call, command entity.Command, name string, expiresAt int64) (string, *userv1.ApiKey, error) {
 	keyID := c.NewID(user.KeyPrefix)
-	text, hash := server.NewKey(server.KeyStart, keyID)
+	text, hash := keys.New(server.KeyStart, keyID)
 	command.Kind, command.ID = entity.KindUser, c.NewID("cmd_")
 	command.Message = &userv1.IssueApiKey{KeyId: keyID, Name: name, SecretSha256: hash, ExpiresAt: expiresAt}
 	key, err := server.Ask[*userv1.ApiKey](c, command)

@@ -9,6 +9,7 @@ import (
 	"github.com/atelier-run/atelier/entity"
 	rules "github.com/atelier-run/atelier/entity/workspace"
 	"github.com/atelier-run/atelier/http/server"
+	"github.com/atelier-run/atelier/keys"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
@@ -85,13 +86,13 @@ func (i invitations) invite(c *server.Call, in inviteRequest) (view invitationVi
 	}
 	secret, mailID := "", ""
 	if !i.links.SendsMail() {
-		secret, _ = server.NewSecret()
+		secret, _ = keys.NewSecret()
 	} else {
 		mailID = c.NewID("mail_")
 		secret = i.links.invitationSecret(c.Workspace.ID, mailID)
 	}
 	invited, err := server.Ask[*workspacev1.Invited](c, workspaceCommand(c, &workspacev1.Invite{
-		InvitationId: c.NewID("inv_"), Email: in.Email, Role: role, SecretSha256: server.Hash(secret), Inviter: inviter,
+		InvitationId: c.NewID("inv_"), Email: in.Email, Role: role, SecretSha256: keys.Hash(secret), Inviter: inviter,
 		MailId: mailID,
 	}))
 	if err != nil {

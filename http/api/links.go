@@ -16,6 +16,7 @@ import (
 	"github.com/atelier-run/atelier/entity"
 	entityworkspace "github.com/atelier-run/atelier/entity/workspace"
 	"github.com/atelier-run/atelier/http/server"
+	"github.com/atelier-run/atelier/keys"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
@@ -86,13 +87,13 @@ func (l *Links) SendsMail() bool { return l.mail != nil }
 
 // invitationSecret returns the secret of the link in an invitation's mail.
 func (l *Links) invitationSecret(workspaceID, mailID string) string {
-	return server.DerivedSecret(l.invitationKey, server.Binding(workspaceID, mailID))
+	return keys.DerivedSecret(l.invitationKey, server.Binding(workspaceID, mailID))
 }
 
 // PasswordSecret returns the secret of a mailed link that sets a password. It depends on the expiry, so that the same link
 // can be mailed again, and on the password that the link replaces, so that a used link never becomes valid again.
 func (l *Links) PasswordSecret(userID, passwordHash string, expiresAt int64) string {
-	return server.DerivedSecret(l.passwordKey, server.Binding(userID, passwordHash, strconv.FormatInt(expiresAt, 10)))
+	return keys.DerivedSecret(l.passwordKey, server.Binding(userID, passwordHash, strconv.FormatInt(expiresAt, 10)))
 }
 
 func invitationLink(c *server.Call, workspaceID, invitationID, secret string) string {
@@ -111,7 +112,7 @@ func logInvitationLink(c *server.Call, w *workspacev1.Workspace, i *workspacev1.
 // OfferPasswordLink creates a link that sets a person's password once and replaces the previous link. It returns the path of
 // the link.
 func OfferPasswordLink(c *server.Call, userID string) (path string, err error) {
-	secret, _ := server.NewSecret()
+	secret, _ := keys.NewSecret()
 	return OfferPasswordLinkWithSecret(c, userID, secret, c.Now().Add(linkTime).UnixMilli(), "")
 }
 
@@ -119,7 +120,7 @@ func OfferPasswordLink(c *server.Call, userID string) (path string, err error) {
 // has that secret, it is left unchanged. With a mailID the link is mailed by a task; see MailLink.
 func OfferPasswordLinkWithSecret(c *server.Call, userID, secret string, expiresAt int64, mailID string) (path string, err error) {
 	_, err = server.Ask[proto.Message](c, PlatformCommand(c, entity.KindUser, userID, &userv1.OfferOneTimeLink{Link: &userv1.OneTimeLink{
-		SecretSha256: server.Hash(secret), ExpiresAt: expiresAt, MailId: mailID,
+		SecretSha256: keys.Hash(secret), ExpiresAt: expiresAt, MailId: mailID,
 	}}))
 	return passwordPath(userID, secret), err
 }
@@ -164,7 +165,7 @@ func (l *Links) MailLink(ctx context.Context, userID, mailID string, m *userv1.L
 	link := password.GetLink()
 	secret := l.PasswordSecret(userID, password.GetHash(), link.GetExpiresAt())
 	if err == nil && (link.GetMailId() != mailID || c.Now().UnixMilli() >= link.GetExpiresAt() ||
-		!bytes.Equal(server.Hash(secret), link.GetSecretSha256())) {
+		!bytes.Equal(keys.Hash(secret), link.GetSecretSha256())) {
 		report.GivenUp = true
 		return report, nil
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/email"
 	"github.com/atelier-run/atelier/http/server"
+	"github.com/atelier-run/atelier/keys"
 	emailv1 "github.com/atelier-run/atelier/messages/email/v1"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
@@ -50,11 +51,11 @@ func DescribeUser(c *server.Call, userID string) (*userv1.User, error) {
 // SplitLinkToken splits the token of a link into n parts: ids without their prefixes, and a secret. It returns nil if the
 // token is malformed.
 func SplitLinkToken(token string, n int) []string {
-	if len(token) != (n-1)*(entity.ULIDLength+1)+server.SecretLength {
+	if len(token) != (n-1)*(entity.ULIDLength+1)+keys.SecretLength {
 		return nil
 	}
 	parts := strings.Split(token, ".")
-	if len(parts) != n || len(parts[n-1]) != server.SecretLength || !server.IsSecret(parts[n-1]) {
+	if len(parts) != n || len(parts[n-1]) != keys.SecretLength || !keys.IsSecret(parts[n-1]) {
 		return nil
 	}
 	for _, id := range parts[:n-1] {

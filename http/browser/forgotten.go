@@ -14,6 +14,7 @@ import (
 	"github.com/atelier-run/atelier/http/api"
 	"github.com/atelier-run/atelier/http/browser/pages"
 	"github.com/atelier-run/atelier/http/server"
+	"github.com/atelier-run/atelier/keys"
 )
 
 const (
@@ -193,7 +194,7 @@ func (f forgottenPages) offerLink(c *server.Call, userID string, now time.Time) 
 	ends := password.GetLink().GetExpiresAt()
 	secret := f.links.PasswordSecret(userID, password.GetHash(), ends)
 	latest := now.Add(resetLinkTime - reuseTime).UnixMilli() // a link that is valid then was created less than reuseTime ago
-	if !user.LinkOpens(password.GetLink(), server.Hash(secret), latest) {
+	if !user.LinkOpens(password.GetLink(), keys.Hash(secret), latest) {
 		ends = now.Add(resetLinkTime).UnixMilli()
 		secret = f.links.PasswordSecret(userID, password.GetHash(), ends)
 	}

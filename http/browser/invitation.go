@@ -13,6 +13,7 @@ import (
 	"github.com/atelier-run/atelier/http/api"
 	"github.com/atelier-run/atelier/http/browser/pages"
 	"github.com/atelier-run/atelier/http/server"
+	"github.com/atelier-run/atelier/keys"
 	emailv1 "github.com/atelier-run/atelier/messages/email/v1"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
@@ -59,7 +60,7 @@ func openInvitation(c *server.Call) (*invitation, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case subtle.ConstantTimeCompare(server.Hash(parts[2]), found.GetSecretSha256()) != 1:
+	case subtle.ConstantTimeCompare(keys.Hash(parts[2]), found.GetSecretSha256()) != 1:
 		return nil, server.ErrNotFound
 	}
 	into, err := api.DescribeWorkspace(c, workspaceID)

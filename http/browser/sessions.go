@@ -11,6 +11,7 @@ import (
 	"github.com/atelier-run/atelier/entity/user"
 	"github.com/atelier-run/atelier/http/api"
 	"github.com/atelier-run/atelier/http/server"
+	"github.com/atelier-run/atelier/keys"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
@@ -41,7 +42,7 @@ func startSession(c *server.Call, userID string, by *userv1.StartBrowserSession)
 		return err
 	}
 	id := c.NewID(user.KeyPrefix)
-	text, hash := server.NewKey(server.SessionStart, id)
+	text, hash := keys.New(server.SessionStart, id)
 	by.Session = &userv1.BrowserSession{
 		Id: id, SecretSha256: hash, ExpiresAt: c.Now().Add(sessionTime).UnixMilli(),
 		UserAgent: api.Truncate(c.Request.UserAgent(), userAgentBytes), Address: c.Address().String(),

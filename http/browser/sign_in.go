@@ -14,6 +14,7 @@ import (
 	"github.com/atelier-run/atelier/http/api"
 	"github.com/atelier-run/atelier/http/browser/pages"
 	"github.com/atelier-run/atelier/http/server"
+	"github.com/atelier-run/atelier/keys"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 )
 
@@ -144,7 +145,7 @@ func openPasswordLink(c *server.Call, token string) (userID string, hash []byte,
 	if parts == nil {
 		return "", nil, errLinkInvalid
 	}
-	userID, hash = "usr_"+parts[0], server.Hash(parts[1])
+	userID, hash = "usr_"+parts[0], keys.Hash(parts[1])
 	found, err := api.DescribePassword(c, userID)
 	switch {
 	case err != nil:

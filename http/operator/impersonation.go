@@ -10,6 +10,7 @@ import (
 	"github.com/atelier-run/atelier/entity/user"
 	"github.com/atelier-run/atelier/http/api"
 	"github.com/atelier-run/atelier/http/server"
+	"github.com/atelier-run/atelier/keys"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 )
 
@@ -62,7 +63,7 @@ func (i impersonations) start(c *server.Call, in impersonationRequest) (imperson
 		return none, err
 	}
 	keyID := c.NewID(user.KeyPrefix)
-	text, hash := server.NewKey(server.ImpersonationStart, keyID)
+	text, hash := keys.New(server.ImpersonationStart, keyID)
 	start := &userv1.StartImpersonation{
 		CredentialId: keyID, SecretSha256: hash, ImpersonatorId: admin, Reason: in.Reason,
 		ExpiresAt: c.Now().Add(length).UnixMilli(),

@@ -14,6 +14,7 @@ import (
 
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/user"
+	"github.com/atelier-run/atelier/keys"
 	credentialv1 "github.com/atelier-run/atelier/messages/credential/v1"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
@@ -93,7 +94,7 @@ type fakeCredentials struct{ hashes map[string][]byte }
 
 func (h *fakeCredentials) issue() string {
 	id := NewID(user.KeyPrefix)
-	text, hash := NewKey(KeyStart, id)
+	text, hash := keys.New(KeyStart, id)
 	h.hashes[id] = hash
 	return text
 }

@@ -10,13 +10,14 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/atelier-run/atelier/entity/user"
+	"github.com/atelier-run/atelier/keys"
 )
 
 func TestKeys(t *testing.T) {
 	seen := map[string]bool{}
 	for range 1000 {
 		id := NewID("key_")
-		text, hash := NewKey(KeyStart, id)
+		text, hash := keys.New(KeyStart, id)
 		k, ok := parseKey(text)
 		back, secret := k.id, k.secret
 		if !ok || back != id || len(hash) != 32 || len(secret) != 40 || seen[secret] {
@@ -30,7 +31,7 @@ func TestKeys(t *testing.T) {
 }
 
 func FuzzKey(f *testing.F) {
-	good, _ := NewKey(KeyStart, NewID("key_"))
+	good, _ := keys.New(KeyStart, NewID("key_"))
 	for _, seed := range []string{"", "atl_", good, good[1:], good + "_", strings.ToUpper(good), strings.Replace(good, "_", "-", 2)} {
 		f.Add(seed)
 	}

@@ -1,32 +1,23 @@
 package server
 
 import (
-	"crypto/hmac"
-	"crypto/rand"
-	"crypto/sha256"
-	"encoding/base32"
 	"net/http"
 	"strings"
 
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/app"
 	"github.com/atelier-run/atelier/entity/user"
+	"github.com/atelier-run/atelier/keys"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
 
-// A key has the form <start><id>_<secret>: the id of a credential or grant without the prefix of its kind, and 200 random
-// bits in base32. The start shows people, and scanners for leaked secrets, which kind of key it is.
+// The starts of the keys of credentials and grants; see package keys.
 const (
 	KeyStart           = user.KeyStart
 	SessionStart       = "atlses_"
 	ImpersonationStart = "atlimp_"
 	AccessTokenStart   = "atlat_"
-	// AppStart begins the key of an app; see package computer/apps, which mints it.
-	AppStart = "atlapp_"
-
-	secretBytes = 25
-	// SecretLength is the length of a secret in a key, in bytes.
-	SecretLength = 40
+	AppStart           = app.KeyStart
 )
 
 // keyKinds has the start of each kind of key, and the prefix of the ids of the credentials or grants that such keys open.
@@ -59,74 +50,21 @@ type key struct {
 	id, secret string
 }
 
-const secretAlphabet = "abcdefghijklmnopqrstuvwxyz234567"
-
-var secretEncoding = base32.NewEncoding(secretAlphabet).WithPadding(base32.NoPadding)
-
-// NewKey returns a new key for the credential or grant with an id, and the SHA-256 of the key's secret, which alone is
-// stored.
-func NewKey(start, id string) (text string, hash []byte) {
-	secret, hash := NewSecret()
-	return start + id[len(id)-entity.ULIDLength:] + "_" + secret, hash
-}
-
-// NewSecret returns a random secret and its SHA-256, which alone is stored.
-func NewSecret() (secret string, hash []byte) {
-	random := make([]byte, secretBytes)
-	rand.Read(random) // never fails, according to its documentation
-	secret = secretEncoding.EncodeToString(random)
-	return secret, Hash(secret)
-}
-
-// DerivedSecret returns the secret that is derived from a key and a text: the same secret for the same arguments.
-func DerivedSecret(key, text []byte) string {
-	mac := hmac.New(sha256.New, key)
-	mac.Write(text)
-	return secretEncoding.EncodeToString(mac.Sum(nil)[:secretBytes])
-}
-
-// Hash returns the SHA-256 of a secret.
-func Hash(secret string) []byte {
-	sum := sha256.Sum256([]byte(secret))
-	return sum[:]
-}
-
 // parseKey parses a key of any kind. It returns false if the text is not a key.
 func parseKey(text string) (key, bool) {
 	for _, s := range keyKinds {
-		if id, secret, ok := splitKey(s.start, text); ok {
+		if id, secret, ok := keys.Split(s.start, text); ok {
 			return key{s.kind, s.prefix + id, secret}, true
 		}
 	}
 	return key{}, false
 }
 
-// splitKey returns the id, without its prefix, and the secret of a key with the given start.
-func splitKey(start, text string) (id, secret string, ok bool) {
-	rest, ok := strings.CutPrefix(text, start)
-	if !ok || len(rest) != entity.ULIDLength+1+SecretLength || rest[entity.ULIDLength] != '_' {
-		return "", "", false
-	}
-	id, secret = rest[:entity.ULIDLength], rest[entity.ULIDLength+1:]
-	return id, secret, entity.IsULID(id) && IsSecret(secret)
-}
-
 // SplitToken returns the ulid of the grant in a token, and the SHA-256 of the token's secret. ok is false if the text is not
 // a token with the given start.
 func SplitToken(start, text string) (id string, hash []byte, ok bool) {
-	id, secret, ok := splitKey(start, text)
-	return id, Hash(secret), ok
-}
-
-// IsSecret reports whether a text has only characters of secrets.
-func IsSecret(text string) bool {
-	for i := range len(text) {
-		c := text[i]
-		if (c < 'a' || c > 'z') && (c < '2' || c > '7') {
-			return false
-		}
-	}
-	return true
+	id, secret, ok := keys.Split(start, text)
+	return id, keys.Hash(secret), ok
 }
 
 // readKey returns the key in the Authorization header or, if there is no such header, in the session cookie. A session's key

@@ -329,21 +329,10 @@ func (w *Response) limitBody(r *http.Request, d time.Duration) {
 
 // chooseRequestID returns the client's X-Request-Id if it is safe to log, or else a new id.
 func (s *Server) chooseRequestID(r *http.Request) string {
-	if given := r.Header["X-Request-Id"]; len(given) == 1 && isRequestID(given[0]) {
+	if given := r.Header["X-Request-Id"]; len(given) == 1 && entity.IsRequestID(given[0]) {
 		return given[0]
 	}
 	return s.options.NewID("req_")
-}
-
-// isRequestID reports whether text has 8 to 64 ASCII letters, digits, hyphens, underscores and dots.
-func isRequestID(text string) bool {
-	for _, c := range []byte(text) {
-		letter := c|0x20 >= 'a' && c|0x20 <= 'z'
-		if !letter && (c < '0' || c > '9') && c != '-' && c != '_' && c != '.' {
-			return false
-		}
-	}
-	return len(text) >= 8 && len(text) <= 64
 }
 
 // endRequest is deferred by handle. It recovers from a panic of the handler, answers it with internal, and records the

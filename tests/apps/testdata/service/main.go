@@ -1,4 +1,4 @@
-// Command service is an app: a service that calls the API with its key, and passes what visitors say on to those who listen.
+// Command service is an app: a service that calls the API with its key, and streams the messages of its visitors to its listeners.
 package main
 
 import (
