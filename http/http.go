@@ -95,7 +95,7 @@ func New(o Options) (*Server, error) {
 		pages.Routes(),
 		authorization.Routes(),
 		mcp.Routes(o.Tools),
-	), operator.Routes(operator.Options{Drive: o.Drive, Directory: o.Directory, Reactions: o.Reactions, Progress: o.Progress, BackUpNode: o.BackUpNode}))
+	), operator.Routes(operator.Options{Folders: o.Sessions.Folders, Directory: o.Directory, Reactions: o.Reactions, Progress: o.Progress, BackUpNode: o.BackUpNode}))
 	return &Server{core, links, pages}, nil
 }
 

@@ -63,13 +63,16 @@ func accessOf(c appv1.Command) entity.Access {
 	return entity.PlatformOnly()
 }
 
-// ControlsOf returns what the principal of the call may do with the app (specification, App, and the role rules).
+// ControlsOf returns what the principal of the call may do with the app now (specification, App, and the role rules). It may do nothing
+// while the app is suspended with its workspace, and may only repeat the removal while the app is being removed.
 func ControlsOf(call entity.Call, s *appv1.App) *appv1.Controls {
-	changes := MayChange(call)
-	readOnly := isReadOnly(s)
+	if !MayChange(call) || s.GetHalted() {
+		return &appv1.Controls{}
+	}
+	isOwn, isStable, readOnly := s.GetOrigin() == nil, s.GetRemoval() == nil, isReadOnly(s)
 	return &appv1.Controls{
-		ManageDomain: changes, UpdateRuntime: changes && !readOnly, MakePublic: changes && !readOnly && mayPublish(call),
-		MakePrivate: changes, Delete: changes && (s.GetOrigin() == nil || entity.IsPlatform(call.Principal)),
+		ManageDomain: isStable, UpdateRuntime: isStable && !readOnly && CheckGrants(call, configured(s).GetApiScopes()) == nil,
+		MakePublic: isStable && !readOnly && mayPublish(call), MakePrivate: isStable, Delete: isOwn || entity.IsPlatform(call.Principal),
 	}
 }
 

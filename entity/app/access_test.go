@@ -41,6 +41,8 @@ func TestControls(t *testing.T) {
 	all := &appv1.Controls{ManageDomain: true, UpdateRuntime: true, MakePublic: true, MakePrivate: true, Delete: true}
 	private := proto.CloneOf(all)
 	private.MakePublic = false
+	metadata := proto.CloneOf(private)
+	metadata.UpdateRuntime = false
 	w := newRunning(t)
 	for name, test := range map[string]struct {
 		role  workspacev1.Role
@@ -50,16 +52,36 @@ func TestControls(t *testing.T) {
 		"owner":                   {owner, func() {}, all},
 		"editor":                  {editor, func() {}, private},
 		"viewer":                  {viewer, func() {}, &appv1.Controls{}},
-		"app of an owner":         {owner, func() { w.as.Kind, w.as.Grants = kindApp, []string{entity.Apps} }, private},
+		"app of an owner":         {owner, func() { w.as.Kind, w.as.Grants = kindApp, []string{entity.Apps, entity.FilesRead} }, private},
+		"app with fewer scopes":   {owner, func() { w.as.Kind, w.as.Grants = kindApp, []string{entity.Apps} }, metadata},
 		"app without the scope":   {owner, func() { w.as.Kind, w.as.Grants = kindApp, []string{entity.FilesRead} }, &appv1.Controls{}},
 		"agent of an owner":       {owner, func() { w.as.Kind = kindSession }, private},
-		"client with all of both": {owner, func() { w.as.Kind, w.as.Grants = kindOAuth, []string{entity.Apps, entity.Admin} }, all},
+		"client with all of both": {owner, func() { w.as.Kind, w.as.Grants = kindOAuth, []string{entity.Apps, entity.Admin, entity.FilesRead} }, all},
 	} {
 		w.user("u", test.role)
 		test.apply()
 		if got := w.must(&appv1.DescribeApp{}).(*appv1.Description).GetControls(); !proto.Equal(got, test.want) {
 			t.Errorf("%s: %v, want %v", name, got, test.want)
 		}
+	}
+}
+
+// TestControlsNow checks that the controls say what is possible in the state of the app.
+func TestControlsNow(t *testing.T) {
+	w := newRunning(t)
+	w.user("olga", owner)
+	w.asPlatform(&appv1.SetDisabled{Disabled: true})
+	if got := app.ControlsOf(w.call(), w.s); !got.GetManageDomain() || !got.GetUpdateRuntime() {
+		t.Errorf("disabled: %v", got)
+	}
+	w.asPlatform(&appv1.HaltApp{Halted: true})
+	if got := app.ControlsOf(w.call(), w.s); !proto.Equal(got, &appv1.Controls{}) {
+		t.Errorf("suspended: %v", got)
+	}
+	w.asPlatform(&appv1.HaltApp{})
+	w.must(&appv1.RemoveApp{TaskId: "t"})
+	if got := app.ControlsOf(w.call(), w.s); !proto.Equal(got, &appv1.Controls{Delete: true}) {
+		t.Errorf("being removed: %v", got)
 	}
 }
 

@@ -62,7 +62,7 @@ var Kind = Rules.Kind()
 
 // Rules are the rules of apps.
 var Rules = entity.Rules[*appv1.App, appv1.Command, appv1.Event]{
-	Name: entity.KindApp, Owner: entity.KindWorkspace, Zero: Zero, Access: accessOf, Decide: Decide, Evolve: Evolve, Reply: Reply,
+	Name: entity.KindApp, Owner: entity.KindWorkspace, Version: 2, Zero: Zero, Access: accessOf, Decide: Decide, Evolve: Evolve, Reply: Reply,
 	Rows: Rows, Tasks: Tasks, Waits: Waits, React: React,
 }
 

@@ -144,9 +144,10 @@ func TestRemoveDomain(t *testing.T) {
 	w.mustNotChange(&appv1.RecheckDomain{})
 	w.shows(3, removing, func(d *appv1.Domain) { d.RetryRequired = true })
 	w.must(&appv1.RecheckDomain{})
-	if w.s.GetDomain().GetRetryRequired() || w.s.GetDomain().GetChecking() {
+	if w.s.GetDomain().GetRetryRequired() || !w.s.GetDomain().GetChecking() {
 		t.Errorf("retried: %v", w.s.GetDomain())
 	}
+	w.mustNotChange(&appv1.RecheckDomain{}) // the retry is under way
 	w.shows(4, removing, func(d *appv1.Domain) { d.RetryRequired, d.OperatorRepairRequired = true, true })
 	w.mustNotChange(&appv1.RecheckDomain{})
 	w.asPlatform(&appv1.ReportDomainReleased{DomainId: "dom_0"})

@@ -65,11 +65,7 @@ func Evolve(s *appv1.App, e appv1.Event) *appv1.App {
 		next.Domain = e.GetDomain()
 	case *appv1.DomainRecheckRequested:
 		next.Domain = entity.ShallowCopy(s.GetDomain())
-		if s.GetDomain().GetStatus() == removing {
-			next.Domain.RetryRequired = false
-		} else {
-			next.Domain.Checking = true
-		}
+		next.Domain.RetryRequired, next.Domain.Checking = false, true
 	case *appv1.DomainRemovalRequested:
 		next.Domain = entity.ShallowCopy(s.GetDomain())
 		next.Domain.Status, next.Domain.Checking, next.Domain.UpdatedAt = removing, false, e.GetAt()

@@ -31,7 +31,12 @@ var Scopes = []string{
 	entity.Apps, entity.Share, entity.Publish, entity.Members,
 }
 
+// reservedSlugs are the words that neither a workspace nor an app may have as its slug (decisions, sections 3 and 7). Other words that
+// workspaces may not have, such as docs and blog, are ordinary names of apps: the address of an app names its workspace, too.
+var reservedSlugs = []string{"admin", "api", "app", "root", "www"}
+
 var (
+	errReserved   = entity.Errorf(entity.InvalidRequest, "slug must not be one of %s", strings.Join(reservedSlugs, ", "))
 	errScopes     = entity.Errorf(entity.InvalidRequest, "apiScopes must be different ones of %s", strings.Join(Scopes, ", "))
 	errPort       = entity.Errorf(entity.InvalidRequest, "port must be 1 to %d", MaxPort)
 	errIcon       = entity.Errorf(entity.InvalidRequest, "icon must be a path of at most %d bytes relative to the folder of the app", MaxIcon)
@@ -48,6 +53,9 @@ func CheckRegistration(r *appv1.Registration) error {
 	}
 	if err := slug.CheckForm(r.GetSlug()); err != nil {
 		return err
+	}
+	if slices.Contains(reservedSlugs, r.GetSlug()) {
+		return errReserved
 	}
 	if err := checkMetadata(r.GetName(), r.GetIcon()); err != nil {
 		return err

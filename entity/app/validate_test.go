@@ -31,6 +31,8 @@ func TestCheckRegistration(t *testing.T) {
 		"no scopes":             {func(r *appv1.Registration) { r.Runtime.ApiScopes = nil }, true},
 		"root":                  {func(r *appv1.Registration) { r.Path = "" }, false},
 		"slug with two hyphens": {func(r *appv1.Registration) { r.Slug = "a--b" }, false},
+		"reserved slug":         {func(r *appv1.Registration) { r.Slug = "admin" }, false},
+		"slug docs":             {func(r *appv1.Registration) { r.Slug = "docs" }, true},
 		"short slug":            {func(r *appv1.Registration) { r.Slug = "ab" }, false},
 		"name of 64":            {func(r *appv1.Registration) { r.Name = strings.Repeat("é", 64) }, true},
 		"name of 65":            {func(r *appv1.Registration) { r.Name = strings.Repeat("é", 65) }, false},

@@ -112,6 +112,9 @@ func statusAfterCheck(s *bindingv1.Binding, e *bindingv1.Checked) (appv1.DomainS
 		}
 		return statusActive, e.GetFailure()
 	case statusVerifying:
+		if isOverdue(s, e) {
+			return statusFailed, bounded("No certificate was obtained within 72 hours. The last request failed: "+s.GetIssueError(), maxErrorLength)
+		}
 		if seen || e.GetFailure() != "" {
 			return statusVerifying, e.GetFailure()
 		}
@@ -128,6 +131,12 @@ func statusAfterCheck(s *bindingv1.Binding, e *bindingv1.Checked) (appv1.DomainS
 		return statusFailed, bounded(reason, maxErrorLength)
 	}
 	return statusPending, e.GetFailure()
+}
+
+// isOverdue reports whether a name has waited too long for a certificate whose next request is far away, because the authority has asked
+// for a long pause. The result of a request that is under way is awaited.
+func isOverdue(s *bindingv1.Binding, e *bindingv1.Checked) bool {
+	return s.GetIssue() == nil && s.GetIssueError() != "" && e.GetAt()-s.GetWaitingSince() >= Patience.Milliseconds()
 }
 
 // missingSince returns the time since which the TXT record of an active name has been missing, after a check; 0 if it is there. A

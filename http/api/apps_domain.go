@@ -116,7 +116,10 @@ func (a apps) listDomains(c *server.Call, in server.Listing) (server.Collection[
 	if err != nil {
 		return server.Collection[domainItem]{}, err
 	}
-	manages := app.MayChange(entity.Call{Principal: c.Caller.Principal, Role: granted.GetRole()})
+	manages, err := mayChangeApps(c, entity.Call{Principal: c.Caller.Principal, Role: granted.GetRole()})
+	if err != nil {
+		return server.Collection[domainItem]{}, err
+	}
 	return server.ReadList(c, entity.KindWorkspace, app.DomainList, in, func(row *appv1.DomainRow) domainItem {
 		shown := viewDomain(&appv1.App{Id: row.GetAppId(), WorkspaceId: c.Workspace.ID, Domain: row.GetDomain()})
 		return domainItem{shown, domainOwner{row.GetAppId(), row.GetSlug(), row.GetName(), domainControls{manages}}}

@@ -94,7 +94,7 @@ func (a apps) list(c *server.Call, in appListing) (appCollection, error) {
 		return page, err
 	}
 	call := entity.Call{Now: c.Now(), Principal: c.Caller.Principal, Role: granted.GetRole()}
-	if page.Meta.Capabilities.Register, err = mayRegister(c, call); err != nil {
+	if page.Meta.Capabilities.Register, err = mayChangeApps(c, call); err != nil {
 		return page, err
 	}
 	read := readApps
@@ -115,8 +115,8 @@ func (a apps) list(c *server.Call, in appListing) (appCollection, error) {
 	return page, nil
 }
 
-// mayRegister reports whether the caller may register an app now.
-func mayRegister(c *server.Call, call entity.Call) (bool, error) {
+// mayChangeApps reports whether the caller may register and change apps now.
+func mayChangeApps(c *server.Call, call entity.Call) (bool, error) {
 	if !app.MayChange(call) {
 		return false, nil
 	}

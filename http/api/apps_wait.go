@@ -78,10 +78,17 @@ func (a apps) awaitChange(ctx context.Context, c *server.Call, made flow.Change)
 // appCaller implements flow.Caller with a request.
 type appCaller struct {
 	*server.Call
-	folders Folders
+	workspaceID string
+	folders     Folders
 }
 
-func (a apps) caller(c *server.Call) appCaller { return appCaller{c, a.folders} }
+func (a apps) caller(c *server.Call) appCaller { return appCaller{c, c.Workspace.ID, a.folders} }
+
+// FindAppFolder returns the real folder for a new app, and the position of the workspace's activity before it was looked up; see package
+// flow. Errors: invalid_request if the path names no folder, or the drive itself.
+func FindAppFolder(c *server.Call, folders Folders, workspaceID, path string) (seq uint64, folder string, err error) {
+	return flow.FindFolder(appCaller{c, workspaceID, folders}, workspaceID, path)
+}
 
 // Ask implements flow.Caller.
 func (c appCaller) Ask(command entity.Command) (proto.Message, error) {
@@ -90,11 +97,11 @@ func (c appCaller) Ask(command entity.Command) (proto.Message, error) {
 
 // FindFolder implements flow.Caller.
 func (c appCaller) FindFolder(path string) (string, error) {
-	return c.folders.ResolveFolder(c.Context, c.Workspace.ID, path)
+	return c.folders.ResolveFolder(c.Context, c.workspaceID, path)
 }
 
 // Within implements flow.Caller.
 func (c appCaller) Within(limit time.Duration) (flow.Caller, func()) {
 	ctx, cancel := context.WithTimeout(c.Context, limit)
-	return appCaller{c.With(ctx), c.folders}, cancel
+	return appCaller{c.With(ctx), c.workspaceID, c.folders}, cancel
 }

@@ -48,8 +48,8 @@ type Progress func(taskID string) (done, total int64, known bool)
 
 // Options are the dependencies of the operations, besides entities.
 type Options struct {
-	// Drive is required.
-	Drive api.Drive
+	// Folders is required.
+	Folders api.Folders
 	// Directory is empty if it is nil.
 	Directory Directory
 	// Reactions has no parked streams if it is nil.
@@ -81,7 +81,7 @@ func Routes(o Options) []server.Route {
 		people{o.Directory}.routes(),
 		impersonations{}.routes(),
 		workspaces{o.Directory, o.Progress}.routes(),
-		replicas{o.Drive}.routes(),
+		replicas{o.Folders}.routes(),
 		domains{o.Directory}.routes(),
 		backups{}.routes(),
 		nodeBackups{o.BackUpNode}.routes(),

@@ -12,7 +12,7 @@ import (
 )
 
 // replicas makes and removes replicas: apps that are copies of apps of shared folders. No share makes them yet.
-type replicas struct{ drive api.Drive }
+type replicas struct{ folders api.Folders }
 
 func (r replicas) routes() []server.Route {
 	return []server.Route{
@@ -75,15 +75,12 @@ func (r replicas) create(c *server.Call, in replicaRequest) (replicaRecord, erro
 	if err != nil {
 		return replicaRecord{}, err
 	}
-	exists, err := r.drive.Exists(c.Context, w.ID, in.Path)
-	switch {
-	case err != nil:
+	seq, folder, err := api.FindAppFolder(c, r.folders, w.ID, in.Path)
+	if err != nil {
 		return replicaRecord{}, err
-	case !exists:
-		return replicaRecord{}, server.Invalid("path names no folder on the drive")
 	}
-	in.registration.AppId, in.registration.AnchorId = c.NewID(app.IDPrefix), c.NewID("anc_")
-	anchor, err := server.Ask[*workspacev1.Anchor](c, api.PlatformCommand(c, entity.KindWorkspace, w.ID, &workspacev1.RegisterApp{Registration: in.registration}))
+	in.registration.Path, in.registration.AppId, in.registration.AnchorId = folder, c.NewID(app.IDPrefix), c.NewID("anc_")
+	anchor, err := server.Ask[*workspacev1.Anchor](c, api.PlatformCommand(c, entity.KindWorkspace, w.ID, &workspacev1.RegisterApp{Registration: in.registration, Seq: seq}))
 	if err != nil {
 		return replicaRecord{}, err
 	}
