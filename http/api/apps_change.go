@@ -163,7 +163,9 @@ func (a apps) command(c *server.Call, m appv1.Command) (appAnswer, error) {
 	if err := c.Settle(entity.KindApp, app.Identity(c.Workspace.ID, id)); err != nil {
 		return appAnswer{}, err
 	}
-	c.EndCredential(id)
+	if found.GetApp().GetKey() == nil {
+		c.EndCredential(id)
+	}
 	return appAnswer{a.view(c, found)}, nil
 }
 
