@@ -3,7 +3,8 @@
 //
 // A request passes these steps, in this order:
 //
-//	host.go      Serves: chooses between the platform and the edge by the host name alone, before anything else of the request is read
+//	host.go      Serves: chooses between the platform and the edge by the host name alone, before anything else of the request is read;
+//	             a client that asks for too many unknown names gets 429
 //	edge.go      ServeHTTP: request id, panics, metrics; log.go: the access log
 //	target.go    the app of the host name, at most a second old: 404, 429
 //	redeem.go    a grant in the address is exchanged for a cookie: 303 to the address without it
@@ -96,6 +97,8 @@ type Limits struct {
 	// and 20 ms.
 	AddressBurst    int
 	AddressInterval time.Duration
+	// AddressLookups is the number of concurrent look-ups of unknown hosts for the address of a client; 32.
+	AddressLookups int
 	// HeaderTime is the time in which an app must begin its response, and IdleTime the time after which a request without any traffic ends;
 	// 2 minutes and 1 hour.
 	HeaderTime, IdleTime time.Duration
@@ -142,6 +145,7 @@ var (
 	errMethod     = entity.Errorf(entity.MethodNotAllowed, "apps cannot be requested with this method")
 	errTarget     = entity.Errorf(entity.InvalidRequest, "the target of the request is no path")
 	errOverloaded = &entity.Error{Code: entity.Unavailable, Message: "the app has too many requests at the moment", RetryAfter: time.Second}
+	errLookups    = &entity.Error{Code: entity.RateLimited, Message: "too many concurrent requests for unknown hosts from this address", RetryAfter: time.Second}
 	errUpgrades   = &entity.Error{Code: entity.Unavailable, Message: "the server has too many open connections", RetryAfter: 5 * time.Second}
 )
 
@@ -186,7 +190,7 @@ func (o Options) withDefaults() Options {
 	for _, n := range []struct {
 		of    *int
 		value int
-	}{{&l.AppRequests, 1024}, {&l.ClientRequests, 256}, {&l.Upgrades, 20_000}, {&l.AddressBurst, 100}} {
+	}{{&l.AppRequests, 1024}, {&l.ClientRequests, 256}, {&l.Upgrades, 20_000}, {&l.AddressBurst, 100}, {&l.AddressLookups, 32}} {
 		if *n.of == 0 {
 			*n.of = n.value
 		}
@@ -326,10 +330,10 @@ func (e *Edge) network(x *exchange) netip.Prefix {
 	return limit.Network(x.address)
 }
 
-// limitUnknown counts a look-up that no cache answers against the address of the client. Errors: rate_limited.
-func (e *Edge) limitUnknown(x *exchange) error {
+// limitUnknown counts a look-up that no cache answers against the network of the client. Errors: rate_limited.
+func (e *Edge) limitUnknown(client netip.Prefix) error {
 	allowed := limit.Allowance{Burst: e.o.Limits.AddressBurst, Interval: e.o.Limits.AddressInterval}
-	if wait := e.addresses.Take(e.now(), e.network(x), allowed); wait > 0 {
+	if wait := e.addresses.Take(e.now(), client, allowed); wait > 0 {
 		return &entity.Error{Code: entity.RateLimited, Message: "too many requests from this address", RetryAfter: wait}
 	}
 	return nil

@@ -207,7 +207,7 @@ func TestStreamOverHTTPS(t *testing.T) {
 // fakeEdge serves the hosts below apps.test.
 type fakeEdge struct{}
 
-func (fakeEdge) Serves(host string) bool { return strings.HasSuffix(host, ".apps.test") }
+func (fakeEdge) Serves(r *nethttp.Request) bool { return strings.HasSuffix(r.Host, ".apps.test") }
 func (fakeEdge) ServeHTTP(w nethttp.ResponseWriter, r *nethttp.Request) {
 	io.WriteString(w, "app at "+r.Host)
 }

@@ -213,7 +213,7 @@ func (s *Server) Options() Options { return s.options }
 
 // ServeHTTP serves a request of the public listener. Requests for the hosts of apps go to the edge.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if e := s.options.Edge; e != nil && e.Serves(r.Host) {
+	if e := s.options.Edge; e != nil && e.Serves(r) {
 		s.serveEdge(w, r)
 		return
 	}

@@ -63,7 +63,7 @@ func isProbe(path string) bool { return path == "/healthz" || path == "/readyz" 
 // redirect answers a plain request with its address over HTTPS. The status keeps the method and the body of the request.
 func (s *Server) redirect(w http.ResponseWriter, r *http.Request) {
 	host := s.options.PublicURL.Host
-	if e := s.options.Edge; e != nil && e.Serves(r.Host) {
+	if e := s.options.Edge; e != nil && e.Serves(r) {
 		host = withPort(hostname(r.Host), s.options.PublicURL.Port())
 	}
 	path := r.URL.EscapedPath()
@@ -99,8 +99,8 @@ func withPort(host, port string) string {
 type Edge interface {
 	http.Handler
 	// Serves reports whether the Host of a request, which may have a port, is that of an app, or would be if the app existed. It is
-	// called for every request before anything else.
-	Serves(host string) bool
+	// called for every request before anything else, and reads nothing but the host and the address of the client.
+	Serves(r *http.Request) bool
 }
 
 // serveEdge passes a request to the edge, within the limits on connections. The edge bounds the time of the request itself, because a
