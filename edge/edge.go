@@ -21,8 +21,9 @@
 //  3. The operation launch calls Launcher.Launch, which authorizes the person, records a visit (package entity/visit), and returns the
 //     address of the app with the secret of the visit's grant in the parameter service_access.
 //  4. The browser follows. redeem exchanges the grant for the cookie of the visit, and redirects to the address without the grant.
-//  5. From now on each request has the cookie. verify finds the visit, and asks whether the credential of the launch is still valid, the
-//     account still enabled, and the person still a member. A refusal ends the visit for good.
+//  5. From now on each request has the cookie. verify finds the visit, and asks whether the credential of the launch is still valid and not
+//     expired (of an OAuth client: any access token of its grant), the account still enabled, and the person still a member. A refusal ends
+//     the visit for good.
 //
 // # What apps are kept from
 //
