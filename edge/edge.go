@@ -30,7 +30,8 @@
 // Apps are written by anybody. The edge removes the credentials of the platform from what it passes to them (cookies, keys, grants), and
 // from what they send all that would reach the platform or other apps: cookies for other hosts or with the platform's names
 // (cookies.go). Browsers consider the hosts of apps one site if they share a registrable domain; therefore requests that another origin
-// makes a browser send do not get access by the cookie, unless they are navigations (isForeign).
+// makes a browser send do not get access by the cookie, unless they are navigations (isForeign). A navigation may be that of a frame: the
+// responses of private apps forbid browsers to show them in frames of others than the platform (guardResponse).
 package edge
 
 import (
@@ -119,19 +120,21 @@ type Edge struct {
 	scheme, suffix string
 	cookie         string
 	platform       string
-	hosts          *cache.Cache[*target]
-	visits         *cache.Cache[*access]
-	addresses      limit.Buckets[netip.Prefix]
-	clients        clientCounters
-	upstreams      upstreams
-	proxy          *httputil.ReverseProxy
-	lasting        registry
-	forgotten      chan struct{}
-	metrics        *metrics
-	upgrades       atomic.Int64
-	ending         context.Context
-	end            context.CancelFunc
-	rounds         sync.WaitGroup
+	// frames is the policy of private apps: only their own pages and the platform may show them in a frame.
+	frames    string
+	hosts     *cache.Cache[*target]
+	visits    *cache.Cache[*access]
+	addresses limit.Buckets[netip.Prefix]
+	clients   clientCounters
+	upstreams upstreams
+	proxy     *httputil.ReverseProxy
+	lasting   registry
+	forgotten chan struct{}
+	metrics   *metrics
+	upgrades  atomic.Int64
+	ending    context.Context
+	end       context.CancelFunc
+	rounds    sync.WaitGroup
 }
 
 // The bounds of the caches, in entries.
@@ -165,6 +168,7 @@ func New(o Options) (*Edge, error) {
 		e.cookie = "__Host-" + visitCookie
 	}
 	e.platform, _ = hostName(o.PublicURL.Host)
+	e.frames = "frame-ancestors 'self' " + e.scheme + "://" + o.PublicURL.Host
 	var err error
 	if e.metrics, err = newMetrics(o.Registerer); err != nil {
 		return nil, err
@@ -233,7 +237,8 @@ func (e *Edge) Forget(appID string) {
 
 // ServeHTTP serves a request for the host of an app.
 func (e *Edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	x := &exchange{ResponseWriter: w, request: r, started: time.Now(), id: e.requestID(r)}
+	x := &exchange{ResponseWriter: w, request: r, started: time.Now(), id: e.requestID(r), strict: w.Header()[strictTransport]}
+	delete(w.Header(), strictTransport) // until it is known what the app sends
 	e.metrics.inFlight.Inc()
 	defer e.finish(x)
 	if err := e.serve(x); err != nil {

@@ -26,7 +26,9 @@ type exchange struct {
 	visitID, userID string
 	address         netip.Addr
 	// query is that of the request without a grant.
-	query    string
+	query string
+	// strict is Strict-Transport-Security of the server, for the final response; nil: none.
+	strict   []string
 	upgrade  bool
 	client   *atomic.Int64
 	upstream *upstream

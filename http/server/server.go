@@ -256,8 +256,8 @@ func (s *Server) handle(router *mux.Router, w http.ResponseWriter, r *http.Reque
 	if c != nil && c.heads != nil {
 		c.heads.endHead()
 	}
-	if c != nil && c.isSecure && s.strictTransport != nil {
-		res.Header()["Strict-Transport-Security"] = s.strictTransport
+	if strict := s.strictTransportOf(c); strict != nil {
+		res.Header()["Strict-Transport-Security"] = strict
 	}
 	if c != nil && c.isOverLimit {
 		res.Header()["Connection"] = []string{"close"}
