@@ -48,7 +48,7 @@ func (e *Edge) verify(x *exchange) error {
 	case isForeign(x.request):
 		return errForeign
 	}
-	x.visitID, x.userID = found.visit.GetId(), found.visit.GetPrincipal().GetUserId()
+	x.visitID, x.visitor = found.visit.GetId(), found.visit.GetPrincipal()
 	return nil
 }
 

@@ -13,6 +13,8 @@
 //	proxy.go     headers of the request; upstream.go: a connection to the process; headers of the response: 502, 503, 504
 //	watch.go     what lasts ends within a second after the access has ended
 //
+// The cached answers are a second old at most. On the member where a change is decided, Forget (forget.go) removes those that it concerns.
+//
 // # The way of a visitor to a private app
 //
 //  1. A browser requests a document of the app, without a cookie. refuse redirects it to the launch of the app on the platform, with the
@@ -129,7 +131,7 @@ type Edge struct {
 	upstreams upstreams
 	proxy     *httputil.ReverseProxy
 	lasting   registry
-	forgotten chan struct{}
+	changes   *changes
 	metrics   *metrics
 	upgrades  atomic.Int64
 	ending    context.Context
@@ -162,7 +164,7 @@ func New(o Options) (*Edge, error) {
 	name, _ := hostName(o.EdgeHost)
 	e := &Edge{
 		o: o, now: o.Clock, log: o.Log, scheme: o.PublicURL.Scheme, suffix: "." + name, cookie: visitCookie,
-		addresses: limit.NewBuckets[netip.Prefix](), clients: newClientCounters(), lasting: newRegistry(), forgotten: make(chan struct{}, 1),
+		addresses: limit.NewBuckets[netip.Prefix](), clients: newClientCounters(), lasting: newRegistry(), changes: newChanges(),
 	}
 	if e.scheme == "https" {
 		e.cookie = "__Host-" + visitCookie
@@ -223,16 +225,6 @@ func (e *Edge) Close() {
 	e.rounds.Wait()
 	e.lasting.endAll(errEnded)
 	e.upstreams.close()
-}
-
-// Forget removes the cached answers about an app. It is called after the app or its domain was changed: requests that begin afterwards see
-// the change, and what lasts ends at once if the change ended its access. On other members both take up to a second.
-func (e *Edge) Forget(appID string) {
-	e.hosts.InvalidateAll(func(t *target) bool { return t.appID == appID })
-	select {
-	case e.forgotten <- struct{}{}:
-	default: // the watcher has not begun its next round yet
-	}
 }
 
 // ServeHTTP serves a request for the host of an app.

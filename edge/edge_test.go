@@ -403,7 +403,7 @@ func TestForget(t *testing.T) {
 		step.change()
 		response, body = s.get("/", "Host", step.host)
 		s.expect(response, body, step.before, "") // the answer that is known
-		s.edge.Forget(id)
+		s.edge.Forget(edge.Change{AppID: id})
 		response, body = s.get("/", "Host", step.host)
 		s.expect(response, body, step.after, "")
 	}
