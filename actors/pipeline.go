@@ -341,6 +341,7 @@ func (p *pipeline) conclude(next pending, failure error) {
 	default:
 		if next.proposed {
 			p.durable = next.version
+			p.notify(next)
 		}
 		p.answer(next)
 	}
@@ -397,8 +398,16 @@ func (p *pipeline) concludeOrphaned() {
 		case failure != nil:
 			p.fail(next.request, failure)
 		default:
+			p.notify(next)
 			next.request.answer(next.decision.reply, next.err)
 		}
+	}
+}
+
+// notify passes events that are durable to Options.Observe.
+func (p *pipeline) notify(next pending) {
+	if observe := p.term.system.observe; observe != nil && len(next.decision.events) > 0 {
+		observe(p.kind.Name, next.request.command.Identity, next.decision.events)
 	}
 }
 

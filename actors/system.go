@@ -138,6 +138,11 @@ type Options struct {
 	Progress func(context.Context, persistence.Partition) (Progress, error)
 	// Executors run the tasks of entities, by the kind of the task.
 	Executors map[string]Executor
+	// Observe, if set, is called with the events of each command when they are durable, and before the command is answered: a cache that
+	// it invalidates is not stale for whoever has the answer. It is called in the order of the events of one entity, concurrently for
+	// different entities, and must not block. Events whose outcome was unknown to the process, and those of other members, do not
+	// reach it, so that it may only shorten the time until a change is seen.
+	Observe func(kind, identity string, events []persistence.Event)
 	// Follow, if set, is called in its own goroutine for each term of a partition that this process owns. ctx is canceled
 	// when the term ends; Follow then drops the state that it keeps for the partition, and returns.
 	Follow func(ctx context.Context, p OwnedPartition)
@@ -171,6 +176,7 @@ type System struct {
 	executors map[string]*executor
 	runs      runs
 	follow    func(context.Context, OwnedPartition)
+	observe   func(kind, identity string, events []persistence.Event)
 	// work counts the goroutines that run beside the actors: tasks, deliveries of timers, Options.Follow.
 	work sync.WaitGroup
 	// working is canceled by EndWork, before running.
@@ -211,7 +217,7 @@ func New(o Options) *System {
 	if s.progress == nil {
 		s.progress = func(_ context.Context, p persistence.Partition) (Progress, error) { return s.Progress(p) }
 	}
-	s.follow = o.Follow
+	s.follow, s.observe = o.Follow, o.Observe
 	s.executors = map[string]*executor{}
 	for kind, e := range o.Executors {
 		s.executors[kind] = &executor{Executor: e.complete(), system: s, kind: kind}

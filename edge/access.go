@@ -9,6 +9,7 @@ import (
 
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/credential"
+	"github.com/atelier-run/atelier/entity/grant"
 	"github.com/atelier-run/atelier/entity/visit"
 	"github.com/atelier-run/atelier/keys"
 	credentialv1 "github.com/atelier-run/atelier/messages/credential/v1"
@@ -47,7 +48,7 @@ func (e *Edge) verify(x *exchange) error {
 	case isForeign(x.request):
 		return errForeign
 	}
-	x.visitID, x.userID = found.visit.GetId(), found.visit.GetPrincipal().GetUserId()
+	x.visitID, x.visitor = found.visit.GetId(), found.visit.GetPrincipal()
 	return nil
 }
 
@@ -63,7 +64,7 @@ func (e *Edge) findVisit(x *exchange) (*access, error) {
 		return nil, errUnauthorized
 	}
 	if !e.visits.Has(id) {
-		if err := e.limitUnknown(x); err != nil {
+		if err := e.limitUnknown(e.network(x)); err != nil {
 			return nil, err
 		}
 	}
@@ -76,7 +77,7 @@ func (e *Edge) findVisit(x *exchange) (*access, error) {
 	}
 	v := found.visit
 	if subtle.ConstantTimeCompare(v.GetCookieSha256(), hash) != 1 {
-		if err := e.limitUnknown(x); err != nil {
+		if err := e.limitUnknown(e.network(x)); err != nil {
 			return nil, err
 		}
 		return nil, errUnauthorized
@@ -123,14 +124,15 @@ func (e *Edge) endVisit(ctx context.Context, id string) {
 }
 
 // checkPrincipal checks that the credential with which an app was launched is valid, and that its account, and that of an operator who
-// impersonates it, are enabled. Errors: not_found.
+// impersonates it, are enabled. The credential of an OAuth client is its grant, which has to have an access token that has not expired.
+// Errors: not_found.
 func (e *Edge) checkPrincipal(ctx context.Context, p *wirev1.Principal) error {
 	if p.GetKind() == wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH {
 		found, err := ask[*grantv1.Grant](ctx, e, entity.KindGrant, p.GetCredentialId(), &grantv1.DescribeGrant{})
 		if err != nil {
 			return err
 		}
-		if found.GetRevokedAt() != 0 || found.GetUserId() != p.GetUserId() {
+		if !grant.IsUsable(found, e.now().UnixMilli()) || found.GetUserId() != p.GetUserId() {
 			return errLost
 		}
 	} else {

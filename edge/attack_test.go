@@ -17,6 +17,7 @@ import (
 
 	"github.com/atelier-run/atelier/entity/user"
 	"github.com/atelier-run/atelier/http/server"
+	appv1 "github.com/atelier-run/atelier/messages/app/v1"
 )
 
 // A cookie opens one app at one host, and no other secret does.
@@ -209,6 +210,96 @@ func TestHeadersOfResponses(t *testing.T) {
 	}
 	if response.Header.Get("X-Robots-Tag") != "noindex" || response.Header.Get("X-Request-Id") == "of-the-app" {
 		t.Errorf("%v", response.Header)
+	}
+}
+
+// Responses over the server's own HTTPS say that browsers must use it, also those of the edge itself, unless the app says something else.
+func TestStrictTransport(t *testing.T) {
+	s := newStage(t)
+	s.publish(s.register("notes", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Link", "</style.css>; rel=preload")
+		w.WriteHeader(http.StatusEarlyHints)
+		switch r.URL.Path {
+		case "/own":
+			w.Header().Set("Strict-Transport-Security", "max-age=0")
+		case "/fails":
+			panic(http.ErrAbortHandler)
+		}
+	}))
+	private := s.register("tasks", hello)
+	s.bind(private, appv1.DomainStatus_DOMAIN_STATUS_ACTIVE, appv1.DomainStatus_DOMAIN_STATUS_ACTIVE)
+	grant, _ := s.launch(s.alice, private, "", "/")
+	secure := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header()["Strict-Transport-Security"] = []string{"max-age=3600"} // as http/server does
+		s.edge.ServeHTTP(w, r)
+	}))
+	t.Cleanup(secure.Close)
+	for _, of := range []struct {
+		host, target string
+		headers      []string
+		status       int
+		want         string
+	}{
+		{"notes--acme.apps.test", "/", nil, 200, "max-age=3600"},
+		{"notes--acme.apps.test", "/own", nil, 200, "max-age=0"},
+		{"notes--acme.apps.test", "/fails", nil, 502, "max-age=3600"},
+		{"tasks--acme.apps.test", "/", nil, 401, "max-age=3600"},
+		{"tasks--acme.apps.test", "/", document, 302, "max-age=3600"},
+		{"tasks--acme.apps.test", grant, nil, 303, "max-age=3600"},
+		{"none--acme.apps.test", "/", document, 404, "max-age=3600"},
+		{domain, "/", nil, 401, "max-age=3600"},
+	} {
+		r := s.request("GET", of.target, "", append(of.headers, "Host", of.host)...)
+		r.URL.Host = secure.Listener.Addr().String()
+		response, body := s.send(r)
+		s.expect(response, body, of.status, "")
+		if got := response.Header["Strict-Transport-Security"]; len(got) != 1 || got[0] != of.want {
+			t.Errorf("%s%s: %q, want %q", of.host, of.target, got, of.want)
+		}
+	}
+	response, _ := s.get("/")
+	if got := response.Header["Strict-Transport-Security"]; got != nil {
+		t.Errorf("%q without HTTPS", got)
+	}
+}
+
+// Pages of a private app are shown in frames of the app and the platform only, and its own policies remain as they are. A frame without
+// access is refused, and not led to the launch.
+func TestFrames(t *testing.T) {
+	s := newStage(t)
+	id := s.register("notes", func(w http.ResponseWriter, r *http.Request) {
+		w.Header()["Content-Security-Policy"] = r.Header["X-Policy"]
+	})
+	public := s.register("tasks", hello)
+	cookie := s.visit(s.alice, id)
+	s.publish(public)
+	const own = "frame-ancestors 'self' http://atelier.test"
+	for policies, want := range map[string]string{
+		"": own, "default-src 'self'": "default-src 'self'\n" + own,
+		"frame-ancestors *\nscript-src 'none'": "frame-ancestors *\nscript-src 'none'\n" + own,
+	} {
+		headers := []string{"Cookie", cookie}
+		for policy := range strings.SplitSeq(policies, "\n") {
+			if policy != "" {
+				headers = append(headers, "X-Policy", policy)
+			}
+		}
+		response, body := s.get("/", headers...)
+		s.expect(response, body, 200, "")
+		if got := strings.Join(response.Header["Content-Security-Policy"], "\n"); got != want {
+			t.Errorf("the policies are %q, want %q", got, want)
+		}
+	}
+	response, body := s.get("/", "Host", "tasks--acme.apps.test")
+	s.expect(response, body, 200, "")
+	if got := response.Header["Content-Security-Policy"]; got != nil {
+		t.Errorf("the policies of a public app are %q", got)
+	}
+	for _, kind := range []string{"iframe", "frame", "embed", "object", "fencedframe"} {
+		for _, site := range []string{"cross-site", "same-site", "same-origin"} {
+			response, body := s.get("/", "Sec-Fetch-Dest", kind, "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Site", site, "Accept", "text/html")
+			s.expect(response, body, 401, `{"error":"unauthorized"`)
+		}
 	}
 }
 

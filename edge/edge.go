@@ -3,7 +3,8 @@
 //
 // A request passes these steps, in this order:
 //
-//	host.go      Serves: chooses between the platform and the edge by the host name alone, before anything else of the request is read
+//	host.go      Serves: chooses between the platform and the edge by the host name alone, before anything else of the request is read;
+//	             a client that asks for too many unknown names gets 429
 //	edge.go      ServeHTTP: request id, panics, metrics; log.go: the access log
 //	target.go    the app of the host name, at most a second old: 404, 429
 //	redeem.go    a grant in the address is exchanged for a cookie: 303 to the address without it
@@ -11,6 +12,8 @@
 //	edge.go      admit: the state of the app: 503; limits on concurrent requests: 429, 503
 //	proxy.go     headers of the request; upstream.go: a connection to the process; headers of the response: 502, 503, 504
 //	watch.go     what lasts ends within a second after the access has ended
+//
+// The cached answers are a second old at most. On the member where a change is decided, Forget (forget.go) removes those that it concerns.
 //
 // # The way of a visitor to a private app
 //
@@ -20,15 +23,17 @@
 //  3. The operation launch calls Launcher.Launch, which authorizes the person, records a visit (package entity/visit), and returns the
 //     address of the app with the secret of the visit's grant in the parameter service_access.
 //  4. The browser follows. redeem exchanges the grant for the cookie of the visit, and redirects to the address without the grant.
-//  5. From now on each request has the cookie. verify finds the visit, and asks whether the credential of the launch is still valid, the
-//     account still enabled, and the person still a member. A refusal ends the visit for good.
+//  5. From now on each request has the cookie. verify finds the visit, and asks whether the credential of the launch is still valid and not
+//     expired (of an OAuth client: any access token of its grant), the account still enabled, and the person still a member. A refusal ends
+//     the visit for good.
 //
 // # What apps are kept from
 //
 // Apps are written by anybody. The edge removes the credentials of the platform from what it passes to them (cookies, keys, grants), and
 // from what they send all that would reach the platform or other apps: cookies for other hosts or with the platform's names
 // (cookies.go). Browsers consider the hosts of apps one site if they share a registrable domain; therefore requests that another origin
-// makes a browser send do not get access by the cookie, unless they are navigations (isForeign).
+// makes a browser send do not get access by the cookie, unless they are navigations (isForeign). A navigation may be that of a frame: the
+// responses of private apps forbid browsers to show them in frames of others than the platform (guardResponse).
 package edge
 
 import (
@@ -96,6 +101,8 @@ type Limits struct {
 	// and 20 ms.
 	AddressBurst    int
 	AddressInterval time.Duration
+	// AddressLookups is the number of concurrent look-ups of unknown hosts for the address of a client; 32.
+	AddressLookups int
 	// HeaderTime is the time in which an app must begin its response, and IdleTime the time after which a request without any traffic ends;
 	// 2 minutes and 1 hour.
 	HeaderTime, IdleTime time.Duration
@@ -115,19 +122,21 @@ type Edge struct {
 	scheme, suffix string
 	cookie         string
 	platform       string
-	hosts          *cache.Cache[*target]
-	visits         *cache.Cache[*access]
-	addresses      limit.Buckets[netip.Prefix]
-	clients        clientCounters
-	upstreams      upstreams
-	proxy          *httputil.ReverseProxy
-	lasting        registry
-	forgotten      chan struct{}
-	metrics        *metrics
-	upgrades       atomic.Int64
-	ending         context.Context
-	end            context.CancelFunc
-	rounds         sync.WaitGroup
+	// frames is the policy of private apps: only their own pages and the platform may show them in a frame.
+	frames    string
+	hosts     *cache.Cache[*target]
+	visits    *cache.Cache[*access]
+	addresses limit.Buckets[netip.Prefix]
+	clients   clientCounters
+	upstreams upstreams
+	proxy     *httputil.ReverseProxy
+	lasting   registry
+	changes   *changes
+	metrics   *metrics
+	upgrades  atomic.Int64
+	ending    context.Context
+	end       context.CancelFunc
+	rounds    sync.WaitGroup
 }
 
 // The bounds of the caches, in entries.
@@ -142,6 +151,7 @@ var (
 	errMethod     = entity.Errorf(entity.MethodNotAllowed, "apps cannot be requested with this method")
 	errTarget     = entity.Errorf(entity.InvalidRequest, "the target of the request is no path")
 	errOverloaded = &entity.Error{Code: entity.Unavailable, Message: "the app has too many requests at the moment", RetryAfter: time.Second}
+	errLookups    = &entity.Error{Code: entity.RateLimited, Message: "too many concurrent requests for unknown hosts from this address", RetryAfter: time.Second}
 	errUpgrades   = &entity.Error{Code: entity.Unavailable, Message: "the server has too many open connections", RetryAfter: 5 * time.Second}
 )
 
@@ -154,12 +164,13 @@ func New(o Options) (*Edge, error) {
 	name, _ := hostName(o.EdgeHost)
 	e := &Edge{
 		o: o, now: o.Clock, log: o.Log, scheme: o.PublicURL.Scheme, suffix: "." + name, cookie: visitCookie,
-		addresses: limit.NewBuckets[netip.Prefix](), clients: newClientCounters(), lasting: newRegistry(), forgotten: make(chan struct{}, 1),
+		addresses: limit.NewBuckets[netip.Prefix](), clients: newClientCounters(), lasting: newRegistry(), changes: newChanges(),
 	}
 	if e.scheme == "https" {
 		e.cookie = "__Host-" + visitCookie
 	}
 	e.platform, _ = hostName(o.PublicURL.Host)
+	e.frames = "frame-ancestors 'self' " + e.scheme + "://" + o.PublicURL.Host
 	var err error
 	if e.metrics, err = newMetrics(o.Registerer); err != nil {
 		return nil, err
@@ -186,7 +197,7 @@ func (o Options) withDefaults() Options {
 	for _, n := range []struct {
 		of    *int
 		value int
-	}{{&l.AppRequests, 1024}, {&l.ClientRequests, 256}, {&l.Upgrades, 20_000}, {&l.AddressBurst, 100}} {
+	}{{&l.AppRequests, 1024}, {&l.ClientRequests, 256}, {&l.Upgrades, 20_000}, {&l.AddressBurst, 100}, {&l.AddressLookups, 32}} {
 		if *n.of == 0 {
 			*n.of = n.value
 		}
@@ -216,19 +227,10 @@ func (e *Edge) Close() {
 	e.upstreams.close()
 }
 
-// Forget removes the cached answers about an app. It is called after the app or its domain was changed: requests that begin afterwards see
-// the change, and what lasts ends at once if the change ended its access. On other members both take up to a second.
-func (e *Edge) Forget(appID string) {
-	e.hosts.InvalidateAll(func(t *target) bool { return t.appID == appID })
-	select {
-	case e.forgotten <- struct{}{}:
-	default: // the watcher has not begun its next round yet
-	}
-}
-
 // ServeHTTP serves a request for the host of an app.
 func (e *Edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	x := &exchange{ResponseWriter: w, request: r, started: time.Now(), id: e.requestID(r)}
+	x := &exchange{ResponseWriter: w, request: r, started: time.Now(), id: e.requestID(r), strict: w.Header()[strictTransport]}
+	delete(w.Header(), strictTransport) // until it is known what the app sends
 	e.metrics.inFlight.Inc()
 	defer e.finish(x)
 	if err := e.serve(x); err != nil {
@@ -326,10 +328,10 @@ func (e *Edge) network(x *exchange) netip.Prefix {
 	return limit.Network(x.address)
 }
 
-// limitUnknown counts a look-up that no cache answers against the address of the client. Errors: rate_limited.
-func (e *Edge) limitUnknown(x *exchange) error {
+// limitUnknown counts a look-up that no cache answers against the network of the client. Errors: rate_limited.
+func (e *Edge) limitUnknown(client netip.Prefix) error {
 	allowed := limit.Allowance{Burst: e.o.Limits.AddressBurst, Interval: e.o.Limits.AddressInterval}
-	if wait := e.addresses.Take(e.now(), e.network(x), allowed); wait > 0 {
+	if wait := e.addresses.Take(e.now(), client, allowed); wait > 0 {
 		return &entity.Error{Code: entity.RateLimited, Message: "too many requests from this address", RetryAfter: wait}
 	}
 	return nil

@@ -1,10 +1,13 @@
 package edge_test
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
+	"net/netip"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -12,6 +15,7 @@ import (
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/app"
 	appv1 "github.com/atelier-run/atelier/messages/app/v1"
+	bindingv1 "github.com/atelier-run/atelier/messages/binding/v1"
 	credentialv1 "github.com/atelier-run/atelier/messages/credential/v1"
 	slugv1 "github.com/atelier-run/atelier/messages/slug/v1"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
@@ -33,7 +37,7 @@ func TestServes(t *testing.T) {
 		"[::1]:80": false, "::1": false, "": false, "notes--acme.apps.test:x": false, "a..b": false, "notes_acme.apps.test": false,
 		"x.localhost": false, "www.elsewhere.test": false, strings.Repeat("a", 64) + ".test": false, strings.Repeat("abc.", 64) + "test": false,
 	} {
-		if got := s.edge.Serves(host); got != want {
+		if got := s.edge.Serves(&http.Request{Host: host}); got != want {
 			t.Errorf("%q: %t", host, got)
 		}
 	}
@@ -261,6 +265,80 @@ func TestUnknownHostsAreLimited(t *testing.T) {
 	}
 }
 
+// Names that look like custom domains are looked up before anything else of a request is read. One client cannot occupy the look-ups: its
+// further names are refused, while bound names are served to it, and unknown names are looked up for others.
+func TestUnknownDomainsAreLimited(t *testing.T) {
+	s := newStage(t, func(o *edge.Options) {
+		o.Limits.AddressBurst, o.Limits.AddressInterval, o.TrustedProxies = 5, time.Hour, []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	})
+	id := s.register("notes", hello)
+	s.publish(id)
+	s.bind(id, appv1.DomainStatus_DOMAIN_STATUS_ACTIVE, appv1.DomainStatus_DOMAIN_STATUS_ACTIVE)
+	const flooding, other = "192.0.2.1", "192.0.2.2"
+	request := func(client, host string) *http.Request {
+		return s.request("GET", "/", "", "Host", host, "X-Forwarded-For", client)
+	}
+	serves := func(client, host string) bool {
+		r := request(client, host)
+		r.RemoteAddr = "127.0.0.1:1"
+		return s.edge.Serves(r)
+	}
+	if !serves(other, domain) {
+		t.Fatal("the domain is not served")
+	}
+	before, limited := s.asks(&bindingv1.DescribeBinding{}), 0
+	for i := range 100 {
+		if host := fmt.Sprintf("www%d.elsewhere.test", i); serves(flooding, host) {
+			limited++
+			response, body := s.send(request(flooding, host))
+			s.expect(response, body, 429, "rate_limited")
+		}
+	}
+	if asked := s.asks(&bindingv1.DescribeBinding{}) - before; asked != 5 || limited != 95 {
+		t.Errorf("%d look-ups, %d limited", asked, limited)
+	}
+	for range 10 {
+		response, body := s.send(request(flooding, domain))
+		s.expect(response, body, 200, "GET")
+		s.advance(2 * time.Second) // the answer is too old, but the name is known
+	}
+	if serves(other, "www.elsewhere.test") {
+		t.Error("an unknown name is not looked up for another client")
+	}
+}
+
+// A client has at most AddressLookups look-ups of unknown names at the same time, whether or not it waits for them.
+func TestConcurrentLookupsOfUnknownDomains(t *testing.T) {
+	s := newStage(t, func(o *edge.Options) {
+		o.Limits.AddressLookups, o.TrustedProxies = 2, []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	})
+	hold, release := make(chan struct{}), make(chan struct{})
+	s.holdBindings(hold, release)
+	serves := func(client, host string) bool {
+		r := s.request("GET", "/", "", "Host", host, "X-Forwarded-For", client)
+		r.RemoteAddr = "127.0.0.1:1"
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel() // it has left
+		return s.edge.Serves(r.WithContext(ctx))
+	}
+	var asked sync.WaitGroup
+	for i := range 2 {
+		asked.Go(func() { serves("192.0.2.1", fmt.Sprintf("www%d.elsewhere.test", i)) })
+		<-hold
+	}
+	if !serves("192.0.2.1", "www2.elsewhere.test") { // the edge answers 429
+		t.Error("a third look-up has been made")
+	}
+	asked.Go(func() {
+		if serves("192.0.2.2", "www3.elsewhere.test") {
+			t.Error("the look-up of another client has failed")
+		}
+	})
+	<-hold
+	close(release)
+	asked.Wait()
+}
+
 func TestLaunch(t *testing.T) {
 	s := newStage(t)
 	id := s.register("notes", hello)
@@ -325,7 +403,7 @@ func TestForget(t *testing.T) {
 		step.change()
 		response, body = s.get("/", "Host", step.host)
 		s.expect(response, body, step.before, "") // the answer that is known
-		s.edge.Forget(id)
+		s.edge.Forget(edge.Change{AppID: id})
 		response, body = s.get("/", "Host", step.host)
 		s.expect(response, body, step.after, "")
 	}

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
 
 // exchangeKey is the key of the exchange in the context of a request that is passed to an app.
@@ -21,12 +23,15 @@ type exchange struct {
 	request *http.Request
 	id      string
 	started time.Time
-	// target is nil until the app is found; visitID and userID are empty for public apps.
-	target          *target
-	visitID, userID string
-	address         netip.Addr
+	// target is nil until the app is found; visitID is empty and visitor is nil for public apps.
+	target  *target
+	visitID string
+	visitor *wirev1.Principal
+	address netip.Addr
 	// query is that of the request without a grant.
-	query    string
+	query string
+	// strict is Strict-Transport-Security of the server, for the final response; nil: none.
+	strict   []string
 	upgrade  bool
 	client   *atomic.Int64
 	upstream *upstream

@@ -1,22 +1,26 @@
 package edge
 
 import (
+	"context"
+	"net/http"
+	"net/netip"
 	"strings"
 
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/app"
 	"github.com/atelier-run/atelier/entity/slug"
+	"github.com/atelier-run/atelier/limit"
 )
 
 // maxHostName is the greatest length of a host name, in bytes (RFC 1035, section 2.3.4).
 const maxHostName = 253
 
-// Serves reports whether the Host of a request, which may have a port, is that of an app: a name below the edge host, whether or not
-// the app exists, or a custom domain. All other names are the platform's, which operators may have given further names, as are addresses
-// and single labels. A custom domain is looked up, with answers at most a second old; if that fails, the edge answers the request with
-// the failure.
-func (e *Edge) Serves(host string) bool {
-	name, ok := hostName(host)
+// Serves reports whether a request is for an app, by its Host alone, which may have a port: a name below the edge host, whether or not the
+// app exists, or a custom domain. All other names are the platform's, which operators may have given further names, as are addresses and
+// single labels. A custom domain is looked up, with answers at most a second old; if that fails, or the client has asked for too many
+// unknown names, the edge answers the request with the failure.
+func (e *Edge) Serves(r *http.Request) bool {
+	name, ok := hostName(r.Host)
 	switch {
 	case !ok || name == e.platform:
 		return false
@@ -25,8 +29,28 @@ func (e *Edge) Serves(host string) bool {
 	case !isCustomName(name):
 		return false
 	}
-	_, err := e.hosts.Lookup(e.ending, name)
+	_, err := e.lookUpHost(r.Context(), name, func() netip.Prefix { return limit.Network(limit.ClientAddress(r, e.o.TrustedProxies)) })
 	return !hasCode(err, entity.NotFound)
+}
+
+// lookUpHost returns the app of a host name, at most a second old. The look-up of a name that the cache does not know counts against the
+// client, in number and while it lasts, so that one client cannot occupy the look-ups of all. client is called for such names only.
+// Errors: not_found, rate_limited, unavailable.
+func (e *Edge) lookUpHost(ctx context.Context, name string, client func() netip.Prefix) (*target, error) {
+	if e.hosts.Knows(name) {
+		return e.hosts.Lookup(ctx, name)
+	}
+	of := client()
+	if err := e.limitUnknown(of); err != nil {
+		return nil, err
+	}
+	pending := e.clients.of("", of)
+	defer pending.Add(-1)
+	if pending.Add(1) > int64(e.o.Limits.AddressLookups) {
+		return nil, errLookups
+	}
+	// The look-up lasts as long as it is counted, although the client may leave.
+	return e.hosts.Lookup(e.ending, name)
 }
 
 // isCustomName reports whether a name may be that of a custom domain.

@@ -42,8 +42,8 @@ func (e *Edge) logAccess(x *exchange) {
 	if x.target != nil {
 		fields = append(fields, slog.String("workspace", x.target.workspaceID), slog.String("app", x.target.appID))
 	}
-	if x.userID != "" {
-		fields = append(fields, slog.String("user", x.userID), slog.String("visit", x.visitID))
+	if x.visitor != nil {
+		fields = append(fields, slog.String("user", x.visitor.GetUserId()), slog.String("visit", x.visitID))
 	}
 	if detail != "" {
 		fields = append(fields, slog.String("error", detail))

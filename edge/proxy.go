@@ -74,7 +74,11 @@ func isForwarding(name string) bool {
 	return name == "forwarded" || strings.HasPrefix(name, "x-forwarded") || strings.HasPrefix(name, "x-original-") || name == "x-real-ip" || name == "x-rewrite-url"
 }
 
-// guardResponse removes from the head of a response what would reach beyond the app's own host.
+// strictTransport is the name of the header with which a host asks for HTTPS (RFC 6797). It concerns that host only, so that apps may send
+// their own.
+const strictTransport = "Strict-Transport-Security"
+
+// guardResponse removes from the head of a response what would reach beyond the app's own host, and adds what protects its visitors.
 func (e *Edge) guardResponse(r *http.Response) error {
 	x := r.Request.Context().Value(exchangeKey{}).(*exchange)
 	h := r.Header
@@ -86,6 +90,12 @@ func (e *Edge) guardResponse(r *http.Response) error {
 	h["X-Request-Id"] = []string{x.id}
 	if !x.target.indexed() {
 		h["X-Robots-Tag"] = noIndex
+	}
+	if !x.target.public { // a further policy: browsers enforce it beside those of the app
+		h["Content-Security-Policy"] = append(h["Content-Security-Policy"], e.frames)
+	}
+	if _, ok := h[strictTransport]; !ok && x.strict != nil {
+		h[strictTransport] = x.strict
 	}
 	x.outcome = outcomeProxied
 	if r.StatusCode == http.StatusSwitchingProtocols {

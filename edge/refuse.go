@@ -54,11 +54,7 @@ func (e *Edge) refuse(x *exchange, err error) {
 	x.failure = err
 	refused := shown(err)
 	h := x.Header()
-	for name := range h {
-		if name != "Strict-Transport-Security" {
-			delete(h, name) // of a response of the app
-		}
-	}
+	clear(h) // of a response of the app
 	document := isDocument(x.request)
 	if document && refused == errUnauthorized && x.target != nil && x.stopped() == nil {
 		x.outcome = outcomeSignIn
@@ -104,6 +100,9 @@ func (x *exchange) guard() {
 	h["Cache-Control"] = []string{"no-store"}
 	h["Referrer-Policy"] = []string{"same-origin"}
 	h["X-Content-Type-Options"] = []string{"nosniff"}
+	if x.strict != nil {
+		h[strictTransport] = x.strict
+	}
 }
 
 // redirect redirects a browser. The referrer, which may have a grant, is sent to nobody.

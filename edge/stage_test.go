@@ -59,6 +59,15 @@ type stage struct {
 	processes, reasons map[string]string
 	domains            map[string]domainOf
 	asked              map[string]int
+	// held, if set, gets an element for each question about a binding, which then waits until released is closed.
+	held, released chan struct{}
+}
+
+// holdBindings makes each question about a binding wait.
+func (s *stage) holdBindings(held, released chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.held, s.released = held, released
 }
 
 // domainOf is a custom domain: the entities of bindings are not part of the stage.
@@ -150,8 +159,13 @@ func (s *stage) Ask(ctx context.Context, c entity.Command) (proto.Message, error
 	s.mu.Lock()
 	s.asked[entity.MessageName(c.Message)]++
 	bound := s.domains[c.Identity]
+	held, released := s.held, s.released
 	s.mu.Unlock()
 	if c.Kind == entity.KindBinding {
+		if held != nil {
+			held <- struct{}{}
+			<-released
+		}
 		return &bindingv1.Binding{Hostname: c.Identity, WorkspaceId: s.workspaceID, AppId: bound.appID, Status: bound.binding}, nil
 	}
 	reply, err := s.node.Router.Ask(ctx, c)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 
 	"google.golang.org/protobuf/proto"
 
@@ -81,12 +82,7 @@ func (e *Edge) findTarget(x *exchange) error {
 	if !ok {
 		return errNotFound
 	}
-	if !e.hosts.Knows(name) {
-		if err := e.limitUnknown(x); err != nil {
-			return err
-		}
-	}
-	found, err := e.hosts.Lookup(x.request.Context(), name)
+	found, err := e.lookUpHost(x.request.Context(), name, func() netip.Prefix { return e.network(x) })
 	x.target = found
 	return err
 }

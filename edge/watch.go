@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// roundTime is the time between two rounds of the watcher, which makes another one after Forget, and maxAge the greatest age of what it decides by: together they are less
-	// than the second in which what lasts must end.
+	// roundTime is the time between two rounds of the watcher, which makes another one after Forget, and maxAge the greatest age of what it
+	// decides by: together they are less than the second in which what lasts must end.
 	roundTime = 400 * time.Millisecond
 	maxAge    = 300 * time.Millisecond
 	// graceTime is the time for which requests last although it cannot be verified that their access does.
@@ -96,9 +96,9 @@ func (e *Edge) watch() {
 	for {
 		select {
 		case <-ticker.C:
-			e.round(time.Now().Add(-maxAge))
-		case <-e.forgotten:
-			e.round(time.Now())
+			e.round(time.Now().Add(-maxAge), func(*exchange) bool { return true })
+		case <-e.changes.signal:
+			e.round(time.Now(), e.changes.take())
 		case <-e.ending.Done():
 			return
 		}
@@ -108,15 +108,18 @@ func (e *Edge) watch() {
 // subject is what the access of an exchange depends on.
 type subject struct{ name, appID, visitID string }
 
-// round verifies the access of each request that has started before a time, once for those of one visit to one app, and ends those that
-// have lost it.
-func (e *Edge) round(before time.Time) {
+// round verifies the access of each request that has started before a time and that concerns selects, once for those of one visit to one
+// app, and ends those that have lost it.
+func (e *Edge) round(before time.Time, concerns func(*exchange) bool) {
 	e.upstreams.sweep(time.Now())
 	now := time.Now()
 	subjects := map[subject][]*exchange{}
 	for _, x := range e.lasting.before(before) {
 		if idle := now.Sub(x.started) - time.Duration(x.used.Load()); idle > e.o.Limits.IdleTime {
 			x.stop(errIdle)
+			continue
+		}
+		if !concerns(x) {
 			continue
 		}
 		of := subject{x.target.name, x.target.appID, x.visitID}

@@ -15,6 +15,7 @@ import (
 	"math/big"
 	"net"
 	nethttp "net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -67,6 +68,7 @@ type secure struct {
 	http, https net.Listener
 	roots       *x509.CertPool
 	key         string
+	server      nethttp.Handler
 }
 
 func newSecure(t *testing.T, follow follows, edit ...func(*http.Options)) *secure {
@@ -77,7 +79,7 @@ func newSecure(t *testing.T, follow follows, edit ...func(*http.Options)) *secur
 		o.PublicURL, o.StrictTransport = &url.URL{Scheme: "https", Host: "atelier.test"}, time.Hour
 	}}, edit...)
 	s := w.server(t, edit...)
-	at := &secure{roots: x509.NewCertPool(), key: w.key(alice)}
+	at := &secure{server: s, roots: x509.NewCertPool(), key: w.key(alice)}
 	file := certificateFile(t, "atelier")
 	writeCertificate(t, at.roots, file, 1, "atelier.test", "*.apps.test")
 	files, err := server.NewCertificateFiles([]server.CertificateFile{file}, time.Now, slog.New(slog.DiscardHandler))
@@ -207,7 +209,7 @@ func TestStreamOverHTTPS(t *testing.T) {
 // fakeEdge serves the hosts below apps.test.
 type fakeEdge struct{}
 
-func (fakeEdge) Serves(host string) bool { return strings.HasSuffix(host, ".apps.test") }
+func (fakeEdge) Serves(r *nethttp.Request) bool { return strings.HasSuffix(r.Host, ".apps.test") }
 func (fakeEdge) ServeHTTP(w nethttp.ResponseWriter, r *nethttp.Request) {
 	io.WriteString(w, "app at "+r.Host)
 }
@@ -217,6 +219,20 @@ func TestHostsOfAppsGoToTheEdge(t *testing.T) {
 	c := at.client(t, true)
 	if response, body := at.get(t, c, "https://notes--acme.apps.test/x"); body != "app at notes--acme.apps.test" || response.StatusCode != 200 {
 		t.Errorf("an app answers %s %q", response.Status, body)
+	} else if got := response.Header.Get("Strict-Transport-Security"); got != "max-age=3600" {
+		t.Errorf("Strict-Transport-Security of an app is %q", got)
+	}
+	plain := httptest.NewServer(at.server) // a proxy in front of the server has carried out the handshake
+	defer plain.Close()
+	r, _ := nethttp.NewRequest("GET", plain.URL, nil)
+	r.Host = "notes--acme.apps.test"
+	response, err := plain.Client().Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	if got := response.Header.Get("Strict-Transport-Security"); got != "" {
+		t.Errorf("Strict-Transport-Security of an app without TLS is %q", got)
 	}
 	if response, _ := at.get(t, c, "https://atelier.test/v1/whoami"); response.StatusCode != 200 {
 		t.Errorf("the server answers %s", response.Status)

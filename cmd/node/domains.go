@@ -52,7 +52,8 @@ func (n *Node) newDomains(o Options, secret []byte) (err error) {
 	d := o.Domains
 	n.Domains, err = domains.New(domains.Options{
 		Off: !d.Enabled, Asker: n.Router, Addresses: domainAddresses{n, o.appAddresses().EdgeHost, d.Hosts}, Key: key, Directory: d.Directory, Roots: d.Roots,
-		Email: d.Email, CAAIdentities: d.CAAIdentities, Resolvers: d.Resolvers, PublicAddresses: d.PublicAddresses, Clock: o.Clock, Log: o.Log,
+		Email: d.Email, CAAIdentities: d.CAAIdentities, Resolvers: d.Resolvers, PublicAddresses: d.PublicAddresses, TrustedProxies: o.HTTP.TrustedProxies,
+		Clock: o.Clock, Log: o.Log,
 	})
 	return err
 }

@@ -204,6 +204,11 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	if n.runner, n.tools, err = n.newRunner(o); err != nil {
 		return n, err
 	}
+	if !o.quiet {
+		if err = n.newEdge(o); err != nil { // before the actors, which notify it of changes
+			return n, err
+		}
+	}
 	for member := range max(o.Members, 1) {
 		n.Systems = append(n.Systems, n.newSystem(o, member))
 	}
@@ -221,9 +226,6 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 		return n, nil
 	}
 	o.Registry.MustRegister(n.Journal.Collector(), n.Drives, n.Computers, n.runner, n.apps, n.Domains)
-	if err = n.newEdge(o); err != nil {
-		return n, err
-	}
 	if n.Server, err = n.newServer(o); err != nil {
 		return n, err
 	}
@@ -252,7 +254,7 @@ func (n *Node) newSystem(o Options, member int) *actors.System {
 		Journal: n.Journal.Member(MemberName(member)), Partitions: n.Journal.Partitions(), Kinds: kinds.All, Secret: n.CursorSecret,
 		Trail: n.trail(), Ask: n.Router.Ask, Clock: o.Clock, Log: o.Log, Registerer: metrics,
 		IdleAfter: o.IdleAfter, ReactionAttempts: o.ReactionAttempts, Progress: n.Router.Progress, Executors: n.executors(o),
-		Follow: n.followTerm,
+		Follow: n.followTerm, Observe: n.observe,
 	})
 }
 

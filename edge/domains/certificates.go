@@ -5,11 +5,12 @@ import (
 	"crypto/tls"
 	"errors"
 	"log/slog"
+	"net"
+	"net/netip"
 	"slices"
 	"time"
 
 	"golang.org/x/sync/singleflight"
-	"golang.org/x/time/rate"
 
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/binding"
@@ -23,10 +24,12 @@ const (
 	freshness = time.Second
 	// ownFreshness is that time for the certificates of the node's own hosts, whose renewal is not announced.
 	ownFreshness = time.Minute
-	// maxNames limits the answers that are cached, maxCertificates the certificates. The names are chosen by strangers.
+	// maxNames limits the names that are cached as served, and maxUnserved those that are not, which strangers choose; maxCertificates
+	// limits the certificates.
 	maxNames        = 20_000
+	maxUnserved     = 4_000
 	maxCertificates = 5_000
-	// unknownRate limits the look-ups of names that are not known to be served.
+	// unknownRate and unknownBurst limit the look-ups of names that are not known to be served, each second, of all clients; see strangers.
 	unknownRate  = 200
 	unknownBurst = 1000
 	// lookUpTimeout limits the look-ups of a handshake.
@@ -41,10 +44,11 @@ var (
 // Certificates has the certificates for handshakes. It never requests one from the authority.
 type Certificates struct {
 	d       *Domains
-	unknown *rate.Limiter
+	unknown *strangers
 	flights singleflight.Group
-	names   *lru[servedName]
-	loaded  *lru[loadedCertificate]
+	// names has those that are or were served; a flood of others, which are in unserved, replaces none of them.
+	names, unserved *lru[servedName]
+	loaded          *lru[loadedCertificate]
 }
 
 // A servedName is the answer to whether a name is served.
@@ -63,8 +67,8 @@ type loadedCertificate struct {
 
 func newCertificates(d *Domains) *Certificates {
 	return &Certificates{
-		d: d, unknown: rate.NewLimiter(unknownRate, unknownBurst), names: newLRU[servedName](maxNames),
-		loaded: newLRU[loadedCertificate](maxCertificates),
+		d: d, unknown: newStrangers(unknownRate, unknownBurst, d.o.TrustedProxies), names: newLRU[servedName](maxNames),
+		unserved: newLRU[servedName](maxUnserved), loaded: newLRU[loadedCertificate](maxCertificates),
 	}
 }
 
@@ -73,14 +77,14 @@ func newCertificates(d *Domains) *Certificates {
 func (c *Certificates) Certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	ctx, cancel := context.WithTimeout(hello.Context(), lookUpTimeout)
 	defer cancel()
-	host := binding.NormalizeHostname(hello.ServerName)
+	host, client := binding.NormalizeHostname(hello.ServerName), clientOf(hello)
 	if binding.CheckHostname(host) != nil {
 		return nil, errNoCertificate
 	}
 	if slices.Equal(hello.SupportedProtos, []string{ChallengeProtocol}) {
-		return c.d.challengeCertificate(ctx, host)
+		return c.d.challengeCertificate(ctx, client, host)
 	}
-	name, err := c.name(ctx, host)
+	name, err := c.name(ctx, client, host)
 	if errors.Is(err, errManyNames) {
 		c.d.metrics.served("refused")
 		return nil, errNoCertificate
@@ -95,14 +99,43 @@ func (c *Certificates) Certificate(hello *tls.ClientHelloInfo) (*tls.Certificate
 	return c.certificate(ctx, host, name)
 }
 
-// name returns whether a name is served. Handshakes for the same name share one look-up.
-func (c *Certificates) name(ctx context.Context, host string) (servedName, error) {
+// clientOf returns the address of the client of a handshake; an invalid one if it has none.
+func clientOf(hello *tls.ClientHelloInfo) netip.Addr {
+	if hello.Conn == nil {
+		return netip.Addr{}
+	}
+	if tcp, ok := hello.Conn.RemoteAddr().(*net.TCPAddr); ok {
+		return tcp.AddrPort().Addr()
+	}
+	return netip.Addr{}
+}
+
+// known returns the last answer about a name.
+func (c *Certificates) known(host string) (servedName, bool) {
+	if name, found := c.names.get(host); found {
+		return name, true
+	}
+	return c.unserved.get(host)
+}
+
+// put stores an answer about a name.
+func (c *Certificates) put(host string, name servedName) {
+	if _, found := c.names.get(host); found || name.served {
+		c.names.put(host, name)
+		return
+	}
+	c.unserved.put(host, name)
+}
+
+// name returns whether a name is served. Handshakes for the same name share one look-up. A name that was not served at its last look-up
+// counts against the client. Errors: errManyNames, those of the entities.
+func (c *Certificates) name(ctx context.Context, client netip.Addr, host string) (servedName, error) {
 	now := c.d.o.Clock()
-	known, found := c.names.get(host)
+	known, found := c.known(host)
 	if found && now.Before(known.until) {
 		return known, nil
 	}
-	if !(found && known.served) && !c.unknown.Allow() {
+	if !(found && known.served) && !c.unknown.allow(now, client) {
 		return servedName{}, errManyNames
 	}
 	answer, err, _ := c.flights.Do("name "+host, func() (any, error) {
@@ -114,7 +147,7 @@ func (c *Certificates) name(ctx context.Context, host string) (servedName, error
 			return servedName{}, err
 		}
 		name.until = now.Add(freshness)
-		c.names.put(host, name)
+		c.put(host, name)
 		return name, nil
 	})
 	return answer.(servedName), err

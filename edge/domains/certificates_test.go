@@ -15,6 +15,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -208,7 +210,8 @@ func TestHandshakesWithoutStore(t *testing.T) {
 	lookUps := 0
 	s.entities.Fail(func(proto.Message) error { lookUps++; return nil })
 	for i := range 3 * unknownBurst {
-		if _, err := s.Certificates.name(t.Context(), fmt.Sprintf("x%d.example.com", i)); err == nil && i == 3*unknownBurst-1 {
+		client := netip.AddrFrom4([4]byte{192, 0, byte(i >> 8), byte(i)})
+		if _, err := s.Certificates.name(t.Context(), client, fmt.Sprintf("x%d.example.com", i)); err == nil && i == 3*unknownBurst-1 {
 			t.Error("every name of a flood is looked up")
 		}
 	}
@@ -217,6 +220,77 @@ func TestHandshakesWithoutStore(t *testing.T) {
 	}
 	s.now = s.now.Add(time.Hour)
 	s.expect(host, 1) // the flood does not keep known names from being looked up
+}
+
+// TestHandshakesOfOneClient checks that the unknown names of one client neither keep those of another from being looked up, nor replace
+// names that are served.
+func TestHandshakesOfOneClient(t *testing.T) {
+	proxy := netip.MustParseAddr("10.0.0.1")
+	s := newSite(t)
+	s.Certificates.unknown.proxies = []netip.Prefix{netip.PrefixFrom(proxy, 8).Masked()}
+	s.activate(1)
+	s.expect(host, 1)
+	lookUps := 0
+	s.entities.Fail(func(proto.Message) error { lookUps++; return nil })
+	ask := func(client netip.Addr, count int) int {
+		before := lookUps
+		for i := range count {
+			_, _ = s.Certificates.name(t.Context(), client, fmt.Sprintf("x%d.%s.example.com", i, strings.ReplaceAll(client.String(), ":", "-")))
+		}
+		return lookUps - before
+	}
+	for client, want := range map[string]int{"192.0.2.1": 100, "::ffff:192.0.2.2": 100, "2001:db8::1": 100, "10.0.0.1": 200} {
+		if got := ask(netip.MustParseAddr(client), 200); got != want {
+			t.Errorf("%s: %d look-ups of 200 names, want %d", client, got, want)
+		}
+	}
+	if got := ask(netip.MustParseAddr("2001:db8::2"), 10); got != 0 {
+		t.Errorf("another address of the same network: %d look-ups", got)
+	}
+	for i := range maxNames {
+		s.Certificates.put(fmt.Sprintf("y%d.example.com", i), servedName{})
+	}
+	if known, _ := s.Certificates.known(host); !known.served {
+		t.Error("names that are not served have replaced one that is")
+	}
+	if size := s.Certificates.unserved.order.Len(); size != maxUnserved {
+		t.Errorf("%d names that are not served are stored", size)
+	}
+	s.ask(&bindingv1.ReleaseBinding{DomainId: "dom"})
+	s.now = s.now.Add(freshness)
+	s.expect(host, 0)
+	if known, found := s.Certificates.known(host); !found || known.served {
+		t.Error("the answer about a name that was served is not replaced")
+	}
+}
+
+// TestRequestsForChallengesAreLimited checks that one client does not keep the authority from reading a challenge.
+func TestRequestsForChallengesAreLimited(t *testing.T) {
+	s := newSite(t)
+	session := newFiles(t, s.entities, 0).begin()
+	check(t, solver{session}.Present(t.Context(), acme.Challenge{
+		Type: methodHTTP, Token: "token", KeyAuthorization: "token.thumb", Identifier: acme.Identifier{Type: "dns", Value: host},
+	}))
+	handler := s.HTTPChallengeHandler(http.NotFoundHandler())
+	get := func(client, token string) int {
+		r := httptest.NewRequest("GET", "http://"+host+"/.well-known/acme-challenge/"+token, nil)
+		r.RemoteAddr = client
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		return w.Code
+	}
+	refused := 0
+	for range 2 * challengeBurst {
+		if get("192.0.2.1:1", "guess") == http.StatusServiceUnavailable {
+			refused++
+		}
+	}
+	if refused != 2*challengeBurst-challengeBurst/10 {
+		t.Errorf("%d requests of a flood are refused", refused)
+	}
+	if got := get("192.0.2.2:1", "token"); got != http.StatusOK {
+		t.Errorf("the authority gets %d", got)
+	}
 }
 
 func TestLRU(t *testing.T) {

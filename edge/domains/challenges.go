@@ -8,13 +8,14 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 
 	"github.com/mholt/acmez/v3"
 	"github.com/mholt/acmez/v3/acme"
-	"golang.org/x/time/rate"
 
 	"github.com/atelier-run/atelier/entity/binding"
+	"github.com/atelier-run/atelier/limit"
 )
 
 // The methods by which an authority verifies a name.
@@ -28,7 +29,7 @@ const ChallengeProtocol = acmez.ACMETLS1Protocol
 
 const (
 	challengePath = "/.well-known/acme-challenge/"
-	// Requests for challenges need no credentials, and each is a look-up in the store.
+	// Requests for challenges need no credentials, and each is a look-up in the store; see strangers.
 	challengeRate  = 50
 	challengeBurst = 200
 )
@@ -57,22 +58,23 @@ func challengeFile(method, host string) string { return "challenges/" + method +
 // A challengeReader looks up open challenges.
 type challengeReader struct {
 	files *files
-	limit *rate.Limiter
+	limit *strangers
 }
 
-func newChallengeReader(f *files) *challengeReader {
-	return &challengeReader{f, rate.NewLimiter(challengeRate, challengeBurst)}
+func newChallengeReader(f *files, proxies []netip.Prefix) *challengeReader {
+	return &challengeReader{f, newStrangers(challengeRate, challengeBurst, proxies)}
 }
 
 var errManyChallenges = errors.New("too many requests for challenges")
 
-// read returns the open challenge of a host. It returns fs.ErrNotExist if there is none.
-func (r *challengeReader) read(ctx context.Context, method, host string) (acme.Challenge, error) {
+// read returns the open challenge of a host. Errors: fs.ErrNotExist if there is none, errManyChallenges if the client has asked for too
+// many.
+func (r *challengeReader) read(ctx context.Context, client netip.Addr, method, host string) (acme.Challenge, error) {
 	var c acme.Challenge
 	if binding.CheckHostname(host) != nil {
 		return c, fs.ErrNotExist
 	}
-	if !r.limit.Allow() {
+	if !r.limit.allow(r.files.clock(), client) {
 		return c, errManyChallenges
 	}
 	_, content, err := r.files.load(ctx, challengeFile(method, host))
@@ -95,7 +97,7 @@ func (d *Domains) HTTPChallengeHandler(next http.Handler) http.Handler {
 		if err != nil {
 			host = r.Host
 		}
-		c, err := d.challenge.read(r.Context(), methodHTTP, binding.NormalizeHostname(host))
+		c, err := d.challenge.read(r.Context(), limit.ClientAddress(r, d.o.TrustedProxies), methodHTTP, binding.NormalizeHostname(host))
 		switch {
 		case errors.Is(err, fs.ErrNotExist), err == nil && c.Token != token:
 			next.ServeHTTP(w, r)
@@ -109,8 +111,8 @@ func (d *Domains) HTTPChallengeHandler(next http.Handler) http.Handler {
 }
 
 // challengeCertificate returns the certificate of TLS-ALPN-01 for a host whose challenge is open.
-func (d *Domains) challengeCertificate(ctx context.Context, host string) (*tls.Certificate, error) {
-	c, err := d.challenge.read(ctx, methodTLS, host)
+func (d *Domains) challengeCertificate(ctx context.Context, client netip.Addr, host string) (*tls.Certificate, error) {
+	c, err := d.challenge.read(ctx, client, methodTLS, host)
 	if err != nil {
 		return nil, errNoCertificate
 	}

@@ -101,6 +101,8 @@ type Options struct {
 	Resolvers []string
 	// PublicAddresses are the addresses at which this server is reached, for names that cannot have a CNAME record.
 	PublicAddresses []netip.Addr
+	// TrustedProxies are the networks of trusted proxies, whose clients are not limited one by one.
+	TrustedProxies []netip.Prefix
 	// Orders is the number of orders at the authority in OrdersPeriod, over all names and members; 0: 250 in 3 h.
 	Orders       uint32
 	OrdersPeriod time.Duration
@@ -148,7 +150,7 @@ func New(o Options) (*Domains, error) {
 	d.files = &files{asker: o.Asker, sealer: sealer, clock: o.Clock, log: o.Log}
 	d.resolvers = newResolvers(o.Resolvers)
 	d.metrics = newMetrics(d.files, o.Clock)
-	d.challenge = newChallengeReader(d.files)
+	d.challenge = newChallengeReader(d.files, o.TrustedProxies)
 	d.Certificates = newCertificates(d)
 	d.cache = certmagic.NewCache(certmagic.CacheOptions{
 		GetConfigForCert: func(certmagic.Certificate) (*certmagic.Config, error) {

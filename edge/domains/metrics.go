@@ -44,7 +44,7 @@ func newMetrics(f *files, clock func() time.Time) *metrics {
 		checks:       counter("checks_total", "Checks of the DNS records of custom domains, by outcome: found, missing, conflict, failed.", "outcome"),
 		issues:       counter("certificate_requests_total", "Requests for certificates, by outcome: issued, reused, postponed, refused, rate_limited, failed.", "outcome"),
 		cleanUps:     counter("clean_ups_total", "Removals of the certificates of released domains, by outcome: done, failed.", "outcome"),
-		handshakes:   counter("certificate_loads_total", "Certificates for handshakes, by result: hit if the certificate was in memory, miss if it was not, refused if strangers ask for too many unknown names.", "result"),
+		handshakes:   counter("certificate_loads_total", "Certificates for handshakes, by result: hit if the certificate was in memory, miss if it was not, refused if a client, or all together, ask for too many unknown names.", "result"),
 		certificates: prometheus.NewDesc("atelier_domain_certificates", "Certificates in the store, by state: valid, expiring within a week, expired.", []string{"state"}, nil),
 	}
 }

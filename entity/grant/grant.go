@@ -13,6 +13,7 @@ package grant
 
 import (
 	"bytes"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -55,6 +56,13 @@ var (
 // Zero returns the state before the first event.
 func Zero(identity string) *grantv1.Grant {
 	return &grantv1.Grant{Id: identity}
+}
+
+// IsUsable reports whether an access token of the grant authenticates requests at a time, in milliseconds since the Unix epoch. What lasts
+// longer than a request, such as a stream or a visit, depends on the grant and not on the token that began it: a client that refreshes its
+// token in time loses nothing.
+func IsUsable(s *grantv1.Grant, at int64) bool {
+	return s.GetRevokedAt() == 0 && slices.ContainsFunc(s.GetAccess(), func(t *grantv1.Token) bool { return at < t.GetExpiresAt() })
 }
 
 // Kind describes OAuth grants to the runtime.

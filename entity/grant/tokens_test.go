@@ -116,6 +116,19 @@ func TestAccessTokens(t *testing.T) {
 			t.Errorf("%s at %v: not %v", test.secret, test.at, test.want)
 		}
 	}
+	revoked := must(t, at(noon), s, &grantv1.Revoke{})
+	for _, test := range []struct {
+		s    *grantv1.Grant
+		at   time.Time
+		want bool
+	}{
+		{opened(t), noon, false}, {s, noon.Add(time.Second), true}, {s, noon.Add(time.Hour - time.Millisecond), true}, {s, noon.Add(time.Hour), false},
+		{revoked, noon, false},
+	} {
+		if grant.IsUsable(test.s, test.at.UnixMilli()) != test.want {
+			t.Errorf("the grant at %v: not %v", test.at, test.want)
+		}
+	}
 	later := at(noon.Add(time.Second))
 	for n := 1; n < 6; n++ {
 		s = must(t, later, s, refresh(n, n+1))

@@ -27,9 +27,6 @@ type Launcher interface {
 type AppOptions struct {
 	// Launcher opens apps; nil: the server serves no apps, and refuses to.
 	Launcher Launcher
-	// Changed is called when a change of an app is durable, before the response: answers about it that this process has cached are
-	// invalid. nil: there are none.
-	Changed func(appID string)
 	// Logs has the output of the processes of apps; nil: there is none.
 	Logs AppLogs
 	// Addresses has the parts of the addresses of apps.
@@ -42,9 +39,6 @@ type AppOptions struct {
 func (o AppOptions) withDefaults() AppOptions {
 	if o.WaitTime == 0 {
 		o.WaitTime = time.Minute
-	}
-	if o.Changed == nil {
-		o.Changed = func(string) {}
 	}
 	return o
 }

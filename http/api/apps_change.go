@@ -159,7 +159,6 @@ func (a apps) command(c *server.Call, m appv1.Command) (appAnswer, error) {
 	if err != nil {
 		return appAnswer{}, err
 	}
-	a.Changed(id)
 	if err := c.Settle(entity.KindApp, app.Identity(c.Workspace.ID, id)); err != nil {
 		return appAnswer{}, err
 	}
@@ -228,7 +227,6 @@ func (a apps) requestRemoval(c *server.Call, _ server.None) (flow.Change, error)
 	if _, err := server.Ask[*appv1.Description](c, appCommand(c, id, &appv1.RemoveApp{TaskId: c.NewID("stop_")})); err != nil {
 		return flow.Change{}, err
 	}
-	a.Changed(id)
 	return flow.Change{AppID: id, Await: &appv1.AwaitApp{Removal: true}}, nil
 }
 

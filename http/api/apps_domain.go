@@ -107,7 +107,6 @@ func (a apps) commandDomain(c *server.Call, m appv1.Command) (domainAnswer, erro
 	if err != nil {
 		return domainAnswer{}, err
 	}
-	a.Changed(id)
 	return domainAnswer{viewDomain(found.GetApp())}, c.Settle(entity.KindApp, app.Identity(c.Workspace.ID, id))
 }
 

@@ -34,7 +34,6 @@ func waitForChange[In any](a apps, status int, decode func(*server.Call) (In, er
 			}
 			c.EndBody()
 			found, err := a.awaitChange(ctx, c, made)
-			a.Changed(made.AppID)
 			if refused := server.Refusal(ctx); refused != nil {
 				return refused
 			}

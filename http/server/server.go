@@ -213,7 +213,7 @@ func (s *Server) Options() Options { return s.options }
 
 // ServeHTTP serves a request of the public listener. Requests for the hosts of apps go to the edge.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if e := s.options.Edge; e != nil && e.Serves(r.Host) {
+	if e := s.options.Edge; e != nil && e.Serves(r) {
 		s.serveEdge(w, r)
 		return
 	}
@@ -256,8 +256,8 @@ func (s *Server) handle(router *mux.Router, w http.ResponseWriter, r *http.Reque
 	if c != nil && c.heads != nil {
 		c.heads.endHead()
 	}
-	if c != nil && c.isSecure && s.strictTransport != nil {
-		res.Header()["Strict-Transport-Security"] = s.strictTransport
+	if strict := s.strictTransportOf(c); strict != nil {
+		res.Header()["Strict-Transport-Security"] = strict
 	}
 	if c != nil && c.isOverLimit {
 		res.Header()["Connection"] = []string{"close"}

@@ -63,7 +63,7 @@ func isProbe(path string) bool { return path == "/healthz" || path == "/readyz" 
 // redirect answers a plain request with its address over HTTPS. The status keeps the method and the body of the request.
 func (s *Server) redirect(w http.ResponseWriter, r *http.Request) {
 	host := s.options.PublicURL.Host
-	if e := s.options.Edge; e != nil && e.Serves(r.Host) {
+	if e := s.options.Edge; e != nil && e.Serves(r) {
 		host = withPort(hostname(r.Host), s.options.PublicURL.Port())
 	}
 	path := r.URL.EscapedPath()
@@ -95,12 +95,13 @@ func withPort(host, port string) string {
 	return net.JoinHostPort(host, port)
 }
 
-// An Edge serves the hosts of apps.
+// An Edge serves the hosts of apps. Its ServeHTTP finds Strict-Transport-Security among the headers of the response if the connection is
+// secure, and sends it unless the app sends its own.
 type Edge interface {
 	http.Handler
 	// Serves reports whether the Host of a request, which may have a port, is that of an app, or would be if the app existed. It is
-	// called for every request before anything else.
-	Serves(host string) bool
+	// called for every request before anything else, and reads nothing but the host and the address of the client.
+	Serves(r *http.Request) bool
 }
 
 // serveEdge passes a request to the edge, within the limits on connections. The edge bounds the time of the request itself, because a
@@ -114,6 +115,9 @@ func (s *Server) serveEdge(w http.ResponseWriter, r *http.Request) {
 		s.handle(s.router, w, r) // answers that the server is overloaded
 		return
 	}
+	if strict := s.strictTransportOf(c); strict != nil {
+		w.Header()["Strict-Transport-Security"] = strict
+	}
 	control := http.NewResponseController(w)
 	control.SetWriteDeadline(time.Time{}) // both fail only for writers that have none
 	control.SetReadDeadline(time.Time{})
@@ -124,6 +128,15 @@ func (s *Server) serveEdge(w http.ResponseWriter, r *http.Request) {
 		}
 	}()
 	s.options.Edge.ServeHTTP(upgraded, r)
+}
+
+// strictTransportOf returns the value of Strict-Transport-Security for the responses on a connection; nil: none, because the server has not
+// carried out the handshake, or the operator wants none. It speaks of the host alone, and not of the hosts below it, which may be others'.
+func (s *Server) strictTransportOf(c *connection) []string {
+	if c == nil || !c.isSecure {
+		return nil
+	}
+	return s.strictTransport
 }
 
 // upgradable records that the connection of a response has left net/http.

@@ -1,0 +1,88 @@
+package edge
+
+import (
+	"sync"
+
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+)
+
+// A Change names what has changed. Its empty fields name nothing.
+type Change struct {
+	// AppID is the id of an app that has changed, or whose domain has.
+	AppID string
+	// WorkspaceID is the id of a workspace whose name, members or suspension have changed, WorkspaceSlug a slug that was claimed or released.
+	WorkspaceID, WorkspaceSlug string
+	// CredentialID is the id of a credential or grant, and UserID that of an account, that has lost access.
+	CredentialID, UserID string
+}
+
+// concernsTarget reports whether the change may be one of an app, or of the way to it.
+func (c Change) concernsTarget(t *target) bool {
+	return named(c.AppID, t.appID) || named(c.WorkspaceID, t.workspaceID) || named(c.WorkspaceSlug, t.workspaceSlug)
+}
+
+// concernsVisitor reports whether the change may be one of the access of a principal to a workspace.
+func (c Change) concernsVisitor(p *wirev1.Principal, workspaceID string) bool {
+	return named(c.WorkspaceID, workspaceID) || named(c.CredentialID, p.GetCredentialId()) ||
+		named(c.UserID, p.GetUserId()) || named(c.UserID, p.GetImpersonatorId())
+}
+
+// named reports whether a field names an id.
+func named(field, id string) bool { return field != "" && field == id }
+
+// Forget removes the cached answers that a change concerns. It is called when the change is durable: requests that begin afterwards see
+// it, and what lasts ends at once if it has lost its access. On members where it is not called both take up to a second. It does not wait.
+func (e *Edge) Forget(c Change) {
+	if c.AppID != "" || c.WorkspaceID != "" || c.WorkspaceSlug != "" {
+		e.hosts.InvalidateAll(c.concernsTarget)
+	}
+	if c.WorkspaceID != "" || c.CredentialID != "" || c.UserID != "" {
+		e.visits.InvalidateAll(func(a *access) bool { return c.concernsVisitor(a.visit.GetPrincipal(), a.visit.GetWorkspaceId()) })
+	}
+	e.changes.add(c)
+}
+
+// maxChanges is the number of changes that are kept for the watcher; with more, it verifies the access of all requests.
+const maxChanges = 256
+
+// changes are those that the watcher has not seen yet.
+type changes struct {
+	signal chan struct{}
+
+	mu  sync.Mutex
+	all []Change
+	// isLost is set if there were more than maxChanges.
+	isLost bool
+}
+
+func newChanges() *changes { return &changes{signal: make(chan struct{}, 1)} }
+
+func (c *changes) add(change Change) {
+	c.mu.Lock()
+	if len(c.all) < maxChanges {
+		c.all = append(c.all, change)
+	} else {
+		c.isLost = true
+	}
+	c.mu.Unlock()
+	select {
+	case c.signal <- struct{}{}:
+	default: // the watcher has not begun its next round yet
+	}
+}
+
+// take removes the changes, and returns a function that reports whether they may concern a request.
+func (c *changes) take() func(*exchange) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all, isLost := c.all, c.isLost
+	c.all, c.isLost = nil, false
+	return func(x *exchange) bool {
+		for _, change := range all {
+			if change.concernsTarget(x.target) || x.visitor != nil && change.concernsVisitor(x.visitor, x.target.workspaceID) {
+				return true
+			}
+		}
+		return isLost
+	}
+}
