@@ -27,6 +27,8 @@ const (
 	// Greet is as Serve, but sends its last argument to each connection at once, and closes its own direction. It does not wait for the
 	// client.
 	Greet = "greet"
+	// App is the process of an app, which answers requests with the other arguments.
+	App = "app"
 )
 
 // IsRequested reports whether the arguments of a program, as in os.Args, are those of a probe.
@@ -38,6 +40,8 @@ func Run(arguments []string, in io.Reader, out, errors io.Writer) int {
 	case command == Say:
 		fmt.Fprintln(out, strings.Join(rest, " "))
 		return 0
+	case command == App:
+		return serveApp(rest, out, errors)
 	case command == Send && len(rest) == 1:
 		return send(rest[0], in, out, errors)
 	case command == Serve && len(rest) == 2:
