@@ -289,7 +289,7 @@ func (e *Edge) serve(x *exchange) error {
 	e.lasting.add(x)
 	r = r.WithContext(ctx)
 	if r.Body != nil && r.Body != http.NoBody {
-		r.Body = &trackedBody{r.Body, x}
+		r.Body = &trackedBody{body: r.Body, x: x}
 	}
 	e.proxy.ServeHTTP(x, r)
 	return nil

@@ -173,14 +173,24 @@ func (c *trackedConn) CloseWrite() error {
 	return c.Conn.Close()
 }
 
-// trackedBody records the traffic of a request's body.
+// trackedBody records the traffic of a request's body. After Close the body can still be read by drain.
 type trackedBody struct {
-	io.ReadCloser
-	x *exchange
+	body   io.Reader
+	x      *exchange
+	closed atomic.Bool
 }
 
 func (b *trackedBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
+	if b.closed.Load() {
+		return 0, http.ErrBodyReadAfterClose
+	}
+	n, err := b.body.Read(p)
 	b.x.touch()
 	return n, err
+}
+
+// Close implements io.Closer. The server closes the body itself.
+func (b *trackedBody) Close() error {
+	b.closed.Store(true)
+	return nil
 }

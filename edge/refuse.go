@@ -52,6 +52,7 @@ func (e *Edge) refuse(x *exchange, err error) {
 		return
 	}
 	x.failure = err
+	x.drain()
 	refused := shown(err)
 	h := x.Header()
 	clear(h) // of a response of the app

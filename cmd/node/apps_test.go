@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/computer"
+	"github.com/atelier-run/atelier/computer/computertest/probe"
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/app"
 	appv1 "github.com/atelier-run/atelier/messages/app/v1"
@@ -119,13 +120,17 @@ func (a *anApp) get(path string) (int, string) {
 	return response.StatusCode, string(body)
 }
 
-// command returns the command of the test app.
-func command(arguments string) string { return computer.ProgramPath + " " + testApp + " " + arguments }
+// command returns the command of an app that answers with the arguments.
+func command(arguments string) string {
+	return computer.ProgramPath + " " + probe.Command + " " + probe.App + " " + arguments
+}
 
-func TestAppRuns(t *testing.T) {
+func TestAppRuns(t *testing.T) { testAppRuns(t) }
+
+func testAppRuns(t *testing.T, changes ...func(*Options)) {
 	a, made := newApp(t, &appv1.Runtime{
 		Command: command("one"), InstallCommand: "env >install-env; echo installed", Port: 20000, ApiScopes: []string{entity.FilesRead, entity.FilesWrite},
-	})
+	}, changes...)
 	if made.GetRuntimeStatus() != appv1.RuntimeStatus_RUNTIME_STATUS_RECONCILED {
 		t.Fatalf("the app is %v: %s", made.GetRuntimeStatus(), made.GetReconciliationError())
 	}
@@ -141,7 +146,8 @@ func TestAppRuns(t *testing.T) {
 		switch name {
 		case "SERVICE_APP_API_KEY":
 			key = value
-		case "PORT", "SERVICE_API_URL", "HOME", "PATH", "LANG", "PWD", "OLDPWD", "SHLVL", "_", "USER", "LOGNAME", "SHELL":
+		case "PORT", "SERVICE_API_URL", "HOME", "PATH", "LANG", "PWD", "OLDPWD", "SHLVL", "_", "USER", "LOGNAME", "SHELL",
+			"HOSTNAME", "TERM", "container": // of an engine
 		default:
 			if !strings.HasSuffix(strings.ToLower(name), "_proxy") {
 				t.Errorf("the process has the variable %s", name)
@@ -224,8 +230,10 @@ func (a *anApp) keyIsNowhere(key string) {
 }
 
 // TestAppIsEdited changes the configuration of a running app, first to one that fails.
-func TestAppIsEdited(t *testing.T) {
-	a, _ := newApp(t, &appv1.Runtime{Command: command("one"), Port: 20000})
+func TestAppIsEdited(t *testing.T) { testAppIsEdited(t) }
+
+func testAppIsEdited(t *testing.T, changes ...func(*Options)) {
+	a, _ := newApp(t, &appv1.Runtime{Command: command("one"), Port: 20000}, changes...)
 	failed := a.await(a.tell(&appv1.UpdateApp{Command: proto.String("echo broken; exit 3"), Name: proto.String("Site")}).GetGeneration())
 	if failed.GetRuntimeStatus() != appv1.RuntimeStatus_RUNTIME_STATUS_FAILED || !strings.Contains(failed.GetReconciliationError(), "exit status 3") ||
 		!strings.Contains(failed.GetReconciliationError(), "broken") {
@@ -247,8 +255,10 @@ func TestAppIsEdited(t *testing.T) {
 }
 
 // TestAppComesBack ends the process of an app in several ways. The app comes back by itself.
-func TestAppComesBack(t *testing.T) {
-	a, _ := newApp(t, &appv1.Runtime{Command: command("one"), Port: 20000})
+func TestAppComesBack(t *testing.T) { testAppComesBack(t) }
+
+func testAppComesBack(t *testing.T, changes ...func(*Options)) {
+	a, _ := newApp(t, &appv1.Runtime{Command: command("one"), Port: 20000}, changes...)
 	answers := func() {
 		t.Helper()
 		a.until(func() bool {
@@ -279,8 +289,10 @@ func TestAppComesBack(t *testing.T) {
 }
 
 // TestAppIsRemoved removes an app. Nothing is left of it.
-func TestAppIsRemoved(t *testing.T) {
-	a, _ := newApp(t, &appv1.Runtime{Command: "sleep 1000 & " + command("one"), Port: 20000})
+func TestAppIsRemoved(t *testing.T) { testAppIsRemoved(t) }
+
+func testAppIsRemoved(t *testing.T, changes ...func(*Options)) {
+	a, _ := newApp(t, &appv1.Runtime{Command: "sleep 1000 & " + command("one"), Port: 20000}, changes...)
 	a.tell(&appv1.RemoveApp{TaskId: "task_01jd0000000000000000000001"})
 	a.tell(&appv1.AwaitApp{Removal: true})
 	a.check(a.Router.Settle(t.Context(), entity.KindApp, app.Identity(a.workspaceID, testAppID)))
@@ -294,8 +306,10 @@ func TestAppIsRemoved(t *testing.T) {
 }
 
 // TestAppSleeps ends the process of an app that nobody uses. A request wakes it.
-func TestAppSleeps(t *testing.T) {
-	a, _ := newApp(t, &appv1.Runtime{Command: command("one"), Port: 20000, SleepAfterMs: 300})
+func TestAppSleeps(t *testing.T) { testAppSleeps(t) }
+
+func testAppSleeps(t *testing.T, changes ...func(*Options)) {
+	a, _ := newApp(t, &appv1.Runtime{Command: command("one"), Port: 20000, SleepAfterMs: 300}, changes...)
 	a.until(func() bool { return a.tell(&appv1.DescribeApp{}).GetAsleep() && len(a.running()) == 0 })
 	a.tell(&appv1.WakeApp{})
 	a.until(func() bool {

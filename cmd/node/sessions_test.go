@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/atelier-run/atelier/computer/computertest/probe"
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/session"
 	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
@@ -15,13 +16,13 @@ import (
 	"github.com/atelier-run/atelier/runner/builtin"
 )
 
-// TestMain makes this program the built-in agent, too: it is the program at computer.ProgramPath.
+// TestMain makes this program the built-in agent and the process of an app, too: it is the program at computer.ProgramPath.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == builtin.Command {
 		os.Exit(builtin.Run(context.Background(), os.Stdin, os.Stdout, os.Stderr, os.Environ(), os.Args[2:]))
 	}
-	if len(os.Args) > 1 && os.Args[1] == testApp {
-		os.Exit(runTestApp(os.Args[2:]))
+	if probe.IsRequested(os.Args) {
+		os.Exit(probe.Run(os.Args, os.Stdin, os.Stdout, os.Stderr))
 	}
 	os.Exit(m.Run())
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -59,6 +60,30 @@ func (w *workspace) serve(t *testing.T, own bool, host, name string, prepare fun
 	return r
 }
 
+// greet starts a process that sends a text to each connection and closes it, and verifies that a client that sends nothing and stays
+// connected receives the text and the end: so do servers of HTTP without the length of the body.
+func (w *workspace) greet(t *testing.T, own bool, text string) {
+	t.Helper()
+	s := w.probe(probe.Greet, loopbackAddress("127.0.0.1"), text)
+	s.OwnNetwork = own
+	r := w.start(t, s)
+	r.expect(t, "ready")
+	c, err := r.Dial(limit(t), networkPort)
+	if err != nil {
+		t.Fatalf("Dial: %v", err)
+	}
+	defer c.Close()
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+		t.Error(err)
+	}
+	if got, err := io.ReadAll(c); string(got) != text || err != nil {
+		t.Errorf("received %d bytes instead of %d, %v", len(got), len(text), err)
+	}
+	if err := r.End(limit(t)); err != nil {
+		t.Errorf("End: %v", err)
+	}
+}
+
 // testProcessNetwork verifies Dial, Listen and Spec.Prepare with a process in the network of its computer, and in its own.
 func testProcessNetwork(t *testing.T, w *workspace) {
 	modes := map[string]bool{"network of the computer": false}
@@ -67,6 +92,7 @@ func testProcessNetwork(t *testing.T, w *workspace) {
 	}
 	for name, own := range modes {
 		t.Run(name, func(t *testing.T) {
+			w.greet(t, own, strings.Repeat("hello ", 10_000))
 			for _, host := range []string{"127.0.0.1", "::1"} {
 				r := w.serve(t, own, host, host, nil)
 				if got := r.ask(t, "text"); got != host+":text" {

@@ -40,6 +40,8 @@ type runningContainer struct {
 	ended   chan struct{}
 	removed chan struct{}
 
+	dialers dialers
+
 	// freezing is held while the container is frozen or thawed; it is locked before mu.
 	freezing sync.Mutex
 

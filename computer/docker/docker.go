@@ -4,7 +4,7 @@
 //	Driver                     container                          agent (in the container)
 //	  Start ──► acquire ──► start: create, attach, start ──────────► init, the first process
 //	              └───────► exec ──► Exec API ─────────────────────► run ──► the program
-//	  Dial ─────────────────────────► Exec API ────────────────────► dial ──► 127.0.0.1:port
+//	  Dial ─► openStream ───────────► Exec API ────────────────────► dial ──► 127.0.0.1:port
 //	  Listen ─► acquire ────────────► Exec API ────────────────────► listen ◄── 127.0.0.1:port
 //
 // A computer that has processes is one container. The driver creates it for the first process, and removes it when it has had
@@ -41,8 +41,9 @@
 //   - The engine reports the exit status as a shell does: a program that itself exits with 137 looks like one that was killed.
 //   - Usage is measured from /proc in the container: pages that several processes share count for each, and the processor time
 //     of descendants that nobody waited for is not included after their end.
-//   - A connection of Dial, and a listener with all its connections, is a process in the container, and takes as long to open as a
-//     process to start.
+//   - A listener with all its connections is a process in the container, and so are all connections of Dial together. It takes as long
+//     to open a listener, or the first connection, as a process to start.
+//   - A connection that a program in the container resets ends for the server as one that the program closes.
 //   - End and Stop thaw a frozen computer for a moment, because engines cannot end frozen processes.
 //   - Podman leaves a small process on the machine for five minutes after each process in a container.
 package docker

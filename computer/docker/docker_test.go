@@ -141,6 +141,8 @@ func TestDriver(t *testing.T) {
 		{"idle", testIdle},
 		{"close", testClose},
 		{"half-closed connection", testHalfClosedConnection},
+		{"many connections", testManyConnections},
+		{"killed dialer", testKilledDialer},
 		{"lost container", testLostContainer},
 		{"killed listener", testKilledListener},
 		{"idle listener", testIdleListener},

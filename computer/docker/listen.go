@@ -7,8 +7,6 @@ import (
 	"net"
 	"strconv"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/atelier-run/atelier/computer/docker/agent"
 	"github.com/atelier-run/atelier/entity"
@@ -66,7 +64,7 @@ func (c *runningContainer) listen(ctx context.Context, s *session, port int) (*l
 		addr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port}, mux: agent.NewMux(s.stdout, s.conn, true),
 	}
 	go func() { _, _ = io.Copy(io.Discard, s.stderr) }()
-	go l.awaitEnd(c, s, identity.PID, ended)
+	go c.endMux(l.mux, s, identity.PID, ended)
 	return l, nil
 }
 
@@ -74,23 +72,6 @@ func (c *runningContainer) listen(ctx context.Context, s *session, port int) (*l
 type listener struct {
 	addr *net.TCPAddr
 	mux  *agent.Mux
-}
-
-// awaitEnd waits until the listener was closed or the container has ended, and ends the agent.
-func (l *listener) awaitEnd(c *runningContainer, s *session, pid int, ended <-chan agent.Reply) {
-	select {
-	case <-l.mux.Done():
-	case <-c.ended:
-		l.mux.Close()
-	}
-	if ended != nil && !isClosed(c.ended) {
-		// A frozen agent ends when it is thawed, because its input has ended.
-		ctx, cancel := c.driver.limit(context.Background())
-		defer cancel()
-		_, _ = c.control.ask(ctx, agent.Request{End: pid})
-	}
-	_ = s.stdout.Close()
-	_ = s.conn.Close()
 }
 
 // Accept implements net.Listener.
@@ -104,8 +85,8 @@ func (l *listener) Accept() (net.Conn, error) {
 		_ = stream.Close()
 		return nil, err
 	}
-	a := &accepted{UnixConn: near, addr: l.addr, closed: make(chan struct{})}
-	go l.relay(a, far, stream)
+	a := &accepted{relayed: relayed{UnixConn: near, closed: make(chan struct{})}, addr: l.addr}
+	go a.relay(far, stream, l.mux.Done())
 	return a, nil
 }
 
@@ -120,10 +101,8 @@ func (l *listener) Close() error {
 
 // An accepted connection is the caller's end of a connection to a listener.
 type accepted struct {
-	*net.UnixConn
-	addr   *net.TCPAddr
-	once   sync.Once
-	closed chan struct{}
+	relayed
+	addr *net.TCPAddr
 }
 
 // LocalAddr implements net.Conn.
@@ -131,39 +110,3 @@ func (a *accepted) LocalAddr() net.Addr { return a.addr }
 
 // RemoteAddr implements net.Conn. The port of the other end is not known.
 func (a *accepted) RemoteAddr() net.Addr { return &net.TCPAddr{IP: a.addr.IP} }
-
-// Close closes the connection. What was written before is still delivered.
-func (a *accepted) Close() error {
-	a.once.Do(func() { close(a.closed) })
-	return a.UnixConn.Close()
-}
-
-// relay copies between an accepted connection and its stream until both directions have ended, the caller has closed the
-// connection, or the listener has ended.
-func (l *listener) relay(a *accepted, far *net.UnixConn, s *agent.Stream) {
-	done := make(chan struct{})
-	go func() {
-		select {
-		case <-a.closed:
-			select {
-			case <-time.After(linger):
-			case <-l.mux.Done():
-			case <-done:
-			}
-		case <-l.mux.Done():
-		case <-done:
-		}
-		_ = s.Close()
-		_ = far.Close()
-	}()
-	sent := make(chan struct{})
-	go func() {
-		defer close(sent)
-		_, _ = io.Copy(s, far)
-		_ = s.CloseWrite()
-	}()
-	_, _ = io.Copy(far, s)
-	_ = far.CloseWrite()
-	<-sent
-	close(done)
-}

@@ -94,9 +94,12 @@ type site struct {
 	client *http.Client
 	// key is an API key of the user who owns the workspace.
 	key string
+	// proxy and node are the addresses of both, and roots has the certificate of the proxy.
+	proxy, node string
+	roots       *x509.CertPool
 }
 
-// TestProxies tests uploads, file operations, event streams, commands and terminals through each proxy.
+// TestProxies tests uploads, file operations, event streams, commands, terminals and apps through each proxy.
 func TestProxies(t *testing.T) {
 	for name, p := range proxies {
 		t.Run(name, func(t *testing.T) {
@@ -105,15 +108,20 @@ func TestProxies(t *testing.T) {
 			t.Run("file_operations", func(t *testing.T) { s.with(t).testFileOperations() })
 			t.Run("event_stream", func(t *testing.T) { s.with(t).testEventStream() })
 			t.Run("command", func(t *testing.T) { s.with(t).testCommand() })
-			if name != "nginx_with_proxy_pass_only" { // it does not pass WebSockets on
+			if name != "nginx_with_proxy_pass_only" { // it passes neither WebSockets nor the host on
 				t.Run("terminal", func(t *testing.T) { s.with(t).testTerminal() })
+				t.Run("app", func(t *testing.T) { s.with(t).testApp() })
 			}
 		})
 	}
 }
 
 // with returns the site for a subtest.
-func (s *site) with(t *testing.T) *site { return &site{T: t, client: s.client, key: s.key} }
+func (s *site) with(t *testing.T) *site {
+	of := *s
+	of.T = t
+	return &of
+}
 
 // testRefusedUploads sends large bodies that the node refuses before it has read them. The client must receive the node's status,
 // and not the proxy's error about a closed connection.
@@ -247,12 +255,17 @@ func startBehind(t *testing.T, p proxy) *site {
 		t.Fatal(err)
 	}
 	run(t, dir, program, p.arguments(path))
-	s := &site{T: t, key: key, client: &http.Client{Transport: &http.Transport{
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true, ServerName: host},
+	s := &site{T: t, key: key, proxy: address, node: upstream, roots: x509.NewCertPool()}
+	authority, err := os.ReadFile(chain)
+	if err != nil || !s.roots.AppendCertsFromPEM(authority) {
+		t.Fatal("no certificate: ", err)
+	}
+	s.client = &http.Client{Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{RootCAs: s.roots},
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "tcp", address)
 		},
-	}}}
+	}}
 	awaitListener(t, address)
 	if status, body, _ := s.send("POST", "/v1/workspaces", key, strings.NewReader(`{"slug":"acme","name":"Acme"}`)); status != 201 {
 		t.Fatalf("POST /v1/workspaces: status %d, want 201: %s", status, body)
@@ -299,8 +312,9 @@ func startNode(t *testing.T) (address, key string) {
 	}
 	n, err := node.Start(t.Context(), node.Options{
 		Dir: t.TempDir(), PendingLimit: timeout,
+		Computers: node.ComputerOptions{Driver: node.LocalDriver}, Domains: node.DomainOptions{EdgeHost: edgeHost},
 		HTTP: atelier.Options{Computers: apitest.NewComputers(t), Options: server.Options{
-			PublicURL: public, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
+			PublicURL: public, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")},
 			Limits: server.Limits{Rate: -1, AddressRate: -1, RequestTime: timeout},
 		}},
 		Journal: persistence.Options{FS: vfs.NewMem(), CacheBytes: 4 << 20, Partitions: 4},
@@ -371,7 +385,7 @@ func writeCertificate(t *testing.T, dir string) (chain, private string) {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: host}, DNSNames: []string{host},
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: host}, DNSNames: []string{host, "*." + edgeHost},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
 	}
 	certificate, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)

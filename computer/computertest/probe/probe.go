@@ -24,6 +24,11 @@ const (
 	// Serve listens on a TCP address, prints "ready", and answers each connection with its last argument, a colon and what it has
 	// received. It ends only when it is ended.
 	Serve = "serve"
+	// Greet is as Serve, but sends its last argument to each connection at once, and closes its own direction. It does not wait for the
+	// client.
+	Greet = "greet"
+	// App is the process of an app, which answers requests with the other arguments.
+	App = "app"
 )
 
 // IsRequested reports whether the arguments of a program, as in os.Args, are those of a probe.
@@ -35,16 +40,27 @@ func Run(arguments []string, in io.Reader, out, errors io.Writer) int {
 	case command == Say:
 		fmt.Fprintln(out, strings.Join(rest, " "))
 		return 0
+	case command == App:
+		return serveApp(rest, out, errors)
 	case command == Send && len(rest) == 1:
 		return send(rest[0], in, out, errors)
 	case command == Serve && len(rest) == 2:
-		return serve(rest[0], rest[1], out, errors)
+		return serve(rest[0], out, errors, func(conn net.Conn) {
+			all, _ := io.ReadAll(conn)
+			_, _ = io.WriteString(conn, rest[1]+":"+string(all))
+		})
+	case command == Greet && len(rest) == 2:
+		return serve(rest[0], out, errors, func(conn net.Conn) {
+			_, _ = io.WriteString(conn, rest[1])
+			_ = conn.(*net.TCPConn).CloseWrite()
+			_, _ = io.Copy(io.Discard, conn)
+		})
 	}
 	fmt.Fprintf(errors, "unknown command %q\n", arguments[2:])
 	return 2
 }
 
-func serve(address, name string, out, errors io.Writer) int {
+func serve(address string, out, errors io.Writer, answer func(net.Conn)) int {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		fmt.Fprintln(errors, err)
@@ -59,8 +75,7 @@ func serve(address, name string, out, errors io.Writer) int {
 		}
 		go func() {
 			defer conn.Close()
-			all, _ := io.ReadAll(conn)
-			_, _ = io.WriteString(conn, name+":"+string(all))
+			answer(conn)
 		}()
 	}
 }

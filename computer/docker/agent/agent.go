@@ -9,8 +9,8 @@
 //     kernel ends all processes of the container.
 //   - run is started by the engine for each process. It waits until the server knows its process id, and then replaces itself
 //     by the program (run.go).
-//   - dial connects its standard streams to a port of the container's loopback interface.
-//   - listen listens on a port of that interface, and passes the connections to the server over its standard streams (Mux).
+//   - dial makes connections to ports of the container's loopback interface for the server, over its standard streams (Mux).
+//   - listen listens on a port of that interface, and passes the connections to the server in the same way.
 //
 // # How no descendant escapes
 //
@@ -32,7 +32,7 @@ import (
 
 // Version is the version of the protocol between the server and the agent. They differ if the server's program was replaced
 // on disk while the server runs.
-const Version = 2
+const Version = 3
 
 // Command is the first argument of the server's program that makes it call Main.
 const Command = "container-agent"
@@ -56,8 +56,8 @@ func Main(arguments []string, in, out, errors *os.File) int {
 		return runInit(s)
 	case command == "run" && len(rest) >= 3:
 		return run(s, rest[0], rest[1] == "terminal", rest[2:])
-	case command == "dial" && len(rest) == 1:
-		return dial(s, rest[0])
+	case command == "dial" && len(rest) == 0:
+		return dial(s)
 	case command == "listen" && len(rest) == 1:
 		return listen(s, rest[0])
 	}

@@ -11,14 +11,14 @@ import (
 )
 
 // A Mux carries connections over one stream of bytes in each direction. The agent's "listen" opens a Stream for each connection
-// that it accepts, and the server accepts the Streams. A Stream has a window of its own in each direction, so that one whose
+// that it accepts, and the server accepts the Streams. For "dial" the server opens them. A Stream has a window of its own in each direction, so that one whose
 // bytes nobody reads does not delay the others. The server does not trust its peer: after a frame that an agent does not send,
 // the Mux fails, with all Streams.
 //
 // A frame is the number of the Stream (4 bytes), the kind of the frame (1 byte), the length of its payload (4 bytes, all numbers
 // big endian), and the payload:
 //
-//	open    the agent has accepted a connection; numbers begin at 1 and are not repeated
+//	open    a new Stream; numbers begin at 1 and are not repeated
 //	data    bytes of the connection
 //	credit  the number of bytes (4 bytes) that the receiver of data has read since its last credit
 //	end     no data follows
@@ -64,7 +64,8 @@ const (
 
 var (
 	errPeerEnded = errors.New("the other side of the stream has ended it")
-	errTooMany   = errors.New("too many streams")
+	// ErrTooMany is returned by Open while there are MaxStreams.
+	ErrTooMany = errors.New("too many streams")
 )
 
 // NewMux returns a Mux that reads from r until r ends, and writes to w. accepts is true on the side that accepts streams. The
@@ -94,7 +95,7 @@ func (m *Mux) fail(err error) {
 	m.changed.Broadcast()
 }
 
-// Open opens a stream.
+// Open opens a stream. Errors: ErrTooMany, or that of a Mux that has ended.
 func (m *Mux) Open() (*Stream, error) {
 	m.mu.Lock()
 	if m.err != nil || len(m.streams) >= MaxStreams {
@@ -102,7 +103,7 @@ func (m *Mux) Open() (*Stream, error) {
 		if m.err != nil {
 			return nil, m.err
 		}
-		return nil, errTooMany
+		return nil, ErrTooMany
 	}
 	m.last++
 	s := m.add(m.last)

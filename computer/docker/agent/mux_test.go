@@ -163,7 +163,7 @@ func TestMuxRefusesTooManyStreams(t *testing.T) {
 	for range MaxStreams {
 		far, near = open(t, agent, server)
 	}
-	if _, err := agent.Open(); !errors.Is(err, errTooMany) {
+	if _, err := agent.Open(); !errors.Is(err, ErrTooMany) {
 		t.Errorf("Open returned %v", err)
 	}
 	for range 1000 { // both sides agree on when a stream is gone

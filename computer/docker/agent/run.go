@@ -3,8 +3,6 @@ package agent
 import (
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"os"
 	"os/exec"
 	"runtime"
@@ -20,12 +18,12 @@ import (
 const (
 	// Held: run waits for a line on its standard input. The text is its Identity.
 	Held = "held"
-	// Started: everything that follows is of the program, of the connection or of the Mux. The text of "dial" is its Identity, and
-	// that of "listen" the port, a space and its Identity.
+	// Started: everything that follows is of the program or of the Mux. The text of "dial" is its Identity, and that of "listen" the
+	// port, a space and its Identity.
 	Started = "started"
 	// Refused: the arguments cannot be used. The text says why.
 	Refused = "refused"
-	// Unreachable: nothing listens on the port, or "listen" has failed. The text has the reason.
+	// Unreachable: "listen" has failed. The text has the reason.
 	Unreachable = "unreachable"
 )
 
@@ -129,34 +127,4 @@ func reason(err error) error {
 		return program.Err
 	}
 	return err
-}
-
-// dial connects the standard streams to a port of the loopback interface until both directions have ended.
-func dial(s streams, port string) int {
-	conn, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", port))
-	if err != nil {
-		if conn6, err6 := net.Dial("tcp", net.JoinHostPort("::1", port)); err6 == nil {
-			conn, err = conn6, nil
-		}
-	}
-	if err != nil {
-		s.writeLine(Unreachable, reason(err))
-		return failed
-	}
-	defer conn.Close()
-	self, err := readProcess(os.Getpid())
-	if err != nil {
-		return s.fail(err.Error())
-	}
-	s.writeLine(Started, Identity{self.pid, self.started})
-	sent := make(chan struct{})
-	go func() {
-		defer close(sent)
-		_, _ = io.Copy(conn, s.in)
-		_ = conn.(*net.TCPConn).CloseWrite()
-	}()
-	_, _ = io.Copy(s.out, conn)
-	_ = s.out.Close()
-	<-sent
-	return 0
 }

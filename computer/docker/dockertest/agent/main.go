@@ -20,7 +20,11 @@ func main() {
 		serve(os.Args[2])
 		return
 	}
-	os.Exit(agent.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	arguments := os.Args[1:]
+	if len(arguments) > 0 && arguments[0] == agent.Command { // as a node starts it
+		arguments = arguments[1:]
+	}
+	os.Exit(agent.Main(arguments, os.Stdin, os.Stdout, os.Stderr))
 }
 
 // serve copies what the first connection to a port sends to the standard output, and then answers "bye".

@@ -1,4 +1,4 @@
-package node
+package probe
 
 import (
 	"encoding/json"
@@ -11,26 +11,23 @@ import (
 	"strings"
 )
 
-// testApp is the first argument of the test program with which it is the process of an app.
-const testApp = "test-app"
-
-// runTestApp serves HTTP on the port of an app. The arguments say what it answers, and what it prints first.
-func runTestApp(arguments []string) int {
-	fmt.Println("the key is", os.Getenv("SERVICE_APP_API_KEY"))
+// serveApp serves HTTP on the port in the variable PORT, as the process of an app. It answers with the texts. /env has its variables,
+// /exit ends it with the status of the parameter, and /api calls an operation of the API with the key of the app.
+func serveApp(texts []string, out, errors io.Writer) int {
+	fmt.Fprintln(out, "the key is", os.Getenv("SERVICE_APP_API_KEY"))
 	l, err := net.Listen("tcp", "127.0.0.1:"+os.Getenv("PORT"))
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
+		fmt.Fprintln(errors, err)
 		return 1
 	}
-	fmt.Println("listening")
+	fmt.Fprintln(out, "listening")
 	mux := http.NewServeMux()
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, strings.Join(arguments, " ")) })
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, strings.Join(texts, " ")) })
 	mux.HandleFunc("/env", func(w http.ResponseWriter, r *http.Request) { json.NewEncoder(w).Encode(os.Environ()) })
 	mux.HandleFunc("/exit", func(w http.ResponseWriter, r *http.Request) {
 		status, _ := strconv.Atoi(r.URL.Query().Get("status"))
 		os.Exit(status)
 	})
-	// /api calls an operation of the API with the key of the app, and answers with its status and body.
 	mux.HandleFunc("/api", func(w http.ResponseWriter, r *http.Request) {
 		q := r.URL.Query()
 		call, err := http.NewRequest(q.Get("method"), os.Getenv("SERVICE_API_URL")+q.Get("path"), r.Body)
@@ -49,6 +46,6 @@ func runTestApp(arguments []string) int {
 		w.WriteHeader(response.StatusCode)
 		io.Copy(w, response.Body)
 	})
-	fmt.Fprintln(os.Stderr, http.Serve(l, mux))
+	fmt.Fprintln(errors, http.Serve(l, mux))
 	return 1
 }
