@@ -14,6 +14,7 @@ package bench
 
 import (
 	"fmt"
+	"net/http"
 	"os"
 	"strings"
 	"syscall"
@@ -32,6 +33,8 @@ func Run(m *testing.M) int {
 	case "app", "edge", "bare":
 		node.TuneMemory()
 		return exit(serveChild(part, strings.Fields(of), os.Stdin, os.Stdout))
+	case "sleeper":
+		return exit(http.ListenAndServe("127.0.0.1:"+os.Getenv("PORT"), newApp()))
 	case "readers":
 		return exit(serveOrders(os.Stdin, os.Stdout))
 	case "member":
