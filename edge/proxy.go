@@ -10,6 +10,7 @@ import (
 	"net/http/httputil"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/atelier-run/atelier/entity"
 )
@@ -19,11 +20,15 @@ var (
 	errTimeout = &entity.Error{Code: entity.Unavailable, Reason: "timeout", Message: "the app did not answer in time", RetryAfter: retryTime}
 )
 
+// flushTime is the time after which the edge passes on the part of a body of known length that it has received. Events, and bodies of
+// unknown length, are passed on at once; a body of known length that arrives in one piece, together with the head, in one write.
+const flushTime = 10 * time.Millisecond
+
 // newProxy returns the proxy for all apps. The exchange in the context of a request says which app it is for.
 func (e *Edge) newProxy() *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Rewrite: e.rewrite, Transport: e, ModifyResponse: e.guardResponse, ErrorHandler: e.failProxy,
-		FlushInterval: -1, BufferPool: &buffers{}, ErrorLog: slog.NewLogLogger(e.log.Handler(), slog.LevelDebug),
+		FlushInterval: flushTime, BufferPool: &buffers{}, ErrorLog: slog.NewLogLogger(e.log.Handler(), slog.LevelDebug),
 	}
 }
 

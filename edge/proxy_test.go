@@ -293,6 +293,37 @@ func TestHTTP2(t *testing.T) {
 	s.expect(response, string(body), 200, `POST notes--acme.apps.test/x cookie="" authorization="" body="body"`)
 }
 
+// The head and the parts of a body of known length reach the client while the app still works on the remainder.
+func TestUnfinishedBodies(t *testing.T) {
+	s := newStage(t)
+	received := make(chan struct{})
+	s.publish(s.register("notes", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "6")
+		for _, part := range []string{"", "one", "two"} {
+			io.WriteString(w, part)
+			http.NewResponseController(w).Flush()
+			select {
+			case <-received:
+			case <-time.After(longest):
+				return
+			}
+		}
+	}))
+	response, err := http.DefaultTransport.RoundTrip(s.request("GET", "/", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	received <- struct{}{}
+	for _, want := range []string{"one", "two"} {
+		part := make([]byte, 3)
+		if _, err := io.ReadFull(response.Body, part); err != nil || string(part) != want {
+			t.Fatalf("%q, %v; want %q", part, err, want)
+		}
+		received <- struct{}{}
+	}
+}
+
 // A client that leaves ends its request at the app.
 func TestClientLeaves(t *testing.T) {
 	s := newStage(t)

@@ -14,7 +14,9 @@ package bench
 
 import (
 	"fmt"
+	"net/http"
 	"os"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -27,7 +29,12 @@ const role = "ATELIER_BENCH_ROLE"
 
 // Run is the TestMain of a package of benchmarks: it runs them or, in a child process, its part, and returns the exit code.
 func Run(m *testing.M) int {
-	switch os.Getenv(role) {
+	switch part, of, _ := strings.Cut(os.Getenv(role), " "); part {
+	case "app", "edge", "bare":
+		node.TuneMemory()
+		return exit(serveChild(part, strings.Fields(of), os.Stdin, os.Stdout))
+	case "sleeper":
+		return exit(http.ListenAndServe("127.0.0.1:"+os.Getenv("PORT"), newApp()))
 	case "readers":
 		return exit(serveOrders(os.Stdin, os.Stdout))
 	case "member":

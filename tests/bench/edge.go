@@ -1,19 +1,15 @@
 package bench
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
 	"strings"
-	"sync"
-	"testing"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -70,130 +66,85 @@ func (a *apps) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	return new(net.Dialer).DialContext(ctx, "tcp", a.process)
 }
 
-// event is an event of App.
+// event is an event of the app, and tick the pause between two of them at /ticks.
 var event = "data: " + strings.Repeat("x", 64) + "\n\n"
 
-// App serves AppBody, at /sse events without end, and at /echo connections that echo.
-func App(b testing.TB) (address string) {
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch r.URL.Path {
-		case "/echo":
-			c, buffered, err := http.NewResponseController(w).Hijack()
-			if err != nil {
-				return
-			}
-			defer c.Close()
-			io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
-			io.Copy(c, buffered)
-		case "/sse":
-			w.Header().Set("Content-Type", "text/event-stream")
-			control := http.NewResponseController(w)
-			for r.Context().Err() == nil {
-				if _, err := io.WriteString(w, event); err != nil || control.Flush() != nil {
-					return
-				}
-			}
-		default:
-			w.Header().Set("Content-Type", "text/plain")
-			io.WriteString(w, AppBody)
+const tick = 10 * time.Millisecond
+
+// newApp returns a handler that serves AppBody, at /sse events without end, at /ticks such with a pause of tick, and at /echo connections
+// that echo.
+func newApp() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/echo", func(w http.ResponseWriter, r *http.Request) {
+		c, buffered, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return
 		}
-	}))
-	b.Cleanup(s.Close)
-	return s.Listener.Addr().String()
+		defer c.Close()
+		io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+		io.Copy(c, buffered)
+	})
+	mux.HandleFunc("/sse", func(w http.ResponseWriter, r *http.Request) {
+		sendEvents(w, func() bool { return r.Context().Err() == nil })
+	})
+	mux.HandleFunc("/ticks", func(w http.ResponseWriter, r *http.Request) {
+		ticker := time.NewTicker(tick)
+		defer ticker.Stop()
+		sendEvents(w, func() bool {
+			select {
+			case <-ticker.C:
+				return true
+			case <-r.Context().Done():
+				return false
+			}
+		})
+	})
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/plain")
+		io.WriteString(w, AppBody)
+	})
+	return mux
 }
 
-// Edge serves an edge in front of one process, which stands for so many apps. It returns the address.
-func Edge(b testing.TB, process string, count int) (address string) {
-	e, err := edge.New(edge.Options{
+// sendEvents sends events, each with a flush, while more returns true.
+func sendEvents(w http.ResponseWriter, more func() bool) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	control := http.NewResponseController(w)
+	for control.Flush() == nil && more() {
+		if _, err := io.WriteString(w, event); err != nil {
+			return
+		}
+	}
+}
+
+// newEdge returns an edge in front of one process, which stands for count apps.
+func newEdge(process string, count int) (*edge.Edge, error) {
+	return edge.New(edge.Options{
 		Asker: &apps{process, count}, Dialer: &apps{process, count}, PublicURL: &url.URL{Scheme: "http", Host: "atelier.test"}, EdgeHost: "apps.test",
 		NewID: func(prefix string) string { return prefix + strings.ToLower(ulid.Make().String()) }, Log: slog.New(slog.DiscardHandler),
-		Limits: edge.Limits{AddressBurst: 1 << 20, AddressInterval: time.Nanosecond, AddressLookups: 1 << 20, AppRequests: 1 << 20, ClientRequests: 1 << 20},
+		Limits: edge.Limits{AddressBurst: 1 << 20, AddressInterval: time.Microsecond, AppRequests: 1 << 20, ClientRequests: 1 << 20},
 	})
-	if err != nil {
-		b.Fatal(err)
-	}
-	s := httptest.NewServer(e)
-	b.Cleanup(func() { e.Close(); s.Close() })
-	return s.Listener.Addr().String()
 }
 
-// bareProxy serves a httputil.ReverseProxy, with as many idle connections as the edge keeps, in front of a process.
-func bareProxy(b testing.TB, process string) (address string) {
-	to := &url.URL{Scheme: "http", Host: process}
-	s := httptest.NewServer(&httputil.ReverseProxy{
+// newBare returns a httputil.ReverseProxy in front of one process. It has connections for each host name of its own, as many idle ones as
+// the edge.
+func newBare(process string) http.Handler {
+	return &httputil.ReverseProxy{
 		Rewrite: func(p *httputil.ProxyRequest) {
-			p.SetURL(to)
+			p.SetURL(&url.URL{Scheme: "http", Host: p.In.Host})
 			p.SetXForwarded()
 			p.Out.Host = p.In.Host
 		},
-		FlushInterval: -1, Transport: &http.Transport{MaxIdleConns: 64, MaxIdleConnsPerHost: 64, DisableCompression: true},
-	})
-	b.Cleanup(s.Close)
-	return s.Listener.Addr().String()
+		Transport: &http.Transport{
+			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				return new(net.Dialer).DialContext(ctx, "tcp", process)
+			},
+			MaxIdleConnsPerHost: 64, DisableCompression: true,
+		},
+	}
 }
 
 // AppRequest returns a request for a path at a host.
 func AppRequest(host, path string) []byte {
 	return []byte("GET " + path + " HTTP/1.1\r\nHost: " + host + "\r\nUser-Agent: bench\r\nAccept: */*\r\n\r\n")
 }
-
-// Requester sends requests over connections for a while, and measures each of them.
-type Requester struct {
-	mu    sync.Mutex
-	times []time.Duration
-}
-
-// Slice returns the function of a Variant that sends requests in turn over some connections to an address.
-func (q *Requester) Slice(b *testing.B, address string, connections int, requests [][]byte) func(time.Duration) (float64, time.Duration) {
-	open := make([]net.Conn, connections)
-	for i := range open {
-		c, err := net.Dial("tcp", address)
-		if err != nil {
-			b.Fatal(err)
-		}
-		b.Cleanup(func() { c.Close() })
-		open[i] = c
-	}
-	return func(d time.Duration) (float64, time.Duration) {
-		var running sync.WaitGroup
-		began := time.Now()
-		counts := make([]int, connections)
-		for i, c := range open {
-			running.Go(func() {
-				reader := bufio.NewReader(c)
-				var times []time.Duration
-				for n := i; time.Since(began) < d; n++ {
-					sent := time.Now()
-					if _, err := c.Write(requests[n%len(requests)]); err != nil {
-						b.Error(err)
-						return
-					}
-					response, err := http.ReadResponse(reader, nil)
-					if err != nil {
-						b.Error(err)
-						return
-					}
-					length, _ := io.Copy(io.Discard, response.Body)
-					if response.StatusCode != http.StatusOK || length != int64(len(AppBody)) {
-						b.Errorf("%s, %d bytes", response.Status, length)
-						return
-					}
-					counts[i]++
-					times = append(times, time.Since(sent))
-				}
-				q.mu.Lock()
-				defer q.mu.Unlock()
-				q.times = append(q.times, times...)
-			})
-		}
-		running.Wait()
-		total := 0
-		for _, n := range counts {
-			total += n
-		}
-		return float64(total), time.Since(began)
-	}
-}
-
-// P99 returns the time below which 99 % of the requests have been answered.
-func (q *Requester) P99() time.Duration { return Quantile(q.times, 0.99) }

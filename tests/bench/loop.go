@@ -58,6 +58,7 @@ type socket struct {
 	// missing is the number of bytes of an answer that have not arrived.
 	missing int
 	next    int
+	sent    time.Time
 	stamps  []int64
 }
 
@@ -190,6 +191,9 @@ func (l *loop) open(id int, o Group) error {
 			return err
 		}
 		s := &socket{fd: fd, group: g, next: i}
+		if o.Manner == Query {
+			s.next = i * len(o.Requests) / o.Connections
+		}
 		g.sockets = append(g.sockets, s)
 		l.sockets[int32(fd)] = s
 		if o.Manner == Query || o.Manner == Wait {
@@ -320,7 +324,7 @@ func (l *loop) query(g *group, d time.Duration) error {
 }
 
 func (s *socket) ask() error {
-	s.begun, s.missing = false, 0
+	s.begun, s.missing, s.sent = false, 0, time.Now()
 	request := s.group.Requests[s.next%len(s.group.Requests)]
 	s.next++
 	_, err := syscall.Write(s.fd, request)
@@ -351,7 +355,11 @@ func (l *loop) answered(s *socket, data []byte) error {
 	}
 	g := s.group
 	g.answers++
-	if time.Now().Before(g.until) {
+	now := time.Now()
+	if g.stamp {
+		s.stamps = append(s.stamps, int64(now.Sub(s.sent)))
+	}
+	if now.Before(g.until) {
 		return s.ask()
 	}
 	if g.asking--; g.asking == 0 {

@@ -50,7 +50,7 @@ func startSampling(dir string, every time.Duration) (*Member, error) {
 func startWith(dir string, o node.Options) (*Member, error) {
 	limits := server.Limits{Rate: -1, Streams: 20_000, CredentialStreams: 20_000, Connections: 40_000}
 	registry := prometheus.NewRegistry()
-	o.Dir, o.HTTP.Options, o.Registry = dir, server.Options{Limits: limits}, registry
+	o.Dir, o.HTTP.Limits, o.Registry = dir, limits, registry
 	n, err := node.Start(context.Background(), o)
 	if err != nil {
 		return nil, err

@@ -31,8 +31,8 @@ type Group struct {
 	Address     string
 	Connections int
 	Manner      Manner
-	// Requests are sent unchanged. Connection i begins with request i, or with the remainder if there are fewer requests, and
-	// connections that query send all in turn.
+	// Requests are sent unchanged. Connection i begins with request i, or with the remainder if there are fewer requests.
+	// Connections that query send all in turn, and begin at positions that are evenly distributed.
 	Requests [][]byte
 	// Mark is in every event to count once; empty: "\ndata: ", which all servers of server-sent events write.
 	Mark []byte
@@ -222,10 +222,10 @@ func (c *Connections) Query(d time.Duration) (answers float64, took time.Duratio
 	return float64(m.Answers), m.Took
 }
 
-// Stamp starts recording when each connection receives each event.
+// Stamp starts recording when each connection receives each event or, for connections that query, how long each request takes.
 func (c *Connections) Stamp() { c.readers.order(order{ID: c.id, Stamp: true}) }
 
-// Stamps returns the recorded times, by connection, in nanoseconds since the Unix epoch.
+// Stamps ends the recording and returns it, by connection: times in nanoseconds since the Unix epoch, or durations of requests.
 func (c *Connections) Stamps() [][]int64 {
 	return c.readers.order(order{ID: c.id, Stamps: true}).Stamps
 }

@@ -13,7 +13,11 @@ type Variant struct {
 	Slice func(d time.Duration) (units float64, took time.Duration)
 }
 
-// Rates has the units of work a second of each variant, by round, and the processor time of this process for a unit.
+// Processors has the functions that return the processor time that the servers of variants have used so far, by the variants' names. A
+// variant that it lacks runs in this process.
+type Processors map[string]func() time.Duration
+
+// Rates has the units of work a second of each variant, by round, and the processor time of its server for a unit.
 type Rates struct {
 	rates map[string][]float64
 	costs map[string][]float64
@@ -24,6 +28,11 @@ const Turns = 5
 
 // Rounds runs one slice of each variant in each round, in changing order. The first round warms up and does not count.
 func Rounds(b *testing.B, slice time.Duration, variants ...Variant) Rates {
+	return Processors{}.Rounds(b, slice, variants...)
+}
+
+// Rounds is the function Rounds for variants whose servers have processes of their own.
+func (p Processors) Rounds(b *testing.B, slice time.Duration, variants ...Variant) Rates {
 	r := Rates{map[string][]float64{}, map[string][]float64{}}
 	for _, v := range variants {
 		v.Slice(slice / 4)
@@ -31,10 +40,14 @@ func Rounds(b *testing.B, slice time.Duration, variants ...Variant) Rates {
 	for b.Loop() {
 		for i := range Turns * len(variants) {
 			v := variants[(i+i/len(variants))%len(variants)]
-			used := processorTime()
+			processor := processorTime
+			if of := p[v.Name]; of != nil {
+				processor = of
+			}
+			used := processor()
 			units, took := v.Slice(slice)
 			r.rates[v.Name] = append(r.rates[v.Name], units/took.Seconds())
-			r.costs[v.Name] = append(r.costs[v.Name], float64((processorTime()-used).Nanoseconds())/units)
+			r.costs[v.Name] = append(r.costs[v.Name], float64((processor()-used).Nanoseconds())/units)
 		}
 	}
 	b.ReportMetric(0, "ns/op")
@@ -46,6 +59,12 @@ func (r Rates) Median(name string) float64 { return Median(r.rates[name]) }
 
 // Ratio returns the median of the rounds' ratios of two variants.
 func (r Rates) Ratio(name, of string) float64 { return ratio(r.rates[name], r.rates[of]) }
+
+// Cost returns a variant's median processor time for a unit, in nanoseconds.
+func (r Rates) Cost(name string) float64 { return Median(r.costs[name]) }
+
+// CostRatio returns the median of the rounds' ratios of the processor times of two variants for a unit.
+func (r Rates) CostRatio(name, of string) float64 { return ratio(r.costs[name], r.costs[of]) }
 
 func ratio(values, of []float64) float64 {
 	ratios := make([]float64, len(values))
@@ -59,10 +78,10 @@ func ratio(values, of []float64) float64 {
 func (r Rates) Report(b *testing.B, unit string, variants ...Variant) {
 	for i, v := range variants {
 		b.ReportMetric(r.Median(v.Name), v.Name+"-"+unit+"/s")
-		b.ReportMetric(Median(r.costs[v.Name]), v.Name+"-cpu-ns/"+unit)
+		b.ReportMetric(r.Cost(v.Name), v.Name+"-cpu-ns/"+unit)
 		if i > 0 {
 			b.ReportMetric(r.Ratio(variants[0].Name, v.Name), "of-"+v.Name)
-			b.ReportMetric(ratio(r.costs[variants[0].Name], r.costs[v.Name]), "cpu-of-"+v.Name)
+			b.ReportMetric(r.CostRatio(variants[0].Name, v.Name), "cpu-of-"+v.Name)
 		}
 	}
 }

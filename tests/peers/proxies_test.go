@@ -67,65 +67,77 @@ http://:%[1]d {
 }
 `
 
-// BenchmarkProxies sends requests for an app of 1 KiB through the edge, nginx and Caddy, over sixteen connections. The edge runs in the
-// process of the clients and the app, the others in processes of their own.
+// BenchmarkProxies sends requests for an app of 1 KiB through the edge, nginx, Caddy and a bare httputil.ReverseProxy, over sixteen
+// connections. The app, each proxy and the clients have processes of their own.
 func BenchmarkProxies(b *testing.B) {
-	process := bench.App(b)
+	process, readers := bench.App(b), bench.NewReaders(b)
 	request := [][]byte{bench.AppRequest("app0--acme.apps.test", "/")}
-	requesters := map[string]*bench.Requester{}
 	var variants []bench.Variant
+	opened := map[string]*bench.Connections{}
+	used := bench.Processors{}
 	for _, of := range []struct {
 		name  string
-		start func(*testing.B, string) string
-	}{
-		{"edge", func(b *testing.B, process string) string { return bench.Edge(b, process, 1) }},
-		{"nginx", startNginx}, {"caddy", startCaddy},
-	} {
-		address := of.start(b, process)
-		if address == "" {
+		start func(*testing.B, bench.Server) *proxy
+	}{{"edge", startEdge}, {"nginx", startNginx}, {"caddy", startCaddy}, {"bare", startBare}} {
+		p := of.start(b, process)
+		if p == nil {
 			continue
 		}
-		q := &bench.Requester{}
-		requesters[of.name] = q
-		variants = append(variants, bench.Variant{Name: of.name, Slice: q.Slice(b, address, 16, request)})
+		v, c := readers.Requesting(of.name, p.address, 16, request)
+		variants = append(variants, v)
+		opened[of.name], used[of.name] = c, p.processor
 	}
-	r := bench.Rounds(b, time.Second, variants...)
-	for i, v := range variants {
-		b.ReportMetric(r.Median(v.Name), v.Name+"-request/s")
-		b.ReportMetric(float64(requesters[v.Name].P99().Microseconds()), v.Name+"-p99-µs")
-		if i > 0 {
-			b.ReportMetric(r.Ratio("edge", v.Name), "of-"+v.Name)
-		}
+	used.Rounds(b, time.Second, variants...).Report(b, "request", variants...)
+	for name, c := range opened {
+		_, most := c.Latencies()
+		b.ReportMetric(float64(most.Microseconds()), name+"-p99-µs")
 	}
 }
 
-// startNginx starts nginx in front of a process, and returns its address. It returns "" and logs why if nginx is not installed.
-func startNginx(b *testing.B, process string) string {
+// A proxy is a process in front of an app.
+type proxy struct {
+	address string
+	// processor returns the processor time that the process and its children have used so far.
+	processor func() time.Duration
+}
+
+func startEdge(b *testing.B, process bench.Server) *proxy {
+	s := bench.Edge(b, process, 1)
+	return &proxy{s.Address, s.Processor}
+}
+
+func startBare(b *testing.B, process bench.Server) *proxy {
+	s := bench.Bare(b, process)
+	return &proxy{s.Address, s.Processor}
+}
+
+// startNginx starts nginx in front of a process, and returns it. It returns nil and logs why if nginx is not installed.
+func startNginx(b *testing.B, process bench.Server) *proxy {
 	binary, err := exec.LookPath("nginx")
 	if err != nil {
 		binary = "/usr/sbin/nginx"
 	}
 	dir, port := bench.Disk(b), freePort(b)
-	return startProxy(b, binary, filepath.Join(dir, "nginx.conf"), fmt.Sprintf(nginxConfig, dir, port, process), port,
+	return startProxy(b, binary, filepath.Join(dir, "nginx.conf"), fmt.Sprintf(nginxConfig, dir, port, process.Address), port,
 		"-p", dir, "-c", filepath.Join(dir, "nginx.conf"))
 }
 
-// startCaddy starts Caddy in front of a process, and returns its address. It returns "" and logs why if Caddy is not installed.
-func startCaddy(b *testing.B, process string) string {
+// startCaddy starts Caddy in front of a process, and returns it. It returns nil and logs why if Caddy is not installed.
+func startCaddy(b *testing.B, process bench.Server) *proxy {
 	binary, err := exec.LookPath("caddy")
 	if err != nil {
 		binary = "/usr/bin/caddy"
 	}
 	dir, port := bench.Disk(b), freePort(b)
 	file := filepath.Join(dir, "Caddyfile")
-	return startProxy(b, binary, file, fmt.Sprintf(caddyConfig, port, process), port, "run", "--config", file, "--adapter", "caddyfile")
+	return startProxy(b, binary, file, fmt.Sprintf(caddyConfig, port, process.Address), port, "run", "--config", file, "--adapter", "caddyfile")
 }
 
 // startProxy starts a proxy with a configuration, and waits until it serves. It runs until the end of the benchmark.
-func startProxy(b *testing.B, binary, file, config string, port int, arguments ...string) string {
+func startProxy(b *testing.B, binary, file, config string, port int, arguments ...string) *proxy {
 	if _, err := os.Stat(binary); err != nil {
 		b.Logf("skipped: the comparison with %s, which is not installed", filepath.Base(binary))
-		return ""
+		return nil
 	}
 	if err := os.WriteFile(file, []byte(config), 0o644); err != nil {
 		b.Fatal(err)
@@ -147,8 +159,9 @@ func startProxy(b *testing.B, binary, file, config string, port int, arguments .
 		if response.StatusCode != http.StatusOK {
 			b.Fatalf("%s answers %s", filepath.Base(binary), response.Status)
 		}
-		return address
+		used := processorTimeOf(command.Process.Pid)
+		return &proxy{address, func() time.Duration { return used(b) }}
 	}
 	b.Fatalf("%s did not start", filepath.Base(binary))
-	return ""
+	return nil
 }
