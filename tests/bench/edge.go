@@ -122,7 +122,7 @@ func newEdge(process string, count int) (*edge.Edge, error) {
 	return edge.New(edge.Options{
 		Asker: &apps{process, count}, Dialer: &apps{process, count}, PublicURL: &url.URL{Scheme: "http", Host: "atelier.test"}, EdgeHost: "apps.test",
 		NewID: func(prefix string) string { return prefix + strings.ToLower(ulid.Make().String()) }, Log: slog.New(slog.DiscardHandler),
-		Limits: edge.Limits{AddressBurst: 1 << 20, AddressInterval: time.Microsecond, AppRequests: 1 << 20, ClientRequests: 1 << 20},
+		Limits: edge.Limits{AddressBurst: 1 << 20, AddressInterval: time.Microsecond, AddressLookups: 1 << 20, AppRequests: 1 << 20, ClientRequests: 1 << 20},
 	})
 }
 
