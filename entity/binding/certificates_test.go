@@ -117,30 +117,6 @@ func TestFailedRequests(t *testing.T) {
 		n.failed(false, 0)
 		n.expect("failed")
 	})
-	t.Run("fails_after_72_hours_of_a_long_pause", func(t *testing.T) {
-		n := verifying(t)
-		n.failed(false, 100*time.Hour)
-		for n.state.GetStatus() == appv1.DomainStatus_DOMAIN_STATUS_VERIFYING {
-			n.fire()
-			n.report(true, true)
-		}
-		n.expect("failed")
-		if after := n.now.UnixMilli() - n.state.GetCreatedAt(); after < binding.Patience.Milliseconds() || after > (binding.Patience+time.Hour).Milliseconds() {
-			t.Errorf("failed after %d ms", after)
-		}
-		if n.open() != "[] []" || !strings.Contains(n.shown().GetLastError(), "the authority refuses") {
-			t.Errorf("open: %s, shown: %v", n.open(), n.shown())
-		}
-	})
-	t.Run("request_under_way_after_72_hours", func(t *testing.T) {
-		n := verifying(t)
-		n.fire()
-		n.pass(binding.Patience)
-		n.report(true, true)
-		n.expect("verifying")
-		n.issued("01")
-		n.expect("active")
-	})
 	t.Run("active_name_serves_until_its_certificate_ends", func(t *testing.T) {
 		n := newName(t)
 		n.activate()
@@ -157,6 +133,38 @@ func TestFailedRequests(t *testing.T) {
 		if late := n.now.UnixMilli() - n.state.GetCertificate().GetNotAfter(); late < 0 || late > time.Hour.Milliseconds() {
 			t.Errorf("failed %d ms after the end of the certificate", late)
 		}
+	})
+}
+
+// TestPauseOfTheAuthority has checks of a name whose authority has asked for a pause of days.
+func TestPauseOfTheAuthority(t *testing.T) {
+	t.Run("fails_after_72_hours_of_a_long_pause", func(t *testing.T) {
+		n := newName(t)
+		n.claim()
+		n.report(true, true)
+		n.failed(false, 100*time.Hour)
+		for n.state.GetStatus() == appv1.DomainStatus_DOMAIN_STATUS_VERIFYING {
+			n.fire()
+			n.report(true, true)
+		}
+		n.expect("failed")
+		if after := n.now.UnixMilli() - n.state.GetCreatedAt(); after < binding.Patience.Milliseconds() || after > (binding.Patience+time.Hour).Milliseconds() {
+			t.Errorf("failed after %d ms", after)
+		}
+		if n.open() != "[] []" || !strings.Contains(n.shown().GetLastError(), "the authority refuses") {
+			t.Errorf("open: %s, shown: %v", n.open(), n.shown())
+		}
+	})
+	t.Run("request_under_way_after_72_hours", func(t *testing.T) {
+		n := newName(t)
+		n.claim()
+		n.report(true, true)
+		n.fire()
+		n.pass(binding.Patience)
+		n.report(true, true)
+		n.expect("verifying")
+		n.issued("01")
+		n.expect("active")
 	})
 }
 

@@ -227,6 +227,11 @@ func (a apps) requestRemoval(c *server.Call, _ server.None) (flow.Change, error)
 	if _, err := server.Ask[*appv1.Description](c, appCommand(c, id, &appv1.RemoveApp{TaskId: c.NewID("stop_")})); err != nil {
 		return flow.Change{}, err
 	}
+	// The key of the app ends with the request, however long its process lasts.
+	if err := c.Settle(entity.KindApp, app.Identity(c.Workspace.ID, id)); err != nil {
+		return flow.Change{}, err
+	}
+	c.EndCredential(id)
 	return flow.Change{AppID: id, Await: &appv1.AwaitApp{Removal: true}}, nil
 }
 
@@ -234,7 +239,6 @@ func (a apps) requestRemoval(c *server.Call, _ server.None) (flow.Change, error)
 func (a apps) settleRemoval(ctx context.Context, c *server.Call, appID string) error {
 	ctx, cancel := context.WithTimeout(ctx, c.RequestTime())
 	defer cancel()
-	c.EndCredential(appID)
 	c = c.With(ctx)
 	return c.Settle(entity.KindApp, app.Identity(c.Workspace.ID, appID))
 }
