@@ -190,6 +190,7 @@ func TestHeadersOfResponses(t *testing.T) {
 			"a=1; Path=/; Domain=apps.test", "b=2; domain = .TEST ; Secure", "c=3; Domain=notes--acme.apps.test", "d=4",
 			"__Host-atelier=x; Path=/; Secure", "__host-ATELIER-visit=x; Path=/", "atelier=x", "atelier-visit=x", " atelier =x", "__Secure-atelier_a=x",
 			"e=domain; Domain=tasks--acme.apps.test; HttpOnly",
+			"=atelier=x; Path=/", " = __Host-atelier-visit=x; Path=/", "=; Path=/",
 		} {
 			w.Header().Add("Set-Cookie", cookie)
 		}
@@ -200,7 +201,7 @@ func TestHeadersOfResponses(t *testing.T) {
 	}))
 	response, _ := s.get("/")
 	got := strings.Join(response.Header["Set-Cookie"], "\n")
-	if want := "a=1; Path=/\nb=2; Secure\nc=3; Domain=notes--acme.apps.test\nd=4\ne=domain; HttpOnly"; got != want {
+	if want := "a=1; Path=/\nb=2; Secure\nc=3; Domain=notes--acme.apps.test\nd=4\ne=domain; HttpOnly\n=; Path=/"; got != want {
 		t.Errorf("cookies %q, want %q", got, want)
 	}
 	for _, name := range []string{"Clear-Site-Data", "Alt-Svc"} {

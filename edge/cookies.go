@@ -67,6 +67,7 @@ func guardCookies(h http.Header, name string) {
 	kept := lines[:0]
 	for _, line := range lines {
 		cookie, _, _ := strings.Cut(line, ";")
+		cookie = strings.TrimLeft(cookie, "= \t") // browsers send a cookie without a name as its value, which may be another cookie
 		if of, _, _ := strings.Cut(cookie, "="); isOwnCookie(of) {
 			continue
 		}

@@ -17,6 +17,9 @@ import (
 // exchangeKey is the key of the exchange in the context of a request that is passed to an app.
 type exchangeKey struct{}
 
+// maxInformational is the number of informational responses after which an app gets no further chance to send a final one.
+const maxInformational = 16
+
 // exchange is one request with its response. The watcher may end it (watch.go).
 type exchange struct {
 	http.ResponseWriter
@@ -35,6 +38,9 @@ type exchange struct {
 	upgrade  bool
 	client   *atomic.Int64
 	upstream *upstream
+
+	// informational is the number of informational responses.
+	informational int
 
 	status  int
 	bytes   atomic.Int64
@@ -63,6 +69,10 @@ func (x *exchange) touch() { x.used.Store(int64(time.Since(x.started))) }
 // app then fails. It does not pass guardResponse: it keeps only what it is for, the links of 103.
 func (x *exchange) WriteHeader(status int) {
 	if status >= 100 && status < 200 && status != http.StatusSwitchingProtocols {
+		if x.informational++; x.informational > maxInformational {
+			x.cancel(errGateway)
+			return
+		}
 		for name := range x.Header() {
 			if name != "Link" {
 				delete(x.Header(), name)

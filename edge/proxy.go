@@ -70,13 +70,18 @@ func stripHTTP2(h http.Header) {
 	delete(h, "Http2-Settings")
 }
 
+// originHeaders are those in which proxies of many kinds say where a request comes from, and Proxy, which programs that follow CGI take for
+// the setting of their own proxy (CVE-2016-5385).
+var originHeaders = map[string]bool{
+	"forwarded": true, "x-real-ip": true, "x-rewrite-url": true, "true-client-ip": true, "x-client-ip": true, "client-ip": true,
+	"x-cluster-client-ip": true, "cf-connecting-ip": true, "fastly-client-ip": true, "x-host": true, "x-scheme": true, "x-url-scheme": true,
+	"front-end-https": true, "proxy": true,
+}
+
 // isForwarding reports whether a header says where a request comes from. Some programs read an underscore as a hyphen.
 func isForwarding(name string) bool {
-	if len(name) < len("Forwarded") || name[0] != 'X' && name[0] != 'F' {
-		return false
-	}
 	name = strings.ReplaceAll(strings.ToLower(name), "_", "-")
-	return name == "forwarded" || strings.HasPrefix(name, "x-forwarded") || strings.HasPrefix(name, "x-original-") || name == "x-real-ip" || name == "x-rewrite-url"
+	return originHeaders[name] || strings.HasPrefix(name, "x-forwarded") || strings.HasPrefix(name, "x-original-")
 }
 
 // strictTransport is the name of the header with which a host asks for HTTPS (RFC 6797). It concerns that host only, so that apps may send
@@ -104,16 +109,43 @@ func (e *Edge) guardResponse(r *http.Response) error {
 	}
 	x.outcome = outcomeProxied
 	if r.StatusCode == http.StatusSwitchingProtocols {
-		e.countUpgrade(r)
+		return e.countUpgrade(x, r)
 	}
+	r.Body = &guardedBody{r.Body, r}
 	return nil
 }
 
-// countUpgrade counts the connection of an upgraded response until it is closed.
-func (e *Edge) countUpgrade(r *http.Response) {
+// guardedBody removes from the trailer, which follows the body, what guardResponse guards in the head.
+type guardedBody struct {
+	io.ReadCloser
+	response *http.Response
+}
+
+func (b *guardedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		for name := range b.response.Trailer {
+			if guardedTrailers[name] {
+				b.response.Trailer[name] = nil // the name may be announced
+			}
+		}
+	}
+	return n, err
+}
+
+var guardedTrailers = map[string]bool{
+	"Set-Cookie": true, "Clear-Site-Data": true, "Alt-Svc": true, strictTransport: true, "Content-Security-Policy": true, "X-Robots-Tag": true,
+	"X-Request-Id": true,
+}
+
+var errUnasked = errors.New("the app has changed the protocol of a connection without a request to")
+
+// countUpgrade counts the connection of an upgraded response until it is closed. It returns an error if the client did not ask for another
+// protocol: the connection would be passed to the app as it is, with further requests of the client or of others behind its proxy.
+func (e *Edge) countUpgrade(x *exchange, r *http.Response) error {
 	conn, ok := r.Body.(io.ReadWriteCloser)
-	if !ok {
-		return
+	if !ok || !x.upgrade || !isUpgrade(r.Request) {
+		return errUnasked
 	}
 	e.upgrades.Add(1)
 	e.metrics.upgrades.Inc()
@@ -121,6 +153,7 @@ func (e *Edge) countUpgrade(r *http.Response) {
 		e.upgrades.Add(-1)
 		e.metrics.upgrades.Dec()
 	}}
+	return nil
 }
 
 type upgraded struct {

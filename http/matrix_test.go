@@ -129,8 +129,8 @@ func changes(r server.Route) bool {
 	return changesByGET[operationOf(r)] || !slices.Contains([]string{"GET", "HEAD", "OPTIONS", "PROPFIND"}, r.Method)
 }
 
-// changesByGET are operations that change something although their method is GET.
-var changesByGET = map[string]bool{"GET /v1/ws/{workspaceSlug}/computer/terminal": true}
+// changesByGET are operations that require the right to change something although their method is GET.
+var changesByGET = map[string]bool{"GET /v1/ws/{workspaceSlug}/computer/terminal": true, "GET /v1/ws/{workspaceSlug}/apps/{appSlug}/logs": true}
 
 func isPage(r server.Route) bool { return !strings.HasPrefix(r.Path, "/v1/") && r.Path != "/mcp" }
 

@@ -69,7 +69,7 @@ func (a apps) routes() []server.Route {
 		{Method: http.MethodPut, Path: appPath + "/visibility", Summary: "Make an app public, or private to the workspace", Idempotent: true, Handler: server.Answer(http.StatusOK, ofApp(decodeVisibility), a.setVisibility)},
 		{Method: http.MethodPut, Path: appPath + "/disabled", Summary: "Disable an app, or enable it again", Idempotent: true, Handler: server.Answer(http.StatusOK, ofApp(server.Checked(checkDisabled)), a.setDisabled)},
 		{Method: http.MethodPost, Path: appPath + "/restart", Summary: "Restart an app", Handler: waitForChange(a, http.StatusOK, ofApp(server.Nothing), a.restart), Timing: server.Streaming},
-		{Method: http.MethodGet, Path: appPath + "/logs", Summary: "Follow the output of an app", Handler: a.followLog, Timing: server.Streaming},
+		{Method: http.MethodGet, Path: appPath + "/logs", Summary: "Follow the output of an app", Handler: a.followLog, Timing: server.Streaming, Changes: true},
 		{Method: http.MethodGet, Path: namedAppPath + "/launch", Summary: "Open an app", Handler: a.launch, Refuse: RefuseLaunch},
 		{Method: http.MethodGet, Path: appDomainPath, Summary: "Read an app's custom domain", Handler: server.Answer(http.StatusOK, ofApp(server.Nothing), a.readDomain)},
 		{Method: http.MethodPut, Path: appDomainPath, Summary: "Attach a custom domain to an app", Idempotent: true, Handler: server.Answer(http.StatusOK, ofApp(server.Body[domainRequest]), a.attachDomain)},

@@ -31,7 +31,8 @@ type AppLogs interface {
 
 var errNoLogs = entity.Errorf(entity.Unavailable, "the server runs no apps")
 
-// followLog sends the lines of the log of the app in the path as server-sent events. Package server describes the flow of a stream.
+// followLog sends the lines of the log of the app in the path as server-sent events, to those who may change apps: programs write secrets
+// to their output. Package server describes the flow of a stream.
 func (a apps) followLog(c *server.Call) error {
 	cursor, err := ofApp(decodeEventsCursor)(c)
 	if err != nil {

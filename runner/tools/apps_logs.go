@@ -63,8 +63,12 @@ type readAppLogsOut struct {
 
 var errNoAppLogs = entity.Errorf(entity.Unavailable, "the server runs no apps")
 
-// readAppLogs reads a part of the log of an app. Errors: not_found, forbidden.
+// readAppLogs reads a part of the log of an app, for those who may change apps: programs write secrets to their output. Errors:
+// not_found, forbidden.
 func readAppLogs(ctx context.Context, c *call, in readAppLogsIn) (readAppLogsOut, error) {
+	if err := c.authorize(ctx, entity.Apps, true); err != nil {
+		return readAppLogsOut{}, err
+	}
 	anchor, err := c.findApp(ctx, in.App)
 	if err != nil {
 		return readAppLogsOut{}, err

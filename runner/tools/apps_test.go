@@ -426,6 +426,9 @@ func TestReadAppLogs(t *testing.T) {
 			}
 		}
 	}
+	if got := w.client(oauth("usr_2", entity.Apps)).call("read_app_logs", arguments{"workspace": slugName, "app": "site"}, nil); !strings.HasPrefix(got, "forbidden: ") {
+		t.Errorf("a viewer reads the log: %q", got)
+	}
 	if got := c.call("read_app_logs", arguments{"workspace": slugName, "app": "none"}, nil); got != "not_found: no such app" {
 		t.Error(got)
 	}
