@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -94,7 +95,23 @@ func (c *appRegisterCommand) Run(ctx context.Context, out console) error {
 		in.Slug = strings.ToLower(path.Base(in.Path))
 	}
 	made, err := api.RegisterApp(ctx, c.Workspace, in)
-	return finishRun(ctx, appRun{api, c.Workspace, in.Slug, c.JSON}, made, err, out)
+	return finishRun(ctx, appRun{api: api, workspace: c.Workspace, slug: in.Slug, isJSON: c.JSON}, made, c.explain(in, err), out)
+}
+
+// explain adds to the error of a registration the argument that it is about, and what to do.
+func (c *appRegisterCommand) explain(in client.NewApp, err error) error {
+	refused, is := errors.AsType[*client.Error](err)
+	switch {
+	case !is:
+		return err
+	case refused.Code == "slug_taken":
+		return fmt.Errorf("the workspace has an app %s already; change it with atelier app update, or name another one with --slug: %w", in.Slug, err)
+	case refused.Code == "invalid_request" && strings.HasPrefix(refused.Message, "path "):
+		return fmt.Errorf("%s: %w", c.Folder, err)
+	case refused.Code == "invalid_request" && strings.HasPrefix(refused.Message, "slug ") && c.Slug == "":
+		return fmt.Errorf("%s, the name of the folder, cannot be a part of the address; choose one with --slug: %w", in.Slug, err)
+	}
+	return err
 }
 
 // An appRun is a change whose result is a running app.
@@ -102,10 +119,24 @@ type appRun struct {
 	api             *client.Client
 	workspace, slug string
 	isJSON          bool
+	// change is that of an update; empty: another one.
+	change client.AppChange
+}
+
+// isKept reports whether an app whose change has failed runs on with the configuration before it: then the API shows that one.
+func (r appRun) isKept(a client.App) bool {
+	c := r.change
+	return c.Command != nil && *c.Command != a.Command || c.Port != nil && *c.Port != a.Port ||
+		c.InstallCommand != nil && string(*c.InstallCommand) != a.InstallCommand || c.APIScopes != nil && !slices.Equal(scopeSet(*c.APIScopes), scopeSet(a.APIScopes))
+}
+
+func scopeSet(scopes []string) []string {
+	return slices.Compact(slices.Sorted(slices.Values(scopes)))
 }
 
 // finishRun prints the result of a change of an app. While the computer of the workspace has neither accepted nor refused the configuration,
-// it waits. If the computer refuses it, finishRun returns the reason, which has the last lines of the app's output.
+// it waits. If the computer refuses it, finishRun returns the reason, which has the last lines of the app's output, and whether the
+// configuration before it runs on.
 func finishRun(ctx context.Context, r appRun, changed client.App, err error, out console) error {
 	switch {
 	case client.HasCode(err, "reconcile_failed"):
@@ -121,6 +152,9 @@ func finishRun(ctx context.Context, r appRun, changed client.App, err error, out
 	}
 	if err := r.print(changed, out); err != nil || changed.RuntimeStatus != runtimeFailed {
 		return err
+	}
+	if r.isKept(changed) {
+		return fmt.Errorf("the change has failed, and %s runs on as before: %s", changed.Slug, printable(changed.ReconciliationError))
 	}
 	return fmt.Errorf("%s could not be started: %s", changed.Slug, printable(changed.ReconciliationError))
 }
@@ -227,7 +261,7 @@ func (c *appUpdateCommand) Run(ctx context.Context, out console) error {
 		in.SleepAfterSeconds = &seconds
 	}
 	changed, err := api.UpdateApp(ctx, c.Workspace, c.App, in)
-	return finishRun(ctx, appRun{api, c.Workspace, c.App, c.JSON}, changed, err, out)
+	return finishRun(ctx, appRun{api: api, workspace: c.Workspace, slug: c.App, isJSON: c.JSON, change: in}, changed, err, out)
 }
 
 // appRestartCommand is atelier app restart.
@@ -244,5 +278,5 @@ func (c *appRestartCommand) Run(ctx context.Context, out console) error {
 	}
 	defer api.Close()
 	changed, err := api.RestartApp(ctx, c.Workspace, c.App)
-	return finishRun(ctx, appRun{api, c.Workspace, c.App, c.JSON}, changed, err, out)
+	return finishRun(ctx, appRun{api: api, workspace: c.Workspace, slug: c.App, isJSON: c.JSON}, changed, err, out)
 }

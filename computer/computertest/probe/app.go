@@ -21,12 +21,14 @@ func serveApp(texts []string, out, errors io.Writer) int {
 		return 1
 	}
 	fmt.Fprintln(out, "listening")
+	ended := make(chan int)
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, strings.Join(texts, " ")) })
 	mux.HandleFunc("/env", func(w http.ResponseWriter, r *http.Request) { json.NewEncoder(w).Encode(os.Environ()) })
 	mux.HandleFunc("/exit", func(w http.ResponseWriter, r *http.Request) {
 		status, _ := strconv.Atoi(r.URL.Query().Get("status"))
-		os.Exit(status)
+		ended <- status
+		<-r.Context().Done() // there is no answer
 	})
 	mux.HandleFunc("/api", func(w http.ResponseWriter, r *http.Request) {
 		q := r.URL.Query()
@@ -46,6 +48,9 @@ func serveApp(texts []string, out, errors io.Writer) int {
 		w.WriteHeader(response.StatusCode)
 		io.Copy(w, response.Body)
 	})
-	fmt.Fprintln(errors, http.Serve(l, mux))
-	return 1
+	go func() {
+		fmt.Fprintln(errors, http.Serve(l, mux))
+		ended <- 1
+	}()
+	return <-ended
 }
