@@ -20,8 +20,9 @@ const (
 	// idleConns is the number of idle connections to an app that are kept, for idleConnTime.
 	idleConns    = 64
 	idleConnTime = time.Minute
-	// unusedTime is the time after which an upstream without requests is removed.
+	// unusedTime is the time after which an upstream without requests is removed, and sweepTime that between two searches for such.
 	unusedTime = 2 * time.Minute
+	sweepTime  = 10 * time.Second
 	// redialTime is the pause between two attempts to reach an app that does not run yet, and wakeTime that between two requests to wake it.
 	redialTime = 50 * time.Millisecond
 	wakeTime   = time.Second
@@ -30,7 +31,11 @@ const (
 )
 
 // upstreams has the connections to apps, by the identity of the app.
-type upstreams struct{ byApp sync.Map }
+type upstreams struct {
+	byApp sync.Map
+	// sweptAt is the time of the last sweep. Only the watcher uses it.
+	sweptAt time.Time
+}
 
 // upstream has the connections to the process of one app. Its counters are those of the app, regardless of the process.
 type upstream struct {
@@ -69,8 +74,12 @@ func (u *upstreams) get(e *Edge, t *target) *upstream {
 	}
 }
 
-// sweep removes the upstreams that are not used any more.
+// sweep removes the upstreams that are not used any more. It does nothing if the last one was less than sweepTime ago.
 func (u *upstreams) sweep(now time.Time) {
+	if now.Sub(u.sweptAt) < sweepTime {
+		return
+	}
+	u.sweptAt = now
 	u.byApp.Range(func(key, found any) bool {
 		up := found.(*upstream)
 		if up.active.Load() == 0 && now.UnixNano()-up.usedAt.Load() > int64(unusedTime) && up.usedAt.Load() != 0 {

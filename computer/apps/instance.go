@@ -269,7 +269,8 @@ func (i *instance) connect(ctx context.Context) (net.Conn, error) {
 	return i.process.Dial(ctx, i.port)
 }
 
-// The pauses between two attempts to connect to a process that is starting double from the first to the longest.
+// The pause between two attempts to connect to a process that is starting is an eighth of the time since the first one, so that a process
+// waits for little longer than it takes to start, but at least firstProbe and at most longestProbe.
 const (
 	firstProbe   = 5 * time.Millisecond
 	longestProbe = 200 * time.Millisecond
@@ -279,7 +280,7 @@ const (
 func (i *instance) await(ctx context.Context, limit time.Duration) error {
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	for wait := firstProbe; ; wait = min(2*wait, longestProbe) {
+	for began := time.Now(); ; {
 		c, err := i.connect(limited)
 		if err == nil {
 			_ = c.Close()
@@ -289,7 +290,7 @@ func (i *instance) await(ctx context.Context, limit time.Duration) error {
 				return nil
 			}
 		}
-		timer := time.NewTimer(wait)
+		timer := time.NewTimer(min(max(time.Since(began)/8, firstProbe), longestProbe))
 		select {
 		case <-timer.C:
 			continue

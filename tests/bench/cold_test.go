@@ -30,7 +30,7 @@ const (
 
 // BenchmarkEdgeCold measures the time from a request for an app that is asleep to the first byte of its response, through the edge of a node,
 // whose computers isolate processes (wake). In turns it starts the same process in the same computer by hand, and waits until it answers on
-// its port (hand). Both leave the process to end before the next start.
+// its port (hand). No other process runs in the computer when a measurement begins.
 func BenchmarkEdgeCold(b *testing.B) {
 	s := startSleeper(b)
 	variants := map[string]func() time.Duration{"wake": s.wake, "hand": s.byHand}
@@ -127,8 +127,8 @@ func (s *sleeperApp) get(c *http.Client, host string) {
 	}
 }
 
-// wake lets the app fall asleep, and measures a request that wakes it.
-func (s *sleeperApp) wake() time.Duration {
+// sleep lets the app fall asleep, and returns when none of its processes is left.
+func (s *sleeperApp) sleep() {
 	identity := app.Identity(s.member.Workspace, s.id)
 	ask := func(m appv1.Command) *appv1.App {
 		reply, err := s.member.Node.Router.Ask(s.Context(), entity.Command{
@@ -143,6 +143,11 @@ func (s *sleeperApp) wake() time.Duration {
 		s.Fatal("the app does not fall asleep")
 	}
 	s.awaitEnd()
+}
+
+// wake measures a request that wakes the app.
+func (s *sleeperApp) wake() time.Duration {
+	s.sleep()
 	began := time.Now()
 	s.get(s.clients, s.host)
 	return time.Since(began)
@@ -172,6 +177,7 @@ func (s *sleeperApp) awaitEnd() {
 // byHand starts the process of the app as a process of its own, and measures the time until it answers.
 func (s *sleeperApp) byHand() time.Duration {
 	const port = 20999
+	s.sleep()
 	began := time.Now()
 	l := computer.Launch{
 		WorkspaceID: s.member.Workspace, Principal: entity.Platform(), Kind: computerv1.ProcessKind_PROCESS_KIND_EXEC,
