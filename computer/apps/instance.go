@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/atelier-run/atelier/computer"
@@ -404,42 +403,6 @@ func (i *instance) drain(limit time.Duration, stopping <-chan struct{}) {
 			return
 		}
 	}
-}
-
-// end ends the process with all its descendants, and returns when none is left. The process is asked to end first. It returns an error
-// if one is left after Options.Grace and Options.End, or when ctx ends. Another call tries again.
-func (i *instance) end(ctx context.Context) error {
-	select {
-	case i.ending <- struct{}{}:
-		defer func() { <-i.ending }()
-	case <-ctx.Done():
-		return errNotEnded
-	}
-	if i.hasEnded {
-		return nil
-	}
-	defer i.gate.close()
-	if !i.wasAsked {
-		i.wasAsked = true
-		_ = i.process.Signal(syscall.SIGTERM) // it may have ended
-		timer := time.NewTimer(i.l.s.o.Grace)
-		defer timer.Stop()
-		select {
-		case <-i.gone:
-		case <-timer.C:
-		case <-ctx.Done():
-		}
-	}
-	ctx, cancel := context.WithTimeout(ctx, i.l.s.o.End)
-	defer cancel()
-	err := i.process.End(ctx)
-	select {
-	case <-i.gone: // its descendants have ended, too
-	case <-ctx.Done():
-		return errors.Join(errNotEnded, err)
-	}
-	i.hasEnded = true
-	return nil
 }
 
 // lines joins the last lines of a log to the end of a message.
