@@ -235,12 +235,24 @@ type AppLine struct {
 // AppLog streams the stored output of an app, after a cursor if there is one, and then each new line. It resumes as Events does. The last
 // value is the error.
 func (c *Client) AppLog(ctx context.Context, slug, appSlug, cursor string) iter.Seq2[AppLine, error] {
+	return c.appLog(ctx, slug, appSlug, cursor, nil)
+}
+
+// StoredAppLog is AppLog for the stored output alone. The iteration ends without an error when it has returned all lines.
+func (c *Client) StoredAppLog(ctx context.Context, slug, appSlug, cursor string) iter.Seq2[AppLine, error] {
+	return c.appLog(ctx, slug, appSlug, cursor, url.Values{"follow": {"false"}})
+}
+
+func (c *Client) appLog(ctx context.Context, slug, appSlug, cursor string, query url.Values) iter.Seq2[AppLine, error] {
 	return func(yield func(AppLine, error) bool) {
-		f, missed := &follower{client: c, path: appPath(slug, appSlug, "/logs"), cursor: cursor, retry: firstRetry}, false
+		f, missed := &follower{client: c, path: appPath(slug, appSlug, "/logs"), query: query, cursor: cursor, retry: firstRetry}, false
 		f.deliver = func(event, id string, data []byte) error {
-			if event == "missed" {
+			switch event {
+			case "missed":
 				missed = true
 				return nil
+			case "end":
+				return errStopped
 			}
 			line := AppLine{Cursor: id, Missed: missed}
 			if err := json.Unmarshal(data, &line); err != nil {

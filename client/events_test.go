@@ -119,6 +119,29 @@ func TestStreamResumesAfterTheLastRow(t *testing.T) {
 	})
 }
 
+func TestStoredAppLogEndsWithTheLastLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{t: t, begin: time.Now(), connections: []connection{
+			{status: 200, sends: "event: missed\ndata: {}\n\nid: c2\nevent: line\ndata: {\"seq\":2,\"text\":\"two\"}\n\n", end: errCut},
+			{status: 200, sends: "id: c3\nevent: line\ndata: {\"seq\":3,\"text\":\"three\"}\n\nevent: end\ndata: {}\n\n", silent: true},
+		}}
+		c, err := New("http://localhost", "atl_key", WithHTTPClient(&http.Client{Transport: s}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var lines []string
+		for line, err := range c.StoredAppLog(t.Context(), "acme", "shop", "c1") {
+			lines = append(lines, fmt.Sprint(line.Text, line.Cursor, line.Missed, err))
+		}
+		if got := strings.Join(lines, ", "); got != "twoc2true <nil>, threec3false <nil>" {
+			t.Error("the lines are ", got)
+		}
+		if got := strings.Join(s.cursors, " "); got != "c1 c2" {
+			t.Errorf("resumed after %q", got)
+		}
+	})
+}
+
 func TestStreamEnds(t *testing.T) {
 	for name, last := range map[string]connection{
 		"a refusal":       {status: 401, sends: `{"error":"unauthorized","message":"m"}`},

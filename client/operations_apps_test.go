@@ -40,7 +40,7 @@ func init() {
 			return errorOf(c.RestartApp(ctx, slug, "{appSlug}"))
 		}},
 		{route: "GET " + ws + app + "/logs", streams: true, send: func(ctx context.Context, c *Client) error {
-			for _, err := range c.AppLog(ctx, slug, "{appSlug}", "c") {
+			for _, err := range c.StoredAppLog(ctx, slug, "{appSlug}", "c") {
 				return err
 			}
 			return nil

@@ -54,7 +54,7 @@ func (f *fakeApps) Launch(ctx context.Context, p *wirev1.Principal, workspaceID,
 }
 
 // OpenLog implements api.AppLogs with a log of two lines, of which the first was lost.
-func (f *fakeApps) OpenLog(context.Context, string, string) (func(context.Context, uint64, func([]api.AppLine, bool) error) error, error) {
+func (f *fakeApps) OpenLog(_ context.Context, _, _ string, isFollowed bool) (func(context.Context, uint64, func([]api.AppLine, bool) error) error, error) {
 	return func(ctx context.Context, after uint64, send func([]api.AppLine, bool) error) error {
 		all := []api.AppLine{
 			{Seq: 2, At: 1_800_000_000_000, Stream: "install", Text: "installed"}, {Seq: 3, At: 1_800_000_000_001, Stream: "stdout", Text: "listening"},
@@ -68,7 +68,9 @@ func (f *fakeApps) OpenLog(context.Context, string, string) (func(context.Contex
 		if err := send(left, after == 0); err != nil {
 			return err
 		}
-		<-ctx.Done()
+		if isFollowed {
+			<-ctx.Done()
+		}
 		return nil
 	}, nil
 }

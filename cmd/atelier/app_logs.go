@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"time"
 
 	"github.com/atelier-run/atelier/client"
 )
@@ -23,9 +21,6 @@ func (appLogsCommand) Help() string {
 		"the reason of a restart, with \"= \". The server has the last 4,096 lines of an app, and no more than 512 KiB."
 }
 
-// logQuiet is the time without a line after which the lines so far are complete: the server sends them at once.
-const logQuiet = time.Second
-
 // Run prints the log of an app. With Follow, it resumes the stream when the connection breaks.
 func (c *appLogsCommand) Run(ctx context.Context, out console) error {
 	api, err := c.connect()
@@ -36,37 +31,23 @@ func (c *appLogsCommand) Run(ctx context.Context, out console) error {
 	if _, err := api.App(ctx, c.Workspace, c.App); err != nil {
 		return err
 	}
-	started, quiet := time.Now(), func() bool { return true }
-	reading := ctx
-	if !c.Follow {
-		var done context.CancelFunc
-		reading, done = context.WithCancel(ctx)
-		defer done()
-		timer := time.AfterFunc(firstLineTime, done)
-		defer timer.Stop()
-		quiet = func() bool { return timer.Reset(logQuiet) }
+	lines := api.StoredAppLog(ctx, c.Workspace, c.App, "")
+	if c.Follow {
+		lines = api.AppLog(ctx, c.Workspace, c.App, "")
 	}
-	for line, err := range api.AppLog(reading, c.Workspace, c.App, "") {
+	for line, err := range lines {
 		switch {
 		case err != nil && ctx.Err() != nil:
 			return exitStatus(exitInterrupted)
-		case err != nil && reading.Err() != nil:
-			return nil
 		case err != nil:
 			return err
-		case !c.Follow && time.UnixMilli(line.At).After(started):
-			return nil
 		}
-		quiet()
 		if err := c.print(line, out); err != nil {
 			return err
 		}
 	}
-	return errors.New("the stream of the log has ended")
+	return nil
 }
-
-// firstLineTime is the time in which the server sends the first line, if there is one.
-const firstLineTime = 3 * time.Second
 
 // The marks of the streams of a log. The standard output has none.
 var streamMarks = map[string]string{"install": "install: ", "stderr": "! ", "platform": "= "}

@@ -15,7 +15,7 @@ const logPage = 256
 type appLogs struct{ supervisor *apps.Supervisor }
 
 // OpenLog implements api.AppLogs.
-func (l appLogs) OpenLog(ctx context.Context, workspaceID, appID string) (func(context.Context, uint64, func([]api.AppLine, bool) error) error, error) {
+func (l appLogs) OpenLog(_ context.Context, workspaceID, appID string, isFollowed bool) (func(context.Context, uint64, func([]api.AppLine, bool) error) error, error) {
 	// The log is opened to see whether it can be. follow opens it for as long as it lasts.
 	_, release, err := l.supervisor.Logs(workspaceID, appID)
 	if err != nil {
@@ -28,7 +28,7 @@ func (l appLogs) OpenLog(ctx context.Context, workspaceID, appID string) (func(c
 			return err
 		}
 		defer release()
-		return followLog(ctx, read, after, send)
+		return sendLog(ctx, read, after, isFollowed, send)
 	}, nil
 }
 
@@ -46,8 +46,12 @@ func (l appLogs) ReadLog(_ context.Context, workspaceID, appID string, after uin
 	return lines, found.Missed, nil
 }
 
-// followLog sends the lines of a log after a position, and then each further line, until ctx ends or send fails.
-func followLog(ctx context.Context, read func(uint64, int) apps.Lines, after uint64, send func([]api.AppLine, bool) error) error {
+// sendLog sends the lines of a log after a position, and then, if the log is followed, each further line, until ctx ends or send fails.
+func sendLog(
+	ctx context.Context, read func(uint64, int) apps.Lines, after uint64, isFollowed bool, send func([]api.AppLine, bool) error,
+) error {
+	// The log may grow faster than the client reads.
+	last := read(after, 0).Last
 	for {
 		found := read(after, logPage)
 		if len(found.Lines) > 0 {
@@ -59,6 +63,9 @@ func followLog(ctx context.Context, read func(uint64, int) apps.Lines, after uin
 				return err
 			}
 			after = lines[len(lines)-1].Seq
+		}
+		if !isFollowed && after >= last {
+			return nil
 		}
 		select {
 		case <-found.News:

@@ -105,6 +105,11 @@ type Options struct {
 	Drain time.Duration
 	// Grace is the time between the request to a process to end (SIGTERM) and its end; 0: 10 s.
 	Grace time.Duration
+	// End limits one attempt to end a process after Grace; 0: 30 s.
+	End time.Duration
+	// Stop is the time in which all processes of an app that is being removed must end, or its removal fails; 0: 45 s. It should be less
+	// than the time for which a request waits, so that the request gets the failure.
+	Stop time.Duration
 	// FirstPause and LongestPause are the limits of the pause before a process that has ended is started again; 0: 1 s and 1 min. The
 	// pause begins anew after a process has run for Healthy; 0: 1 min.
 	FirstPause, LongestPause, Healthy time.Duration
@@ -119,6 +124,7 @@ func (o Options) withDefaults() Options {
 		standard time.Duration
 	}{
 		{&o.Ready, 30 * time.Second}, {&o.Install, 10 * time.Minute}, {&o.Drain, 30 * time.Second}, {&o.Grace, 10 * time.Second},
+		{&o.End, 30 * time.Second}, {&o.Stop, 45 * time.Second},
 		{&o.FirstPause, time.Second}, {&o.LongestPause, time.Minute}, {&o.Healthy, time.Minute},
 	} {
 		if *d.set == 0 {
@@ -141,6 +147,8 @@ type Supervisor struct {
 	// running has the loop of each app, by identity. changed is closed, and made anew, when a loop begins or ends.
 	running map[string]*loop
 	changed chan struct{}
+	// left has the processes that loops could not end, by identity (left.go).
+	left map[string][]*instance
 }
 
 // New returns a Supervisor.
@@ -148,12 +156,16 @@ func New(o Options) *Supervisor {
 	o = o.withDefaults()
 	return &Supervisor{
 		o: o, metrics: newMetrics(), logs: newLogs(o.Dir, o.Log), running: map[string]*loop{}, changed: make(chan struct{}),
+		left: map[string][]*instance{},
 	}
 }
 
-// Run is the executor of app.run. It returns when ctx ends, after the processes of the app have ended. It returns an error: only
-// the state of the app completes the task.
+// Run is the executor of app.run. It returns when ctx ends, after the processes of the app have ended, or the time for that is over. It
+// returns at once if one that an earlier loop has left does not end. It returns an error: only the state of the app completes the task.
 func (s *Supervisor) Run(ctx context.Context, identity string, _ *appv1.RunTask) (proto.Message, error) {
+	if err := s.endLeft(ctx, identity); err != nil {
+		return nil, err
+	}
 	l := s.newLoop(identity)
 	s.mu.Lock()
 	s.running[identity] = l
@@ -175,21 +187,23 @@ func (s *Supervisor) announce() {
 	s.changed = make(chan struct{})
 }
 
-// Stop is the executor of app.stop. It waits until the loop of the app has ended, whose task is closed, and removes the log.
+// Stop is the executor of app.stop. It waits until no process of the app is left (awaitEnd), and removes the log of an app that is being
+// removed. If a process is left after Options.Stop, the report says so: the app remains registered, and another removal tries again.
 func (s *Supervisor) Stop(ctx context.Context, identity string, m *appv1.StopTask) (proto.Message, error) {
-	s.mu.Lock()
-	l := s.running[identity]
-	s.mu.Unlock()
-	if l != nil {
-		select {
-		case <-l.ended:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
+	limited, cancel := context.WithTimeout(ctx, s.o.Stop)
+	defer cancel()
+	switch err := s.awaitEnd(limited, identity); {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case err != nil:
+		s.o.Log.Warn("the processes of an app did not end", slog.String("app", identity), slog.Any("error", err))
+		return &appv1.ReportStopped{TaskId: m.GetTaskId(), Failure: "a process of the app did not end within " + s.o.Stop.String()}, nil
 	}
-	_, appID := app.SplitIdentity(identity)
-	if err := s.logs.remove(appID); err != nil {
-		return nil, err
+	if !m.GetRemains() {
+		_, appID := app.SplitIdentity(identity)
+		if err := s.logs.remove(appID); err != nil {
+			return nil, err
+		}
 	}
 	return &appv1.ReportStopped{TaskId: m.GetTaskId()}, nil
 }
@@ -240,9 +254,12 @@ func unavailable(reason string) *entity.Error {
 	}
 }
 
+// usageGroup returns the name of the process group of an app (computer.Spec).
+func usageGroup(appID string) string { return "app:" + appID }
+
 // Usage returns the use of the machine by the processes of an app, which is 0 if it has none. Errors: those of Computers.Usage.
 func (s *Supervisor) Usage(ctx context.Context, workspaceID, appID string) (computer.Usage, error) {
-	group := "app:" + appID
+	group := usageGroup(appID)
 	s.mu.Lock()
 	l := s.running[app.Identity(workspaceID, appID)]
 	s.mu.Unlock()

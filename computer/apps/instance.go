@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/atelier-run/atelier/computer"
@@ -34,7 +33,10 @@ type instance struct {
 	// gone is closed when it has ended.
 	gone    chan struct{}
 	readyAt time.Time
-	ending  sync.Once
+
+	// ending is full during an attempt to end the process. wasAsked is set after the first one, hasEnded after a successful one.
+	ending             chan struct{}
+	wasAsked, hasEnded bool
 
 	mu sync.Mutex
 	// open is the number of open connections, and used the time at which the last one was closed.
@@ -77,7 +79,7 @@ func (r *runState) try(ctx context.Context, c configuration) (*instance, error) 
 	i, err := r.start(ctx, c, through != nil)
 	if err == nil {
 		if err = i.await(ctx, r.s.o.Ready); err != nil {
-			i.end()
+			r.discard(i)
 		}
 	}
 	if err != nil {
@@ -104,7 +106,12 @@ func (r *runState) reserve(ctx context.Context, port int) (*relay, error) {
 	}
 	if isSame {
 		r.set(nil, false)
-		current.end()
+		r.discard(current)
+	}
+	for _, old := range r.retiringAt(port) {
+		if err := old.end(ctx); err != nil {
+			return nil, fmt.Errorf("port %d is in use by an earlier process of the app, which does not end", port)
+		}
 	}
 	if r.isTaken(ctx, port) {
 		return nil, portTaken(port)
@@ -185,9 +192,13 @@ func (l *loop) install(ctx context.Context, c configuration) error {
 	if err != nil {
 		return fmt.Errorf("the install command was not started: %w", err)
 	}
-	exit, err := p.Wait(limited)
-	if err != nil {
-		endProcess(p)
+	i := &instance{l: l, process: p, wasAsked: true} // it ends without a request
+	i.watch()
+	var exit computer.Exit
+	select {
+	case exit = <-i.exited:
+	case <-limited.Done():
+		l.discard(i)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -209,7 +220,7 @@ func portVariable(c configuration) []string {
 // start starts the command of a configuration.
 func (l *loop) start(ctx context.Context, c configuration, hasOwnNetwork bool) (_ *instance, err error) {
 	port := int(c.runtime.GetPort())
-	i := &instance{l: l, generation: c.generation, port: port, output: newOutput(), gone: make(chan struct{}), closed: make(chan struct{})}
+	i := &instance{l: l, generation: c.generation, port: port, output: newOutput(), closed: make(chan struct{})}
 	s := start{command: c.runtime.GetCommand(), output: i.output, env: portVariable(c)}
 	defer func() {
 		if err != nil {
@@ -241,14 +252,19 @@ func (l *loop) start(ctx context.Context, c configuration, hasOwnNetwork bool) (
 	if i.process, err = l.launch(ctx, c, s); err != nil {
 		return nil, fmt.Errorf("the command was not started: %w", err)
 	}
-	exited := make(chan computer.Exit, 1)
-	i.exited = exited
+	i.watch()
+	return i, nil
+}
+
+// watch makes gone and exited follow the process, which can be ended from then on.
+func (i *instance) watch() {
+	exited, gone := make(chan computer.Exit, 1), make(chan struct{})
+	i.exited, i.gone, i.ending = exited, gone, make(chan struct{}, 1)
 	go func() {
 		exit, _ := i.process.Wait(context.Background()) // fails only when its context ends
-		close(i.gone)
+		close(gone)
 		exited <- exit
 	}()
-	return i, nil
 }
 
 // prepare opens the gate in the own network of the process, before any code of it runs.
@@ -388,32 +404,6 @@ func (i *instance) drain(limit time.Duration, stopping <-chan struct{}) {
 			return
 		}
 	}
-}
-
-// end ends the process with all its descendants, and returns when none is left. The process is asked to end first.
-func (i *instance) end() {
-	i.ending.Do(func() {
-		_ = i.process.Signal(syscall.SIGTERM) // it may have ended
-		timer := time.NewTimer(i.l.s.o.Grace)
-		defer timer.Stop()
-		select {
-		case <-i.gone:
-		case <-timer.C:
-		}
-		endProcess(i.process)
-		<-i.gone
-		i.gate.close()
-	})
-}
-
-// endTimeout limits one attempt to end a process.
-const endTimeout = 30 * time.Second
-
-// endProcess ends a process and its descendants. The computer ends the descendants that remain.
-func endProcess(p Process) {
-	ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
-	defer cancel()
-	_ = p.End(ctx)
 }
 
 // lines joins the last lines of a log to the end of a message.

@@ -303,6 +303,8 @@ func (a *appLog) tail(o *output) string {
 // Lines are a part of the log of an app.
 type Lines struct {
 	Lines []Line
+	// Last is the number of the last line of the log; 0: it has none.
+	Last uint64
 	// Missed is set if lines between the position and the first of these are not available any more.
 	Missed bool
 	// News is closed when there are further lines.
@@ -326,7 +328,7 @@ func (s *Supervisor) Logs(workspaceID, appID string) (read func(after uint64, li
 func (a *appLog) read(after uint64, limit int) Lines {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	found := Lines{News: a.news}
+	found := Lines{News: a.news, Last: a.last}
 	if len(a.lines) == 0 {
 		return found
 	}

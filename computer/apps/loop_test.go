@@ -139,7 +139,8 @@ func TestFailedUpdateKeepsTheAcceptedConfiguration(t *testing.T) {
 			w.programs["serve"] = program{}
 			w.programs["broken"] = program{port: -1, life: time.Second, exit: computer.Exit{Status: 1}}
 			w.register(&appv1.Runtime{Command: "serve"})
-			w.do(&appv1.UpdateApp{Command: proto.String("broken"), Port: &port, PortReservation: 1})
+			w.offer(port)
+			w.do(&appv1.UpdateApp{Command: proto.String("broken"), Port: &port})
 			w.expectStatus(w.reconciled(), failedStatus)
 			c, name := w.dial()
 			c.Close()
@@ -333,9 +334,8 @@ func TestDisablingAtAnyMoment(t *testing.T) {
 			}})
 			for i, command := range []string{"next", "serve", "next"} {
 				time.Sleep(4 * time.Second)
-				_ = w.try(&appv1.UpdateApp{
-					Command: proto.String(command), Port: proto.Uint32(testPort + uint32(i%2)), PortReservation: uint64(i + 1),
-				}) // refused once the app is disabled
+				w.offer(testPort + uint32(i%2))
+				_ = w.try(&appv1.UpdateApp{Command: proto.String(command), Port: proto.Uint32(testPort + uint32(i%2))})
 			}
 			time.Sleep(time.Minute)
 			if left := w.alive(); len(left) > 0 {
@@ -343,6 +343,9 @@ func TestDisablingAtAnyMoment(t *testing.T) {
 			}
 			if w.state().GetKey() != nil {
 				t.Errorf("disabled after %s: the app has a key", moment)
+			}
+			if busy := w.state().GetPorts().GetBusy(); len(busy) > 0 {
+				t.Errorf("disabled after %s: the ports %d are busy without a process", moment, busy)
 			}
 			w.do(&appv1.SetDisabled{Disabled: false})
 			c, _ := w.dialWhenReady()
@@ -363,7 +366,7 @@ func TestUsage(t *testing.T) {
 		w.programs["serve"] = program{}
 		w.register(&appv1.Runtime{Command: "serve"})
 		used, err := w.s.Usage(w.t.Context(), testWorkspace, testApp)
-		if want := (computer.Usage{Group: "app:" + testApp, Processes: 1, Processor: time.Second}); err != nil || used != want {
+		if want := (computer.Usage{Group: "app:" + testApp, Processes: 1, Processor: time.Second, MemoryBytes: 1 << 10}); err != nil || used != want {
 			t.Errorf("the usage is %v, %v; want %v", used, err, want)
 		}
 		w.do(&appv1.SetDisabled{Disabled: true})

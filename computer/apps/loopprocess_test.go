@@ -126,7 +126,7 @@ func (p *fakeProcess) run() {
 		exits = time.After(p.life)
 	}
 	term, listened := p.term, false
-	if p.ignoresTerm {
+	if p.ignoresTerm || p.stuck {
 		term = nil
 	}
 	for {
@@ -198,7 +198,9 @@ func (p *fakeProcess) Signal(s syscall.Signal) error {
 
 // End implements Process.
 func (p *fakeProcess) End(ctx context.Context) error {
-	p.killOnce.Do(func() { close(p.kill) })
+	if !p.stuck {
+		p.killOnce.Do(func() { close(p.kill) })
+	}
 	select {
 	case <-p.ended:
 		return nil

@@ -20,6 +20,7 @@ import (
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/app"
 	appv1 "github.com/atelier-run/atelier/messages/app/v1"
+	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
@@ -52,6 +53,8 @@ type world struct {
 	hasNetworks bool
 	listening   network
 	settled     int
+	// recorded are the processes that the computer's entity has recorded.
+	recorded map[string]*computerv1.Process
 }
 
 // A network has the functions that accept connections at its ports.
@@ -66,8 +69,8 @@ type program struct {
 	// exit is how it ends after a time, unless life is 0.
 	life time.Duration
 	exit computer.Exit
-	// ignoresTerm is set if it ends at End only.
-	ignoresTerm bool
+	// ignoresTerm is set if it ends at End only, and stuck if it does not even then.
+	ignoresTerm, stuck bool
 }
 
 // inWorld calls a test with a world in which the executors of the tasks run, and expects that no process is left at its end. It does so
@@ -169,6 +172,11 @@ func (w *world) await(ctx context.Context, expected func(*appv1.App) bool) bool 
 
 // Ask implements Asker with the rules of apps.
 func (w *world) Ask(ctx context.Context, c entity.Command) (proto.Message, error) {
+	if c.Kind == entity.KindComputer {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return &computerv1.Computer{Processes: w.recorded}, nil
+	}
 	command, ok := c.Message.(appv1.Command)
 	if !ok {
 		return nil, entity.UnknownCommand(entity.KindApp, c.Message)
@@ -217,7 +225,7 @@ func (w *world) Settle(context.Context, string, string) error {
 func (w *world) try(m proto.Message) error {
 	as := &wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_USER, UserId: "usr_1", CredentialId: "key_1"}
 	switch m.(type) {
-	case *appv1.RegisterApp, *appv1.WakeApp:
+	case *appv1.RegisterApp, *appv1.WakeApp, *appv1.OfferPort:
 		as = entity.Platform()
 	}
 	_, err := w.Ask(w.t.Context(), entity.Command{Principal: as, Message: m})
@@ -240,6 +248,12 @@ func (w *world) register(runtime *appv1.Runtime) *appv1.App {
 		AppId: testApp, AnchorId: "anc_1", Path: "site", Slug: "site", Runtime: runtime, CreatedByUserId: "usr_1",
 	}})
 	return w.reconciled()
+}
+
+// offer offers a port to the app, as the workspace does when it has reserved the port for an update.
+func (w *world) offer(port uint32) {
+	w.t.Helper()
+	w.do(&appv1.OfferPort{Port: port, Reservation: w.state().GetPortReservation() + 1})
 }
 
 // reconciled waits until no configuration is being reconciled.
@@ -333,10 +347,10 @@ func (w *world) Listen(ctx context.Context, _ string, port int) (net.Listener, e
 // OwnNetworks implements Computers.
 func (w *world) OwnNetworks() bool { return w.hasNetworks }
 
-// Usage implements Computers: a second of a processor for each process.
+// Usage implements Computers: a second of a processor and 1 KiB for each process.
 func (w *world) Usage(context.Context, string) ([]computer.Usage, error) {
 	n := len(w.alive())
 	return []computer.Usage{
-		{Group: "session:ses_1", Processes: 5}, {Group: "app:" + testApp, Processes: n, Processor: time.Duration(n) * time.Second},
+		{Group: "session:ses_1", Processes: 5}, {Group: "app:" + testApp, Processes: n, Processor: time.Duration(n) * time.Second, MemoryBytes: uint64(n) << 10},
 	}, nil
 }

@@ -1,13 +1,35 @@
 package apps
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
 
-// metrics count apps together, never by id.
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/atelier-run/atelier/computer"
+)
+
+const (
+	// maxMeasured is the number of apps whose use of the machine is exported, with a series for each: those with the most memory.
+	maxMeasured = 100
+	// usageTimeout limits the time in which the computers are asked for it, usageQueries how many are asked at the same time.
+	usageTimeout = 2 * time.Second
+	usageQueries = 8
+)
+
+// metrics count apps together, but for the use of the machine by the largest apps that run.
 type metrics struct {
 	starts  *prometheus.CounterVec
 	crashes prometheus.Counter
 	ready   prometheus.Histogram
 	apps    *prometheus.Desc
+	// processor and memory are labeled with the workspace and the id of an app.
+	processor, memory *prometheus.Desc
+	// omitted counts the apps whose use a collection has not exported.
+	omitted *prometheus.Desc
 }
 
 func newMetrics() *metrics {
@@ -21,6 +43,14 @@ func newMetrics() *metrics {
 			Name: space + "ready_seconds", Help: "Time from the start of a process of an app until it accepts connections.",
 			Buckets: prometheus.ExponentialBuckets(0.01, 2, 13)}),
 		apps: prometheus.NewDesc(space+"running", "Apps that are to run, by state: ready, starting or failing.", []string{"state"}, nil),
+		processor: prometheus.NewDesc(space+"cpu_seconds_total",
+			"Processor time of the processes of an app since the first of them started, for the running apps with the most memory.",
+			[]string{"workspace", "app"}, nil),
+		memory: prometheus.NewDesc(space+"memory_bytes",
+			"Memory of the processes of an app, for the running apps with the most memory.", []string{"workspace", "app"}, nil),
+		omitted: prometheus.NewDesc(space+"usage_omitted",
+			"Apps that are to run, and whose use of the machine is not exported: they have no process, their computer did not answer in time, or 100 apps use more memory.",
+			nil, nil),
 	}
 }
 
@@ -30,6 +60,9 @@ func (s *Supervisor) Describe(to chan<- *prometheus.Desc) {
 	s.metrics.crashes.Describe(to)
 	s.metrics.ready.Describe(to)
 	to <- s.metrics.apps
+	to <- s.metrics.processor
+	to <- s.metrics.memory
+	to <- s.metrics.omitted
 	s.logs.dropped.Describe(to)
 }
 
@@ -40,8 +73,10 @@ func (s *Supervisor) Collect(to chan<- prometheus.Metric) {
 	s.metrics.ready.Collect(to)
 	s.logs.dropped.Collect(to)
 	count := map[string]int{"ready": 0, "starting": 0, "failing": 0}
+	running := map[string][]string{}
 	s.mu.Lock()
 	for _, l := range s.running {
+		running[l.workspaceID] = append(running[l.workspaceID], l.appID)
 		l.mu.Lock()
 		switch {
 		case l.current != nil:
@@ -57,4 +92,61 @@ func (s *Supervisor) Collect(to chan<- prometheus.Metric) {
 	for state, n := range count {
 		to <- prometheus.MustNewConstMetric(s.metrics.apps, prometheus.GaugeValue, float64(n), state)
 	}
+	s.collectUsage(to, running)
+}
+
+// A measured app is one whose use of the machine is known.
+type measured struct {
+	workspaceID, appID string
+	computer.Usage
+}
+
+// collectUsage exports the use of the machine by the apps that run, which are given by workspace.
+func (s *Supervisor) collectUsage(to chan<- prometheus.Metric, running map[string][]string) {
+	all, total := s.measure(running), 0
+	for _, apps := range running {
+		total += len(apps)
+	}
+	slices.SortFunc(all, func(a, b measured) int {
+		return cmp.Or(cmp.Compare(b.MemoryBytes, a.MemoryBytes), cmp.Compare(b.Processor, a.Processor), cmp.Compare(a.appID, b.appID))
+	})
+	all = all[:min(len(all), maxMeasured)]
+	for _, app := range all {
+		to <- prometheus.MustNewConstMetric(s.metrics.processor, prometheus.CounterValue, app.Processor.Seconds(), app.workspaceID, app.appID)
+		to <- prometheus.MustNewConstMetric(s.metrics.memory, prometheus.GaugeValue, float64(app.MemoryBytes), app.workspaceID, app.appID)
+	}
+	to <- prometheus.MustNewConstMetric(s.metrics.omitted, prometheus.GaugeValue, float64(total-len(all)))
+}
+
+// measure asks the computers of workspaces for the use of the machine by apps, for a limited time.
+func (s *Supervisor) measure(running map[string][]string) []measured {
+	ctx, cancel := context.WithTimeout(context.Background(), usageTimeout)
+	defer cancel()
+	var mu sync.Mutex
+	var all []measured
+	var asking sync.WaitGroup
+	slots := make(chan struct{}, usageQueries)
+	for workspaceID, apps := range running {
+		slots <- struct{}{}
+		asking.Go(func() {
+			defer func() { <-slots }()
+			if ctx.Err() != nil {
+				return
+			}
+			found, err := s.o.Computers.Usage(ctx, workspaceID)
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for _, appID := range apps {
+				i := slices.IndexFunc(found, func(of computer.Usage) bool { return of.Group == usageGroup(appID) && of.Processes > 0 })
+				if i >= 0 {
+					all = append(all, measured{workspaceID, appID, found[i]})
+				}
+			}
+		})
+	}
+	asking.Wait()
+	return all
 }

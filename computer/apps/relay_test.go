@@ -22,7 +22,8 @@ func TestReplacement(t *testing.T) {
 		w.register(&appv1.Runtime{Command: "old"})
 		open, _ := w.dial()
 		defer open.Close()
-		w.do(&appv1.UpdateApp{Command: proto.String("new"), Port: proto.Uint32(testPort + 1), PortReservation: 1})
+		w.offer(testPort + 1)
+		w.do(&appv1.UpdateApp{Command: proto.String("new"), Port: proto.Uint32(testPort + 1)})
 		time.Sleep(10 * time.Second)
 		if c, name := w.dial(); name != "old" {
 			t.Errorf("%q answers while the new process starts", name)
@@ -40,7 +41,13 @@ func TestReplacement(t *testing.T) {
 		if len(w.alive()) != 2 {
 			t.Error("the old process has ended although a connection is open")
 		}
+		if busy := w.state().GetPorts().GetBusy(); len(busy) != 1 || busy[0] != testPort {
+			t.Errorf("while the old process serves its connections, the busy ports are %d", busy)
+		}
 		time.Sleep(time.Minute)
+		if busy := w.state().GetPorts().GetBusy(); len(busy) > 0 {
+			t.Errorf("the old process has ended, and the ports %d are busy", busy)
+		}
 		old := w.started()[0]
 		if len(w.alive()) != 1 || old.termAt.Sub(at) != 30*time.Second || old.endedAt.Sub(at) != 40*time.Second {
 			t.Errorf("the old process was asked to end after %s and has ended after %s", old.termAt.Sub(at), old.endedAt.Sub(at))

@@ -22,12 +22,16 @@ type loop struct {
 	ended chan struct{}
 	// stopping is closed when the task has closed. It is set before the loop runs.
 	stopping <-chan struct{}
-	// draining counts the replaced processes that have not ended.
+	// draining counts the retired processes that have not ended.
 	draining sync.WaitGroup
+	// freed receives a value after one has ended.
+	freed chan struct{}
 
 	// mu guards the fields below, which Dial reads.
 	mu      sync.Mutex
 	current *instance
+	// retiring has the processes that were replaced, or could not be ended.
+	retiring []*instance
 	// relays has the relay of the current process, and that of the attempt.
 	relays []*relay
 	// isFailing is set while the app waits to be started again.
@@ -54,10 +58,12 @@ func (s *Supervisor) newLoop(identity string) *loop {
 	workspaceID, appID := app.SplitIdentity(identity)
 	return &loop{
 		s: s, identity: identity, workspaceID: workspaceID, appID: appID, ended: make(chan struct{}), changed: make(chan struct{}),
+		freed: make(chan struct{}, 1),
 	}
 }
 
-// run follows the app and runs what it wants until ctx ends. It then ends all processes.
+// run follows the app and runs what it wants until ctx ends. It then ends all processes. Those that do not end in time are left to the
+// supervisor (left.go).
 func (l *loop) run(ctx context.Context) (err error) {
 	if l.log, err = l.s.logs.acquire(l.appID); err != nil {
 		return err
@@ -77,11 +83,13 @@ func (l *loop) run(ctx context.Context) (err error) {
 	defer r.abandon()
 	for {
 		r.proceed(ctx)
+		r.reportFreePorts(ctx)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case a := <-news:
 			r.wanted, r.isAccepted = wanted(a), a.GetAccepted() != nil
+			r.generation, r.busy = a.GetGeneration(), a.GetPorts().GetBusy()
 			r.sleepAfter = time.Duration(a.GetAccepted().GetSleepAfterMs()) * time.Millisecond
 			if !a.GetAsleep() {
 				r.wake()
@@ -93,6 +101,7 @@ func (l *loop) run(ctx context.Context) (err error) {
 			r.finish(ctx, done)
 		case exit := <-r.currentEnded():
 			r.crashed(ctx, exit)
+		case <-r.freed:
 		case <-r.nextTime():
 		}
 	}
@@ -106,6 +115,10 @@ type runState struct {
 	// isAccepted is set if the app has a configuration that runs if the wanted one fails.
 	isAccepted bool
 	sleepAfter time.Duration
+	// busy are the ports on which processes may listen besides that of the accepted configuration, as the app knew it at its last news.
+	// generation is its last requested generation at that time.
+	busy       []uint32
+	generation uint64
 	attempt    *attempt
 	// watched is the process whose end the loop waits for.
 	watched *instance
@@ -188,7 +201,7 @@ func (r *runState) abandon() {
 	}
 	r.attempt.cancel()
 	if done := <-r.attempt.done; done.started != nil {
-		done.started.end()
+		r.endOrLeave(done.started)
 	}
 }
 
@@ -205,12 +218,13 @@ func (r *runState) finish(ctx context.Context, done result) {
 		old := r.now()
 		r.set(done.started, false)
 		r.retire(old)
+		r.closeRelays() // before the report, after which another app may take the port of the old process
 		r.s.metrics.starts.WithLabelValues("ready").Inc()
 		r.interrupted = time.Time{}
 		if a.isRequested {
 			r.failures = 0
 			r.reconciled, r.wanted.isRequested = a.generation, false
-			r.report(ctx, &appv1.ReportReconciled{Generation: a.generation})
+			r.report(ctx, &appv1.ReportReconciled{Generation: a.generation, BusyPorts: r.usedPorts()})
 		}
 	case errors.Is(done.err, errInterrupted) && r.mayResume(a.isRequested):
 		r.log.platform(done.err.Error())
@@ -220,7 +234,8 @@ func (r *runState) finish(ctx context.Context, done result) {
 		r.refused = a.generation
 		r.log.platform(done.err.Error())
 		r.set(r.now(), !r.isAccepted) // an accepted configuration runs, or starts again at once
-		r.report(ctx, &appv1.ReportReconciled{Generation: a.generation, Failure: done.err.Error()})
+		r.closeRelays()
+		r.report(ctx, &appv1.ReportReconciled{Generation: a.generation, Failure: done.err.Error(), BusyPorts: r.usedPorts()})
 	default:
 		r.s.metrics.starts.WithLabelValues("failed").Inc()
 		r.fail(ctx, a.generation, done.err.Error())
@@ -250,7 +265,7 @@ func (r *runState) crashed(ctx context.Context, exit computer.Exit) {
 	if r.attempt == nil {
 		r.closeRelays()
 	}
-	current.end()
+	r.discard(current)
 	if isStopped(exit) {
 		// The computer starts again with the next process.
 		r.log.platform("the computer was stopped")
@@ -366,24 +381,13 @@ func (r *runState) currentEnded() <-chan computer.Exit {
 	return r.watched.exited
 }
 
-// retire ends a process that was replaced, when its connections are closed or the time for that is over.
-func (l *loop) retire(old *instance) {
-	if old == nil {
-		return
-	}
-	l.draining.Go(func() {
-		old.drain(l.s.o.Drain, l.stopping)
-		old.end()
-	})
-}
-
-// endAll ends the current process, and waits for the ends of those that were replaced.
+// endAll ends the current process, and waits for the ends of those that were retired.
 func (l *loop) endAll() {
 	current := l.now()
 	l.set(nil, false)
 	l.closeRelays()
 	if current != nil {
-		current.end()
+		l.endOrLeave(current)
 	}
 	l.draining.Wait()
 }

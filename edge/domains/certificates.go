@@ -90,7 +90,7 @@ func (c *Certificates) Certificate(hello *tls.ClientHelloInfo) (*tls.Certificate
 		return nil, errNoCertificate
 	}
 	if err != nil {
-		c.d.o.Log.Warn("a handshake failed because the name could not be looked up", slog.Any("error", err))
+		c.d.o.Log.Warn("a handshake failed because the name could not be looked up", slog.String("host", host), slog.Any("error", err))
 		return nil, errNoCertificate
 	}
 	if !name.served {

@@ -31,7 +31,8 @@ func (d *Domains) Check(ctx context.Context, c *bindingv1.Check) (proto.Message,
 	}
 	if err != nil {
 		d.metrics.checked("failed")
-		d.o.Log.Info("a check of a domain has failed", slog.String("workspace", c.GetWorkspaceId()), slog.Any("error", err))
+		d.o.Log.Info("a check of a domain has failed", slog.String("host", c.GetHostname()), slog.String("workspace", c.GetWorkspaceId()),
+			slog.Any("error", err))
 		return &bindingv1.ReportCheck{Number: c.GetNumber(), Failure: "The check failed: " + err.Error() + "."}, nil
 	}
 	outcome := "missing"

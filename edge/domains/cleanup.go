@@ -26,7 +26,7 @@ func (d *Domains) CleanUp(ctx context.Context, c *bindingv1.CleanUp) (proto.Mess
 		return nil, ctx.Err()
 	case err != nil:
 		d.metrics.cleanedUp("failed")
-		d.o.Log.Warn("the certificates of a released domain were not removed", slog.Any("error", err))
+		d.o.Log.Warn("the certificates of a released domain were not removed", slog.String("host", c.GetHostname()), slog.Any("error", err))
 		return &bindingv1.ReportCleanUpFailed{Number: c.GetNumber(), Reason: "The certificates of the name could not be removed."}, nil
 	}
 	d.metrics.cleanedUp("done")

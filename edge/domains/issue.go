@@ -102,7 +102,8 @@ func (d *Domains) obtain(ctx context.Context, host, renews string) (*bindingv1.C
 	certificate, failure, outcome := d.takeOrObtain(ctx, host, renews)
 	if failure != nil {
 		outcome = failure.outcome
-		d.o.Log.Warn("no certificate was obtained", slog.String("outcome", outcome), slog.String("reason", failure.reason))
+		d.o.Log.Warn("no certificate was obtained", slog.String("host", host), slog.String("outcome", outcome),
+			slog.String("reason", failure.reason))
 	}
 	d.metrics.issued(outcome)
 	return certificate, failure
@@ -114,13 +115,13 @@ func (d *Domains) takeOrObtain(ctx context.Context, host, renews string) (*bindi
 	stored, err := d.usable(ctx, host)
 	switch {
 	case err != nil:
-		return nil, d.classify(err, nil), ""
+		return nil, d.classify(host, err, nil), ""
 	case stored != nil && stored.GetSerial() != renews:
 		return stored, nil, "reused"
 	case d.o.Off:
 		return nil, &failure{reason: "This server requests no certificates.", outcome: "failed"}, ""
 	}
-	if failure := d.takeOrder(ctx); failure != nil {
+	if failure := d.takeOrder(ctx, host); failure != nil {
 		return nil, failure, ""
 	}
 	session, pace := d.files.begin(), &pacer{clock: d.o.Clock}
@@ -131,25 +132,25 @@ func (d *Domains) takeOrObtain(ctx context.Context, host, renews string) (*bindi
 	})
 	// It obtains a certificate if the store has none.
 	if err := errors.Join(config.RenewCertSync(ctx, host, true), session.finish()); err != nil {
-		return nil, d.classify(err, pace), ""
+		return nil, d.classify(host, err, pace), ""
 	}
 	issued, err := d.loadPair(ctx, host)
 	if err == nil && issued == nil {
 		err = errors.New("the certificate does not fit its key or the name")
 	}
 	if err != nil {
-		return nil, d.classify(err, nil), ""
+		return nil, d.classify(host, err, nil), ""
 	}
 	return describe(issued.Leaf), nil, "issued"
 }
 
-// takeOrder takes an order from the budget of the authority.
-func (d *Domains) takeOrder(ctx context.Context) *failure {
+// takeOrder takes an order for a host from the budget of the authority.
+func (d *Domains) takeOrder(ctx context.Context, host string) *failure {
 	reply, err := d.files.ask(ctx, &certificatesv1.TakeOrder{
 		Authority: d.authority, Orders: d.o.Orders, PeriodMs: d.o.OrdersPeriod.Milliseconds(),
 	})
 	if err != nil {
-		return d.classify(err, nil)
+		return d.classify(host, err, nil)
 	}
 	taken, _ := reply.(*certificatesv1.Taken)
 	if taken.GetRetryAt() == 0 {
@@ -212,10 +213,10 @@ func renewalOf(c *bindingv1.Certificate) time.Time {
 
 // classify returns the failure for an error of an order. What the authority says is shown; other errors may contain addresses of the
 // installation and are logged.
-func (d *Domains) classify(err error, pace *pacer) *failure {
+func (d *Domains) classify(host string, err error, pace *pacer) *failure {
 	var problem acme.Problem
 	if !errors.As(err, &problem) {
-		d.o.Log.Warn("a request for a certificate has failed", slog.Any("error", err))
+		d.o.Log.Warn("a request for a certificate has failed", slog.String("host", host), slog.Any("error", err))
 		reason := "The certificate could not be requested; the server will try again."
 		if pace != nil {
 			reason = "The certificate authority could not be reached, or did not answer in time."

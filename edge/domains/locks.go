@@ -95,7 +95,7 @@ func (h *heldLock) renew(ctx context.Context, f *files) {
 		_, err := f.ask(ctx, &certificatesv1.RenewLock{Name: h.name, Token: h.token, LeaseMs: lease.Milliseconds()})
 		var refusal *entity.Error
 		if errors.As(err, &refusal) && refusal.Code == entity.Forbidden {
-			f.log.Warn("a lock of the store of certificates was lost", slog.Uint64("token", h.token))
+			f.log.Warn("a lock of the store of certificates was lost", slog.String("lock", h.name), slog.Uint64("token", h.token))
 			return
 		}
 	}
@@ -124,7 +124,7 @@ func (l *locks) releaseAll(ctx context.Context, f *files) {
 	defer cancel()
 	for _, fence := range l.fences() {
 		if err := l.release(ctx, f, fence.GetLock()); err != nil {
-			f.log.Warn("a lock of the store of certificates could not be released", slog.Any("error", err))
+			f.log.Warn("a lock of the store of certificates could not be released", slog.String("lock", fence.GetLock()), slog.Any("error", err))
 		}
 	}
 }

@@ -58,7 +58,7 @@ func accessOf(c appv1.Command) entity.Access {
 		return readAccess
 	case *appv1.RegisterApp, *appv1.FollowAnchor, *appv1.HaltApp, *appv1.WakeApp, *appv1.ReportAsleep, *appv1.IssueKey,
 		*appv1.ReportReconciled, *appv1.ReportCrash, *appv1.ReportStopped, *appv1.AwaitRuntime, *appv1.ReportDomain,
-		*appv1.ReportDomainRefused, *appv1.ReportDomainReleased:
+		*appv1.ReportDomainRefused, *appv1.ReportDomainReleased, *appv1.OfferPort, *appv1.ExpirePorts, *appv1.ReportFreePorts:
 	}
 	return entity.PlatformOnly()
 }

@@ -13,7 +13,7 @@
 //   - The task RunTask is open while the app may run: it is neither disabled, nor suspended with its workspace (halted), nor being
 //     removed, its folder exists, and it is not asleep. Its executor runs the process, and ends it when the task closes.
 //   - RemoveApp closes it and opens StopTask. ReportStopped then removes the app, or keeps it registered if its process
-//     could not be ended (lifecycle.go).
+//     could not be ended (lifecycle.go). StopTask is open, too, while the app does not run and has ports that may be busy.
 //   - The process has a key if its configuration has scopes. No key is valid while the app may not run (keys.go).
 //
 // An app is owned by its workspace, which reserves the slug, the path and the ports in the app's anchor. Registering an app is a chain
@@ -22,13 +22,15 @@
 //  1. A member sends RegisterApp to the workspace: AnchorCreated, or a refusal.
 //  2. React of the workspace sends RegisterApp to the app: AppRegistered, which opens RunTask.
 //  3. The executor reports with ReportReconciled: RuntimeReconciled or RuntimeFailed. The member waits for it with AwaitApp.
-//  4. React sends ReleaseAppPorts to the workspace, which ends the reservations of ports that the app does not use.
+//  4. React sends ReleaseAppPorts to the workspace, which ends the reservations of ports that the app does not use (ports.go).
 //
 // Moves and breaks of the anchor, and suspensions, follow from events of the workspace in the same way. A custom domain is a chain
 // between the app and the binding of the host name (domain.go). Lists and audit rows are in lists.go, the permissions in access.go.
 package app
 
 import (
+	"strconv"
+
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
@@ -40,8 +42,8 @@ import (
 const (
 	// RunTask runs the process of an app. Its message is an appv1.RunTask. No command completes it: it closes when the app may not run.
 	RunTask = "app.run"
-	// StopTask confirms that no process of an app that is being removed is left. Its message is an appv1.StopTask, and ReportStopped
-	// completes it.
+	// StopTask confirms that no process of the app is left, which is being removed or does not run. Its message is an appv1.StopTask,
+	// and ReportStopped completes it.
 	StopTask = "app.stop"
 )
 
@@ -63,7 +65,7 @@ var Kind = Rules.Kind()
 // Rules are the rules of apps.
 var Rules = entity.Rules[*appv1.App, appv1.Command, appv1.Event]{
 	Name: entity.KindApp, Owner: entity.KindWorkspace, Version: 2, Zero: Zero, Access: accessOf, Decide: Decide, Evolve: Evolve, Reply: Reply,
-	Rows: Rows, Tasks: Tasks, Waits: Waits, React: React,
+	Rows: Rows, Tasks: Tasks, Timers: Timers, Waits: Waits, React: React,
 }
 
 // Zero returns the state before the first event. The identity is <workspace id>/<app id>.
@@ -107,6 +109,12 @@ func Decide(call entity.Call, s *appv1.App, c appv1.Command) ([]appv1.Event, err
 		return reportAsleep(call, s, c), nil
 	case *appv1.IssueKey:
 		return issueKey(call, s, c)
+	case *appv1.OfferPort:
+		return offerPort(call, s, c), nil
+	case *appv1.ExpirePorts:
+		return expirePorts(call, s), nil
+	case *appv1.ReportFreePorts:
+		return reportFreePorts(s, c), nil
 	case *appv1.ReportReconciled:
 		return reportReconciled(call, s, c), nil
 	case *appv1.ReportCrash:
@@ -142,7 +150,8 @@ func decideAbsent(s *appv1.App, c appv1.Command) (done bool, err error) {
 		}
 		return true, errNotFound
 	case *appv1.FollowAnchor, *appv1.HaltApp, *appv1.ReportAsleep, *appv1.ReportReconciled, *appv1.ReportCrash, *appv1.ReportStopped,
-		*appv1.ReportDomain, *appv1.ReportDomainRefused, *appv1.ReportDomainReleased:
+		*appv1.ReportDomain, *appv1.ReportDomainRefused, *appv1.ReportDomainReleased, *appv1.OfferPort, *appv1.ExpirePorts,
+		*appv1.ReportFreePorts:
 		// Commands of the platform may arrive after the removal. They succeed without effect.
 		return true, nil
 	default:
@@ -179,12 +188,13 @@ func Reply(call entity.Call, s *appv1.App, c appv1.Command, _ []appv1.Event) pro
 	case *appv1.IssueKey:
 		return s.GetKey()
 	case *appv1.RegisterApp, *appv1.FollowAnchor, *appv1.HaltApp, *appv1.ReportAsleep, *appv1.ReportCrash, *appv1.ReportStopped,
-		*appv1.ReportDomain, *appv1.ReportDomainRefused, *appv1.ReportDomainReleased:
+		*appv1.ReportDomain, *appv1.ReportDomainRefused, *appv1.ReportDomainReleased, *appv1.OfferPort, *appv1.ExpirePorts,
+		*appv1.ReportFreePorts:
 	}
 	return &wirev1.Done{}
 }
 
-// Tasks returns the task that runs the process, or the one that ends it for a removal.
+// Tasks returns the task that runs the process, or the one that confirms its end: for a removal, and for ports that may be busy.
 func Tasks(s *appv1.App) []entity.Task {
 	switch {
 	case s.GetRemoval() != nil:
@@ -192,10 +202,17 @@ func Tasks(s *appv1.App) []entity.Task {
 		return []entity.Task{{Kind: StopTask, ID: id, Message: &appv1.StopTask{TaskId: id}}}
 	case mayRun(s) && !s.GetAsleep() && (s.GetAccepted() != nil || s.GetRuntimeStatus() == reconciling):
 		return []entity.Task{{Kind: RunTask, ID: runTaskID, Message: &appv1.RunTask{}}}
+	case isRegistered(s) && len(s.GetPorts().GetBusy()) > 0:
+		id := portsTaskID(s)
+		return []entity.Task{{Kind: StopTask, ID: id, Message: &appv1.StopTask{TaskId: id, Remains: true}}}
 	default:
 		return nil
 	}
 }
+
+// portsTaskID returns the ID of the task that confirms that no process is left on the busy ports. It changes with each generation, after
+// which other ports may be busy.
+func portsTaskID(s *appv1.App) string { return "ports-" + strconv.FormatUint(s.GetGeneration(), 10) }
 
 func isRegistered(s *appv1.App) bool { return s.GetCreatedAt() != 0 && !s.GetRemoved() }
 

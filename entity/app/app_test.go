@@ -80,7 +80,9 @@ func TestMetadataNeedsNoReconciliation(t *testing.T) {
 
 func TestFailedUpdateKeepsTheAcceptedRuntime(t *testing.T) {
 	w := newRunning(t)
-	w.must(&appv1.UpdateApp{Name: proto.String("Store"), Icon: proto.String("new.png"), Command: proto.String("crash"), Port: proto.Uint32(4000), PortReservation: 12})
+	w.refused(&appv1.UpdateApp{Port: proto.Uint32(4000)}, entity.Unavailable)
+	w.asPlatform(&appv1.OfferPort{Port: 4000, Reservation: 12})
+	w.must(&appv1.UpdateApp{Name: proto.String("Store"), Icon: proto.String("new.png"), Command: proto.String("crash"), Port: proto.Uint32(4000)})
 	if w.s.GetRuntimeStatus() != reconciling || w.s.GetAccepted().GetCommand() != "serve" || w.s.GetRequested().GetInstallCommand() != "install" {
 		t.Errorf("requested: %v", w.s)
 	}
@@ -135,6 +137,7 @@ func TestFailedRegistrationIsRetriedByAnUpdate(t *testing.T) {
 func TestOnlyTheNewestGenerationCounts(t *testing.T) {
 	w := newRunning(t)
 	w.must(&appv1.UpdateApp{Command: proto.String("two")})
+	w.asPlatform(&appv1.OfferPort{Port: 4000, Reservation: 12})
 	w.must(&appv1.UpdateApp{Port: proto.Uint32(4000)})
 	for _, generation := range []uint64{1, 2, 4} {
 		w.asPlatform(&appv1.ReportReconciled{Generation: generation})

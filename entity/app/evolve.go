@@ -18,14 +18,21 @@ func Evolve(s *appv1.App, e appv1.Event) *appv1.App {
 		next.Requested, next.Generation, next.RuntimeStatus = e.GetRuntime(), e.GetGeneration(), reconciling
 		next.ReconciliationError, next.Asleep, next.UpdatedAt = "", false, e.GetAt()
 		next.PortReservation = e.GetPortReservation()
+		next.Ports = portsAfterRequest(s, e.GetRuntime().GetPort())
 	case *appv1.RuntimeReconciled:
 		next.Accepted, next.Requested, next.AcceptedGeneration = s.GetRequested(), nil, e.GetGeneration()
 		next.RuntimeStatus, next.ReconciliationError, next.UpdatedAt = reconciled, "", e.GetAt()
+		next.Ports = e.GetPorts()
 	case *appv1.RuntimeFailed:
 		next.RuntimeStatus, next.ReconciliationError, next.UpdatedAt = failed, e.GetReason(), e.GetAt()
+		next.Ports = e.GetPorts()
 		if s.GetAccepted() != nil {
 			next.Requested = nil
 		}
+	case *appv1.PortOffered:
+		next.Ports, next.PortReservation = withOffer(s.GetPorts(), e.GetPort()), e.GetPortReservation()
+	case *appv1.PortsReleased:
+		next.Ports = portsOrNil(e.GetPorts())
 	case *appv1.KeyIssued:
 		next.Key, next.LastKey = e.GetKey(), e.GetKey().GetNumber()
 	case *appv1.KeyRevoked:

@@ -126,12 +126,17 @@ func remove(call entity.Call, s *appv1.App, c *appv1.RemoveApp) ([]appv1.Event, 
 	return thenRevokeKey(call, s, &appv1.RemovalRequested{Removal: removal}), nil
 }
 
-// reportStopped completes a removal, or ends it without effect if the process could not be ended. A report for another removal has no
-// effect. The domain of the app is released with it.
+// reportStopped completes a removal, or ends it without effect if the process could not be ended. The domain of the app is released with
+// it. If the app is not being removed, no port is busy any more; a process that could not be ended changes nothing, and the task
+// goes on. A report for another task has no effect.
 func reportStopped(call entity.Call, s *appv1.App, c *appv1.ReportStopped) []appv1.Event {
-	switch {
-	case s.GetRemoval() == nil || s.GetRemoval().GetTaskId() != c.GetTaskId():
+	switch open := Tasks(s); {
+	case len(open) == 0 || open[0].Kind != StopTask || open[0].ID != c.GetTaskId():
 		return nil
+	case s.GetRemoval() == nil && c.GetFailure() != "":
+		return nil
+	case s.GetRemoval() == nil:
+		return releasePorts(s, &appv1.Ports{Offered: s.GetPorts().GetOffered()})
 	case c.GetFailure() != "":
 		return []appv1.Event{&appv1.RemovalFailed{Reason: excerpt(c.GetFailure()), At: call.At()}}
 	}

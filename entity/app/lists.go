@@ -103,6 +103,7 @@ func rowOf(s *appv1.App) proto.Message {
 	}
 	row := entity.ShallowCopy(s)
 	row.Key, row.LastKey, row.Crashes, row.Refusal, row.DomainAuthor, row.Revision, row.AnchorVersion = nil, 0, nil, nil, nil, 0, 0
+	row.Ports, row.PortReservation = nil, 0
 	return row
 }
 
@@ -154,7 +155,7 @@ func auditRows(call entity.Call, before, after *appv1.App, c appv1.Command, even
 				add(i, "", "domain.removed", &auditv1.Provenance{Name: before.GetDomain().GetHostname()}, nil)
 			}
 		case *appv1.AppRegistered, *appv1.MetadataChanged, *appv1.RuntimeRequested, *appv1.RuntimeReconciled, *appv1.RuntimeFailed,
-			*appv1.KeyIssued, *appv1.KeyRevoked, *appv1.AppHalted, *appv1.AppSlept, *appv1.AppWoken, *appv1.AppCrashed, *appv1.AnchorFollowed,
+			*appv1.PortOffered, *appv1.PortsReleased, *appv1.KeyIssued, *appv1.KeyRevoked, *appv1.AppHalted, *appv1.AppSlept, *appv1.AppWoken, *appv1.AppCrashed, *appv1.AnchorFollowed,
 			*appv1.RemovalRequested, *appv1.RemovalFailed, *appv1.DomainRequested, *appv1.DomainRecheckRequested, *appv1.DomainRefused:
 		}
 	}

@@ -22,9 +22,11 @@ func React(identity string, event appv1.Event) []entity.Reaction {
 	case *appv1.KeyRevoked:
 		return []entity.Reaction{entity.Send(entity.KindCredential, e.GetAppId(), &credentialv1.RevokeCredential{At: e.GetAt(), Number: e.GetNumber()})}
 	case *appv1.RuntimeReconciled:
-		return releasePorts(workspaceID, appID, e.GetPort(), e.GetPortReservation())
+		return releaseReaction(workspaceID, appID, []uint32{e.GetPort()}, e.GetPorts(), e.GetPortReservation())
 	case *appv1.RuntimeFailed:
-		return releasePorts(workspaceID, appID, e.GetPort(), e.GetPortReservation())
+		return releaseReaction(workspaceID, appID, []uint32{e.GetPort()}, e.GetPorts(), e.GetPortReservation())
+	case *appv1.PortsReleased:
+		return releaseReaction(workspaceID, appID, e.GetUsed(), e.GetPorts(), e.GetPortReservation())
 	case *appv1.DomainRequested:
 		return []entity.Reaction{entity.Send(entity.KindBinding, e.GetHostname(), &bindingv1.ClaimBinding{
 			WorkspaceId: e.GetWorkspaceId(), AppId: e.GetAppId(), DomainId: e.GetDomainId(),
@@ -38,10 +40,4 @@ func React(identity string, event appv1.Event) []entity.Reaction {
 	default:
 		return nil
 	}
-}
-
-func releasePorts(workspaceID, appID string, port uint32, reservation uint64) []entity.Reaction {
-	return []entity.Reaction{entity.Send(entity.KindWorkspace, workspaceID, &workspacev1.ReleaseAppPorts{
-		AppId: appID, Port: port, Reservation: reservation,
-	})}
 }

@@ -28,7 +28,7 @@ func register(call entity.Call, s *appv1.App, c *appv1.RegisterApp) []appv1.Even
 }
 
 // update changes the display metadata, the runtime or both. A configuration with the same values is no change, unless the last one has
-// failed: it is tried again. Errors: not_found, forbidden, invalid_request.
+// failed: it is tried again. Errors: not_found, forbidden, invalid_request, unavailable if the port is not reserved.
 func update(call entity.Call, s *appv1.App, c *appv1.UpdateApp) ([]appv1.Event, error) {
 	if err := CheckUpdate(call, s, c); err != nil {
 		return nil, err
@@ -47,8 +47,11 @@ func update(call entity.Call, s *appv1.App, c *appv1.UpdateApp) ([]appv1.Event, 
 	}
 	if changesRuntime(c) {
 		was, is := configured(s), withChanges(s, c)
+		if c.Port != nil && !hasPort(s, c.GetPort()) {
+			return nil, errNotReserved
+		}
 		if s.GetRuntimeStatus() == failed || !equalRuntime(was, is) {
-			events = append(events, request(call, s, is, c.GetPortReservation()))
+			events = append(events, request(call, s, is))
 		}
 	}
 	return events, nil
@@ -127,9 +130,9 @@ func equalRuntime(a, b *appv1.Runtime) bool {
 }
 
 // request returns the event that makes a configuration the requested one.
-func request(call entity.Call, s *appv1.App, r *appv1.Runtime, reservation uint64) appv1.Event {
+func request(call entity.Call, s *appv1.App, r *appv1.Runtime) appv1.Event {
 	return &appv1.RuntimeRequested{
-		Generation: s.GetGeneration() + 1, Runtime: r, At: call.At(), PortReservation: max(reservation, s.GetPortReservation()),
+		Generation: s.GetGeneration() + 1, Runtime: r, At: call.At(), PortReservation: s.GetPortReservation(),
 	}
 }
 
@@ -144,7 +147,7 @@ func restart(call entity.Call, s *appv1.App) ([]appv1.Event, error) {
 	case s.GetRuntimeStatus() == reconciling:
 		return nil, nil
 	}
-	return []appv1.Event{request(call, s, configured(s), 0)}, nil
+	return []appv1.Event{request(call, s, configured(s))}, nil
 }
 
 // reportReconciled records the result of the requested generation. It has no effect for another generation, and while the app may not
@@ -159,6 +162,7 @@ func reportReconciled(call entity.Call, s *appv1.App, c *appv1.ReportReconciled)
 	if c.GetFailure() == "" {
 		event = &appv1.RuntimeReconciled{
 			Generation: c.GetGeneration(), At: call.At(), Port: runs.GetPort(), PortReservation: s.GetPortReservation(),
+			Ports: busyPorts(s, runs.GetPort(), c.GetBusyPorts()),
 		}
 	} else {
 		port := runs.GetPort()
@@ -167,6 +171,7 @@ func reportReconciled(call entity.Call, s *appv1.App, c *appv1.ReportReconciled)
 		}
 		event = &appv1.RuntimeFailed{
 			Generation: c.GetGeneration(), Reason: excerpt(c.GetFailure()), At: call.At(), Port: port, PortReservation: s.GetPortReservation(),
+			Ports: busyPorts(s, port, c.GetBusyPorts()),
 		}
 	}
 	events := []appv1.Event{event}

@@ -130,8 +130,9 @@ func choosePort(s *workspacev1.Workspace, requested uint32) (uint32, error) {
 	return 0, errNoFreePort
 }
 
-// reserveAppPort reserves a port for an app. If the app has the port, the reservation gets a new number, so that the result of an earlier
-// configuration does not end it. Errors: not_found, invalid_request, port_in_use, limit_reached.
+// reserveAppPort reserves a port for an app, and offers it to the app, which releases it again if no update takes it. If the app has the
+// port, the reservation gets a new number, so that an earlier decision of the app does not end it. Errors: not_found, invalid_request,
+// port_in_use, limit_reached.
 func reserveAppPort(call entity.Call, s *workspacev1.Workspace, c *workspacev1.ReserveAppPort) ([]workspacev1.Event, error) {
 	anchor := appByID(s, c.GetAppId())
 	switch {
@@ -149,28 +150,40 @@ func reserveAppPort(call entity.Call, s *workspacev1.Workspace, c *workspacev1.R
 	if len(ports) >= MaxAppPorts {
 		return nil, errTooManyPorts
 	}
+	reserved := &workspacev1.AppPort{Port: c.GetPort(), Reservation: call.Version}
 	return []workspacev1.Event{&workspacev1.AppPortsChanged{
-		AnchorId: anchor.GetId(), Ports: append(ports, &workspacev1.AppPort{Port: c.GetPort(), Reservation: call.Version}), At: call.At(),
+		AnchorId: anchor.GetId(), Ports: append(ports, reserved), At: call.At(), AppId: c.GetAppId(), Reserved: reserved,
 	}}, nil
 }
 
-// releaseAppPorts ends the reservations of an app up to a number, except that of one port. It has no effect if the app does not have that
-// port, so that an app always has one.
+// releaseAppPorts ends the reservations of an app up to a number, except those of the ports that the app has named. Reservations with
+// higher numbers were made after the decision of the app. It has no effect if the app does not have the first of the ports, so that an
+// app always has one.
 func releaseAppPorts(call entity.Call, s *workspacev1.Workspace, c *workspacev1.ReleaseAppPorts) []workspacev1.Event {
 	anchor := appByID(s, c.GetAppId())
 	ports := slices.DeleteFunc(slices.Clone(anchor.GetApp().GetPorts()), func(p *workspacev1.AppPort) bool {
-		return p.GetPort() != c.GetPort() && p.GetReservation() <= c.GetReservation()
+		return p.GetPort() != c.GetPort() && !slices.Contains(c.GetFurther(), p.GetPort()) && p.GetReservation() <= c.GetReservation()
 	})
 	remains := slices.ContainsFunc(ports, func(p *workspacev1.AppPort) bool { return p.GetPort() == c.GetPort() })
 	if !remains || len(ports) == len(anchor.GetApp().GetPorts()) {
 		return nil
 	}
-	return []workspacev1.Event{&workspacev1.AppPortsChanged{AnchorId: anchor.GetId(), Ports: ports, At: call.At()}}
+	return []workspacev1.Event{&workspacev1.AppPortsChanged{AnchorId: anchor.GetId(), Ports: ports, At: call.At(), AppId: c.GetAppId()}}
 }
 
 func applyAppPortsChanged(a *workspacev1.Anchor, e *workspacev1.AppPortsChanged) {
 	a.App = entity.ShallowCopy(a.GetApp())
 	a.App.Ports = e.GetPorts()
+}
+
+// offerPort returns the command that tells an app of a reservation; none if the event has made none.
+func offerPort(workspaceID string, e *workspacev1.AppPortsChanged) []entity.Reaction {
+	if e.GetReserved() == nil {
+		return nil
+	}
+	return []entity.Reaction{entity.Send(entity.KindApp, app.Identity(workspaceID, e.GetAppId()), &appv1.OfferPort{
+		Port: e.GetReserved().GetPort(), Reservation: e.GetReserved().GetReservation(),
+	})}
 }
 
 // removeApp removes the anchor of an app that was unregistered, and with it the reservations. It has no effect if there is none.

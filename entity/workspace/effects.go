@@ -114,6 +114,8 @@ func React(identity string, event workspacev1.Event) []entity.Reaction {
 		return []entity.Reaction{entity.Send(entity.KindApp, app.Identity(identity, e.GetRegistration().GetAppId()), &appv1.RegisterApp{
 			Registration: e.GetRegistration(),
 		})}
+	case *workspacev1.AppPortsChanged:
+		return offerPort(identity, e)
 	case *workspacev1.AnchorMoved:
 		return tellApp(identity, e.GetAppId(), e.GetPath(), e.GetState(), e.GetVersion())
 	case *workspacev1.AnchorBroken:

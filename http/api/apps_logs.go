@@ -23,18 +23,42 @@ type AppLine struct {
 
 // AppLogs has the output of the processes of apps.
 type AppLogs interface {
-	// OpenLog opens the log of an app and returns the function that follows it. follow calls send with the lines whose Seq is greater than
-	// after, in order, then with each further line, until ctx ends (nil) or send fails. missed is set if lines before the first one are
-	// not available any more. Errors: *entity.Error.
-	OpenLog(ctx context.Context, workspaceID, appID string) (follow func(ctx context.Context, after uint64, send func(lines []AppLine, missed bool) error) error, err error)
+	// OpenLog opens the log of an app and returns the function that reads it. read calls send with the lines whose Seq is greater than
+	// after, in order, then, if the log is followed, with each further line, until ctx ends (nil) or send fails. missed is set if lines
+	// before the first one are not available any more. Errors: *entity.Error.
+	OpenLog(ctx context.Context, workspaceID, appID string, isFollowed bool) (read func(ctx context.Context, after uint64, send func(lines []AppLine, missed bool) error) error, err error)
 }
 
-var errNoLogs = entity.Errorf(entity.Unavailable, "the server runs no apps")
+var (
+	errNoLogs = entity.Errorf(entity.Unavailable, "the server runs no apps")
+	errFollow = server.Invalid("follow must be true or false")
+)
+
+// A logRequest says which lines of a log are requested.
+type logRequest struct {
+	// cursor is the position after which they begin; empty: all.
+	cursor     string
+	isFollowed bool
+}
+
+func decodeLogRequest(c *server.Call) (logRequest, error) {
+	cursor, q, err := decodeStreamQuery(c, "follow")
+	if err != nil {
+		return logRequest{}, err
+	}
+	switch follow := q.Text("follow"); {
+	case q.Has("follow") && follow != "true" && follow != "false":
+		return logRequest{}, errFollow
+	default:
+		return logRequest{cursor, follow != "false"}, nil
+	}
+}
 
 // followLog sends the lines of the log of the app in the path as server-sent events, to those who may change apps: programs write secrets
-// to their output. Package server describes the flow of a stream.
+// to their output. If the log is not followed, the stream ends after the lines that there are, with an event of its own, by which
+// the client knows that it has them all. Package server describes the flow of a stream.
 func (a apps) followLog(c *server.Call) error {
-	cursor, err := ofApp(decodeEventsCursor)(c)
+	in, err := ofApp(decodeLogRequest)(c)
 	if err != nil {
 		return err
 	}
@@ -46,8 +70,8 @@ func (a apps) followLog(c *server.Call) error {
 		return err
 	}
 	binding, after := server.Binding("app log", c.Workspace.ID, id), uint64(0)
-	if cursor != "" {
-		position, err := c.OpenCursor(cursor, binding)
+	if in.cursor != "" {
+		position, err := c.OpenCursor(in.cursor, binding)
 		if err != nil {
 			return err
 		}
@@ -59,18 +83,22 @@ func (a apps) followLog(c *server.Call) error {
 		return errNoLogs
 	}
 	return c.StreamWithAccess(func(ctx context.Context, client server.StreamClient) (func(context.Context) error, error) {
-		follow, err := a.Logs.OpenLog(ctx, c.Workspace.ID, id)
+		read, err := a.Logs.OpenLog(ctx, c.Workspace.ID, id, in.isFollowed)
 		if err != nil {
 			return nil, err
 		}
 		return func(ctx context.Context) error {
-			return follow(ctx, after, func(lines []AppLine, missed bool) error {
+			err := read(ctx, after, func(lines []AppLine, missed bool) error {
 				frames, err := encodeLines(lines, missed, func(seq uint64) string { return c.SealCursor(strconv.FormatUint(seq, 10), binding) })
 				if err != nil || len(frames) == 0 {
 					return err
 				}
 				return client.Send(frames)
 			})
+			if err != nil || in.isFollowed || ctx.Err() != nil {
+				return err
+			}
+			return client.Send(appendFrame(nil, "", "end", []byte("{}")))
 		}, nil
 	})
 }

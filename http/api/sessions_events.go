@@ -57,18 +57,24 @@ func eventsBinding(c *server.Call, sessionID string) []byte {
 // decodeEventsCursor decodes the cursor after which the stream begins; "" if there is none. It does not open the cursor. The header
 // Last-Event-ID takes precedence over the parameter.
 func decodeEventsCursor(c *server.Call) (string, error) {
-	q, err := server.ParseQuery(c.Request.URL.RawQuery, "cursor")
+	cursor, _, err := decodeStreamQuery(c)
+	return cursor, err
+}
+
+// decodeStreamQuery is decodeEventsCursor for a stream with further parameters, which the returned query has.
+func decodeStreamQuery(c *server.Call, further ...string) (string, *server.Query, error) {
+	q, err := server.ParseQuery(c.Request.URL.RawQuery, append(further, "cursor")...)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	cursor := q.Text("cursor")
 	switch last := c.Request.Header["Last-Event-Id"]; {
 	case len(last) > 1, q.Has("cursor") && cursor == "":
-		return "", server.ErrInvalidCursor
+		return "", nil, server.ErrInvalidCursor
 	case len(last) == 1 && last[0] != "":
 		cursor = last[0]
 	}
-	return cursor, nil
+	return cursor, q, nil
 }
 
 // decodeEventsPosition decodes the seq after which the stream begins.

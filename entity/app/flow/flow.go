@@ -3,7 +3,7 @@
 //
 //  1. The caller validates its input. Authorize refuses callers without access before anything about the workspace is revealed.
 //  2. For a new app, FindFolder looks up the folder on the drive. An update reserves its port in the workspace (ReserveAppPort), so
-//     that no two apps have the same one.
+//     that no two apps have the same one, and waits until the app knows of the reservation.
 //  3. The command makes the change durable: RegisterApp of the workspace, whose reaction creates the app, or UpdateApp and RestartApp of
 //     the app (Register, Update, Restart).
 //  4. AwaitApp waits until the computer has accepted or refused the configuration, for a limited time (Await).
@@ -125,14 +125,17 @@ func Update(c Caller, workspaceID, appID string, call entity.Call, update *appv1
 		if err := app.CheckUpdate(call, before.GetApp(), u); err != nil { // reserve no port for an update that is refused
 			return Change{}, err
 		}
-		reserved, err := ask[*workspacev1.AppPort](c, entity.Command{
+		// The app releases the port again if no update takes it (entity/app, ports.go).
+		_, err := ask[*workspacev1.AppPort](c, entity.Command{
 			Kind: entity.KindWorkspace, Identity: workspaceID, ID: c.NewID("cmd_"),
 			Message: &workspacev1.ReserveAppPort{AppId: appID, Port: u.GetPort()},
 		})
 		if err != nil {
 			return Change{}, err
 		}
-		u.PortReservation = reserved.GetReservation()
+		if err := c.Settle(entity.KindWorkspace, workspaceID); err != nil {
+			return Change{}, err
+		}
 	}
 	after, err := ask[*appv1.Description](c, command(c, workspaceID, appID, u))
 	if err != nil {
@@ -164,7 +167,7 @@ func Await(c Caller, workspaceID string, made Change, limit time.Duration) (*app
 		found, err := ask[*appv1.Description](waiting, query(workspaceID, made.AppID, made.Await))
 		switch {
 		case err == nil:
-			// The ports that the app does not use any more are free when Await returns.
+			// The ports that neither the app nor one of its processes uses any more are free when Await returns.
 			return found, c.Settle(entity.KindApp, app.Identity(workspaceID, made.AppID))
 		case entity.IsRefusal(err):
 			return nil, err

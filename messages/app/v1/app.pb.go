@@ -779,10 +779,12 @@ type App struct {
 	Position uint64 `protobuf:"varint,32,opt,name=position,proto3" json:"position,omitempty"`
 	// The version of the workspace's last event that the app has followed.
 	AnchorVersion uint64 `protobuf:"varint,33,opt,name=anchor_version,json=anchorVersion,proto3" json:"anchor_version,omitempty"`
-	// The number of the last reservation of a port that a requested configuration had.
+	// The number of the last reservation of a port that the app knows of.
 	PortReservation uint64 `protobuf:"varint,34,opt,name=port_reservation,json=portReservation,proto3" json:"port_reservation,omitempty"`
 	// The sender of the last AttachDomain, for the audit log.
-	DomainAuthor  *Author `protobuf:"bytes,35,opt,name=domain_author,json=domainAuthor,proto3" json:"domain_author,omitempty"`
+	DomainAuthor *Author `protobuf:"bytes,35,opt,name=domain_author,json=domainAuthor,proto3" json:"domain_author,omitempty"`
+	// The ports that the app has beside those of its configurations.
+	Ports         *Ports `protobuf:"bytes,36,opt,name=ports,proto3" json:"ports,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1062,6 +1064,121 @@ func (x *App) GetDomainAuthor() *Author {
 	return nil
 }
 
+func (x *App) GetPorts() *Ports {
+	if x != nil {
+		return x.Ports
+	}
+	return nil
+}
+
+// Ports are ports that are reserved for an app whose configurations do not have them.
+type Ports struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The ports that an update may take, for a limited time.
+	Offered []*OfferedPort `protobuf:"bytes,1,rep,name=offered,proto3" json:"offered,omitempty"`
+	// The ports on which processes of earlier configurations may still listen.
+	Busy          []uint32 `protobuf:"varint,2,rep,packed,name=busy,proto3" json:"busy,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Ports) Reset() {
+	*x = Ports{}
+	mi := &file_messages_app_v1_app_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Ports) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Ports) ProtoMessage() {}
+
+func (x *Ports) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_app_v1_app_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Ports.ProtoReflect.Descriptor instead.
+func (*Ports) Descriptor() ([]byte, []int) {
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Ports) GetOffered() []*OfferedPort {
+	if x != nil {
+		return x.Offered
+	}
+	return nil
+}
+
+func (x *Ports) GetBusy() []uint32 {
+	if x != nil {
+		return x.Busy
+	}
+	return nil
+}
+
+type OfferedPort struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Port  uint32                 `protobuf:"varint,1,opt,name=port,proto3" json:"port,omitempty"`
+	// The time at which the reservation ends, in milliseconds since the Unix epoch.
+	Until         int64 `protobuf:"varint,2,opt,name=until,proto3" json:"until,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OfferedPort) Reset() {
+	*x = OfferedPort{}
+	mi := &file_messages_app_v1_app_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OfferedPort) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OfferedPort) ProtoMessage() {}
+
+func (x *OfferedPort) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_app_v1_app_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OfferedPort.ProtoReflect.Descriptor instead.
+func (*OfferedPort) Descriptor() ([]byte, []int) {
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *OfferedPort) GetPort() uint32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+func (x *OfferedPort) GetUntil() int64 {
+	if x != nil {
+		return x.Until
+	}
+	return 0
+}
+
 // Author is the person behind a change, and the operator who impersonated that person; empty if none did.
 type Author struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
@@ -1073,7 +1190,7 @@ type Author struct {
 
 func (x *Author) Reset() {
 	*x = Author{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[6]
+	mi := &file_messages_app_v1_app_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1085,7 +1202,7 @@ func (x *Author) String() string {
 func (*Author) ProtoMessage() {}
 
 func (x *Author) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[6]
+	mi := &file_messages_app_v1_app_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1098,7 +1215,7 @@ func (x *Author) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Author.ProtoReflect.Descriptor instead.
 func (*Author) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{6}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Author) GetUserId() string {
@@ -1126,7 +1243,7 @@ type Key struct {
 
 func (x *Key) Reset() {
 	*x = Key{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[7]
+	mi := &file_messages_app_v1_app_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1138,7 +1255,7 @@ func (x *Key) String() string {
 func (*Key) ProtoMessage() {}
 
 func (x *Key) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[7]
+	mi := &file_messages_app_v1_app_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1151,7 +1268,7 @@ func (x *Key) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Key.ProtoReflect.Descriptor instead.
 func (*Key) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{7}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Key) GetNumber() uint64 {
@@ -1186,7 +1303,7 @@ type Removal struct {
 
 func (x *Removal) Reset() {
 	*x = Removal{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[8]
+	mi := &file_messages_app_v1_app_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1198,7 +1315,7 @@ func (x *Removal) String() string {
 func (*Removal) ProtoMessage() {}
 
 func (x *Removal) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[8]
+	mi := &file_messages_app_v1_app_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1211,7 +1328,7 @@ func (x *Removal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Removal.ProtoReflect.Descriptor instead.
 func (*Removal) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{8}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Removal) GetRequestedAt() int64 {
@@ -1247,7 +1364,7 @@ type DomainRefusal struct {
 
 func (x *DomainRefusal) Reset() {
 	*x = DomainRefusal{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[9]
+	mi := &file_messages_app_v1_app_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1259,7 +1376,7 @@ func (x *DomainRefusal) String() string {
 func (*DomainRefusal) ProtoMessage() {}
 
 func (x *DomainRefusal) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[9]
+	mi := &file_messages_app_v1_app_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1272,7 +1389,7 @@ func (x *DomainRefusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DomainRefusal.ProtoReflect.Descriptor instead.
 func (*DomainRefusal) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{9}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *DomainRefusal) GetDomainId() string {
@@ -1307,7 +1424,7 @@ type Crash struct {
 
 func (x *Crash) Reset() {
 	*x = Crash{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[10]
+	mi := &file_messages_app_v1_app_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1319,7 +1436,7 @@ func (x *Crash) String() string {
 func (*Crash) ProtoMessage() {}
 
 func (x *Crash) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[10]
+	mi := &file_messages_app_v1_app_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1332,7 +1449,7 @@ func (x *Crash) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Crash.ProtoReflect.Descriptor instead.
 func (*Crash) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{10}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Crash) GetAt() int64 {
@@ -1359,17 +1476,15 @@ type UpdateApp struct {
 	InstallCommand *string `protobuf:"bytes,4,opt,name=install_command,json=installCommand,proto3,oneof" json:"install_command,omitempty"`
 	Port           *uint32 `protobuf:"varint,5,opt,name=port,proto3,oneof" json:"port,omitempty"`
 	// Unset: unchanged.
-	ApiScopes    *Scopes `protobuf:"bytes,6,opt,name=api_scopes,json=apiScopes,proto3" json:"api_scopes,omitempty"`
-	SleepAfterMs *int64  `protobuf:"varint,7,opt,name=sleep_after_ms,json=sleepAfterMs,proto3,oneof" json:"sleep_after_ms,omitempty"`
-	// The number of the reservation of the port in the workspace, which comes first.
-	PortReservation uint64 `protobuf:"varint,8,opt,name=port_reservation,json=portReservation,proto3" json:"port_reservation,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	ApiScopes     *Scopes `protobuf:"bytes,6,opt,name=api_scopes,json=apiScopes,proto3" json:"api_scopes,omitempty"`
+	SleepAfterMs  *int64  `protobuf:"varint,7,opt,name=sleep_after_ms,json=sleepAfterMs,proto3,oneof" json:"sleep_after_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *UpdateApp) Reset() {
 	*x = UpdateApp{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[11]
+	mi := &file_messages_app_v1_app_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1381,7 +1496,7 @@ func (x *UpdateApp) String() string {
 func (*UpdateApp) ProtoMessage() {}
 
 func (x *UpdateApp) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[11]
+	mi := &file_messages_app_v1_app_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1394,7 +1509,7 @@ func (x *UpdateApp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateApp.ProtoReflect.Descriptor instead.
 func (*UpdateApp) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{11}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *UpdateApp) GetName() string {
@@ -1446,13 +1561,6 @@ func (x *UpdateApp) GetSleepAfterMs() int64 {
 	return 0
 }
 
-func (x *UpdateApp) GetPortReservation() uint64 {
-	if x != nil {
-		return x.PortReservation
-	}
-	return 0
-}
-
 type Scopes struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Scopes        []string               `protobuf:"bytes,1,rep,name=scopes,proto3" json:"scopes,omitempty"`
@@ -1462,7 +1570,7 @@ type Scopes struct {
 
 func (x *Scopes) Reset() {
 	*x = Scopes{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[12]
+	mi := &file_messages_app_v1_app_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1474,7 +1582,7 @@ func (x *Scopes) String() string {
 func (*Scopes) ProtoMessage() {}
 
 func (x *Scopes) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[12]
+	mi := &file_messages_app_v1_app_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1487,7 +1595,7 @@ func (x *Scopes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Scopes.ProtoReflect.Descriptor instead.
 func (*Scopes) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{12}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Scopes) GetScopes() []string {
@@ -1506,7 +1614,7 @@ type SetVisibility struct {
 
 func (x *SetVisibility) Reset() {
 	*x = SetVisibility{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[13]
+	mi := &file_messages_app_v1_app_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1518,7 +1626,7 @@ func (x *SetVisibility) String() string {
 func (*SetVisibility) ProtoMessage() {}
 
 func (x *SetVisibility) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[13]
+	mi := &file_messages_app_v1_app_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1531,7 +1639,7 @@ func (x *SetVisibility) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetVisibility.ProtoReflect.Descriptor instead.
 func (*SetVisibility) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{13}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SetVisibility) GetVisibility() Visibility {
@@ -1550,7 +1658,7 @@ type SetDisabled struct {
 
 func (x *SetDisabled) Reset() {
 	*x = SetDisabled{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[14]
+	mi := &file_messages_app_v1_app_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1562,7 +1670,7 @@ func (x *SetDisabled) String() string {
 func (*SetDisabled) ProtoMessage() {}
 
 func (x *SetDisabled) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[14]
+	mi := &file_messages_app_v1_app_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1575,7 +1683,7 @@ func (x *SetDisabled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetDisabled.ProtoReflect.Descriptor instead.
 func (*SetDisabled) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{14}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SetDisabled) GetDisabled() bool {
@@ -1594,7 +1702,7 @@ type RestartApp struct {
 
 func (x *RestartApp) Reset() {
 	*x = RestartApp{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[15]
+	mi := &file_messages_app_v1_app_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1606,7 +1714,7 @@ func (x *RestartApp) String() string {
 func (*RestartApp) ProtoMessage() {}
 
 func (x *RestartApp) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[15]
+	mi := &file_messages_app_v1_app_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1619,7 +1727,7 @@ func (x *RestartApp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestartApp.ProtoReflect.Descriptor instead.
 func (*RestartApp) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{15}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{17}
 }
 
 // RemoveApp stops serving the app, and unregisters it when its process has ended.
@@ -1632,7 +1740,7 @@ type RemoveApp struct {
 
 func (x *RemoveApp) Reset() {
 	*x = RemoveApp{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[16]
+	mi := &file_messages_app_v1_app_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1644,7 +1752,7 @@ func (x *RemoveApp) String() string {
 func (*RemoveApp) ProtoMessage() {}
 
 func (x *RemoveApp) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[16]
+	mi := &file_messages_app_v1_app_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1657,7 +1765,7 @@ func (x *RemoveApp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveApp.ProtoReflect.Descriptor instead.
 func (*RemoveApp) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{16}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *RemoveApp) GetTaskId() string {
@@ -1676,7 +1784,7 @@ type DescribeApp struct {
 
 func (x *DescribeApp) Reset() {
 	*x = DescribeApp{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[17]
+	mi := &file_messages_app_v1_app_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1688,7 +1796,7 @@ func (x *DescribeApp) String() string {
 func (*DescribeApp) ProtoMessage() {}
 
 func (x *DescribeApp) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[17]
+	mi := &file_messages_app_v1_app_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1701,7 +1809,7 @@ func (x *DescribeApp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeApp.ProtoReflect.Descriptor instead.
 func (*DescribeApp) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{17}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{19}
 }
 
 // AwaitApp is a query that is answered with Description when the app waits for none of the given results: of reconciling a generation
@@ -1717,7 +1825,7 @@ type AwaitApp struct {
 
 func (x *AwaitApp) Reset() {
 	*x = AwaitApp{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[18]
+	mi := &file_messages_app_v1_app_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1729,7 +1837,7 @@ func (x *AwaitApp) String() string {
 func (*AwaitApp) ProtoMessage() {}
 
 func (x *AwaitApp) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[18]
+	mi := &file_messages_app_v1_app_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1742,7 +1850,7 @@ func (x *AwaitApp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AwaitApp.ProtoReflect.Descriptor instead.
 func (*AwaitApp) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{18}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *AwaitApp) GetGeneration() uint64 {
@@ -1776,7 +1884,7 @@ type AttachDomain struct {
 
 func (x *AttachDomain) Reset() {
 	*x = AttachDomain{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[19]
+	mi := &file_messages_app_v1_app_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1788,7 +1896,7 @@ func (x *AttachDomain) String() string {
 func (*AttachDomain) ProtoMessage() {}
 
 func (x *AttachDomain) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[19]
+	mi := &file_messages_app_v1_app_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1801,7 +1909,7 @@ func (x *AttachDomain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachDomain.ProtoReflect.Descriptor instead.
 func (*AttachDomain) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{19}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *AttachDomain) GetDomainId() string {
@@ -1826,7 +1934,7 @@ type RecheckDomain struct {
 
 func (x *RecheckDomain) Reset() {
 	*x = RecheckDomain{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[20]
+	mi := &file_messages_app_v1_app_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1838,7 +1946,7 @@ func (x *RecheckDomain) String() string {
 func (*RecheckDomain) ProtoMessage() {}
 
 func (x *RecheckDomain) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[20]
+	mi := &file_messages_app_v1_app_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1851,7 +1959,7 @@ func (x *RecheckDomain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecheckDomain.ProtoReflect.Descriptor instead.
 func (*RecheckDomain) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{20}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{22}
 }
 
 type RemoveDomain struct {
@@ -1862,7 +1970,7 @@ type RemoveDomain struct {
 
 func (x *RemoveDomain) Reset() {
 	*x = RemoveDomain{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[21]
+	mi := &file_messages_app_v1_app_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1874,7 +1982,7 @@ func (x *RemoveDomain) String() string {
 func (*RemoveDomain) ProtoMessage() {}
 
 func (x *RemoveDomain) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[21]
+	mi := &file_messages_app_v1_app_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1887,7 +1995,7 @@ func (x *RemoveDomain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveDomain.ProtoReflect.Descriptor instead.
 func (*RemoveDomain) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{21}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{23}
 }
 
 // RegisterApp creates the app. The workspace has reserved its slug, path and port.
@@ -1900,7 +2008,7 @@ type RegisterApp struct {
 
 func (x *RegisterApp) Reset() {
 	*x = RegisterApp{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[22]
+	mi := &file_messages_app_v1_app_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1912,7 +2020,7 @@ func (x *RegisterApp) String() string {
 func (*RegisterApp) ProtoMessage() {}
 
 func (x *RegisterApp) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[22]
+	mi := &file_messages_app_v1_app_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1925,7 +2033,7 @@ func (x *RegisterApp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterApp.ProtoReflect.Descriptor instead.
 func (*RegisterApp) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{22}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *RegisterApp) GetRegistration() *Registration {
@@ -1954,7 +2062,7 @@ type Registration struct {
 
 func (x *Registration) Reset() {
 	*x = Registration{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[23]
+	mi := &file_messages_app_v1_app_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1966,7 +2074,7 @@ func (x *Registration) String() string {
 func (*Registration) ProtoMessage() {}
 
 func (x *Registration) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[23]
+	mi := &file_messages_app_v1_app_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1979,7 +2087,7 @@ func (x *Registration) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Registration.ProtoReflect.Descriptor instead.
 func (*Registration) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{23}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Registration) GetAppId() string {
@@ -2065,7 +2173,7 @@ type FollowAnchor struct {
 
 func (x *FollowAnchor) Reset() {
 	*x = FollowAnchor{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[24]
+	mi := &file_messages_app_v1_app_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2077,7 +2185,7 @@ func (x *FollowAnchor) String() string {
 func (*FollowAnchor) ProtoMessage() {}
 
 func (x *FollowAnchor) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[24]
+	mi := &file_messages_app_v1_app_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2090,7 +2198,7 @@ func (x *FollowAnchor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowAnchor.ProtoReflect.Descriptor instead.
 func (*FollowAnchor) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{24}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *FollowAnchor) GetPath() string {
@@ -2124,7 +2232,7 @@ type HaltApp struct {
 
 func (x *HaltApp) Reset() {
 	*x = HaltApp{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[25]
+	mi := &file_messages_app_v1_app_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2136,7 +2244,7 @@ func (x *HaltApp) String() string {
 func (*HaltApp) ProtoMessage() {}
 
 func (x *HaltApp) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[25]
+	mi := &file_messages_app_v1_app_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2149,7 +2257,7 @@ func (x *HaltApp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HaltApp.ProtoReflect.Descriptor instead.
 func (*HaltApp) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{25}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *HaltApp) GetHalted() bool {
@@ -2168,7 +2276,7 @@ type WakeApp struct {
 
 func (x *WakeApp) Reset() {
 	*x = WakeApp{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[26]
+	mi := &file_messages_app_v1_app_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2180,7 +2288,7 @@ func (x *WakeApp) String() string {
 func (*WakeApp) ProtoMessage() {}
 
 func (x *WakeApp) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[26]
+	mi := &file_messages_app_v1_app_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2193,7 +2301,7 @@ func (x *WakeApp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WakeApp.ProtoReflect.Descriptor instead.
 func (*WakeApp) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{26}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{28}
 }
 
 // ReportAsleep reports that the process has ended because nobody used it.
@@ -2206,7 +2314,7 @@ type ReportAsleep struct {
 
 func (x *ReportAsleep) Reset() {
 	*x = ReportAsleep{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[27]
+	mi := &file_messages_app_v1_app_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2218,7 +2326,7 @@ func (x *ReportAsleep) String() string {
 func (*ReportAsleep) ProtoMessage() {}
 
 func (x *ReportAsleep) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[27]
+	mi := &file_messages_app_v1_app_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2231,7 +2339,7 @@ func (x *ReportAsleep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportAsleep.ProtoReflect.Descriptor instead.
 func (*ReportAsleep) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{27}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ReportAsleep) GetGeneration() uint64 {
@@ -2252,7 +2360,7 @@ type IssueKey struct {
 
 func (x *IssueKey) Reset() {
 	*x = IssueKey{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[28]
+	mi := &file_messages_app_v1_app_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2264,7 +2372,7 @@ func (x *IssueKey) String() string {
 func (*IssueKey) ProtoMessage() {}
 
 func (x *IssueKey) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[28]
+	mi := &file_messages_app_v1_app_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2277,7 +2385,7 @@ func (x *IssueKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueKey.ProtoReflect.Descriptor instead.
 func (*IssueKey) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{28}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *IssueKey) GetGeneration() uint64 {
@@ -2294,19 +2402,111 @@ func (x *IssueKey) GetSecretSha256() []byte {
 	return nil
 }
 
+// OfferPort reports that the workspace has reserved a port for the app. The reservation ends after a time unless an update takes the port.
+type OfferPort struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Port          uint32                 `protobuf:"varint,1,opt,name=port,proto3" json:"port,omitempty"`
+	Reservation   uint64                 `protobuf:"varint,2,opt,name=reservation,proto3" json:"reservation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OfferPort) Reset() {
+	*x = OfferPort{}
+	mi := &file_messages_app_v1_app_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OfferPort) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OfferPort) ProtoMessage() {}
+
+func (x *OfferPort) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_app_v1_app_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OfferPort.ProtoReflect.Descriptor instead.
+func (*OfferPort) Descriptor() ([]byte, []int) {
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *OfferPort) GetPort() uint32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+func (x *OfferPort) GetReservation() uint64 {
+	if x != nil {
+		return x.Reservation
+	}
+	return 0
+}
+
+// ExpirePorts ends the reservations of offered ports whose time is over.
+type ExpirePorts struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExpirePorts) Reset() {
+	*x = ExpirePorts{}
+	mi := &file_messages_app_v1_app_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExpirePorts) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExpirePorts) ProtoMessage() {}
+
+func (x *ExpirePorts) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_app_v1_app_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExpirePorts.ProtoReflect.Descriptor instead.
+func (*ExpirePorts) Descriptor() ([]byte, []int) {
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{32}
+}
+
 // ReportReconciled reports the result of reconciling a generation.
 type ReportReconciled struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Generation uint64                 `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
 	// Why it has failed; empty: it has not.
-	Failure       string `protobuf:"bytes,2,opt,name=failure,proto3" json:"failure,omitempty"`
+	Failure string `protobuf:"bytes,2,opt,name=failure,proto3" json:"failure,omitempty"`
+	// The ports on which processes of other generations may still listen.
+	BusyPorts     []uint32 `protobuf:"varint,3,rep,packed,name=busy_ports,json=busyPorts,proto3" json:"busy_ports,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReportReconciled) Reset() {
 	*x = ReportReconciled{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[29]
+	mi := &file_messages_app_v1_app_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2318,7 +2518,7 @@ func (x *ReportReconciled) String() string {
 func (*ReportReconciled) ProtoMessage() {}
 
 func (x *ReportReconciled) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[29]
+	mi := &file_messages_app_v1_app_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2331,7 +2531,7 @@ func (x *ReportReconciled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportReconciled.ProtoReflect.Descriptor instead.
 func (*ReportReconciled) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{29}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ReportReconciled) GetGeneration() uint64 {
@@ -2348,6 +2548,67 @@ func (x *ReportReconciled) GetFailure() string {
 	return ""
 }
 
+func (x *ReportReconciled) GetBusyPorts() []uint32 {
+	if x != nil {
+		return x.BusyPorts
+	}
+	return nil
+}
+
+// ReportFreePorts reports that no process listens any more on busy ports.
+type ReportFreePorts struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The last requested generation that the sender knows of. A report for another one has no effect.
+	Generation    uint64   `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
+	Ports         []uint32 `protobuf:"varint,2,rep,packed,name=ports,proto3" json:"ports,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportFreePorts) Reset() {
+	*x = ReportFreePorts{}
+	mi := &file_messages_app_v1_app_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportFreePorts) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportFreePorts) ProtoMessage() {}
+
+func (x *ReportFreePorts) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_app_v1_app_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportFreePorts.ProtoReflect.Descriptor instead.
+func (*ReportFreePorts) Descriptor() ([]byte, []int) {
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *ReportFreePorts) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *ReportFreePorts) GetPorts() []uint32 {
+	if x != nil {
+		return x.Ports
+	}
+	return nil
+}
+
 // ReportCrash records an unexpected end of the process.
 type ReportCrash struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2359,7 +2620,7 @@ type ReportCrash struct {
 
 func (x *ReportCrash) Reset() {
 	*x = ReportCrash{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[30]
+	mi := &file_messages_app_v1_app_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2371,7 +2632,7 @@ func (x *ReportCrash) String() string {
 func (*ReportCrash) ProtoMessage() {}
 
 func (x *ReportCrash) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[30]
+	mi := &file_messages_app_v1_app_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2384,7 +2645,7 @@ func (x *ReportCrash) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportCrash.ProtoReflect.Descriptor instead.
 func (*ReportCrash) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{30}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ReportCrash) GetGeneration() uint64 {
@@ -2401,7 +2662,7 @@ func (x *ReportCrash) GetCrash() *Crash {
 	return nil
 }
 
-// ReportStopped completes the removal of an app, whose process has ended.
+// ReportStopped completes a StopTask: no process of the app is left.
 type ReportStopped struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	TaskId string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
@@ -2413,7 +2674,7 @@ type ReportStopped struct {
 
 func (x *ReportStopped) Reset() {
 	*x = ReportStopped{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[31]
+	mi := &file_messages_app_v1_app_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2425,7 +2686,7 @@ func (x *ReportStopped) String() string {
 func (*ReportStopped) ProtoMessage() {}
 
 func (x *ReportStopped) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[31]
+	mi := &file_messages_app_v1_app_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2438,7 +2699,7 @@ func (x *ReportStopped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportStopped.ProtoReflect.Descriptor instead.
 func (*ReportStopped) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{31}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ReportStopped) GetTaskId() string {
@@ -2465,7 +2726,7 @@ type AwaitRuntime struct {
 
 func (x *AwaitRuntime) Reset() {
 	*x = AwaitRuntime{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[32]
+	mi := &file_messages_app_v1_app_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2477,7 +2738,7 @@ func (x *AwaitRuntime) String() string {
 func (*AwaitRuntime) ProtoMessage() {}
 
 func (x *AwaitRuntime) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[32]
+	mi := &file_messages_app_v1_app_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2490,7 +2751,7 @@ func (x *AwaitRuntime) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AwaitRuntime.ProtoReflect.Descriptor instead.
 func (*AwaitRuntime) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{32}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *AwaitRuntime) GetRevision() uint64 {
@@ -2510,7 +2771,7 @@ type ReportDomain struct {
 
 func (x *ReportDomain) Reset() {
 	*x = ReportDomain{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[33]
+	mi := &file_messages_app_v1_app_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2522,7 +2783,7 @@ func (x *ReportDomain) String() string {
 func (*ReportDomain) ProtoMessage() {}
 
 func (x *ReportDomain) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[33]
+	mi := &file_messages_app_v1_app_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2535,7 +2796,7 @@ func (x *ReportDomain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportDomain.ProtoReflect.Descriptor instead.
 func (*ReportDomain) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{33}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ReportDomain) GetDomain() *Domain {
@@ -2556,7 +2817,7 @@ type ReportDomainRefused struct {
 
 func (x *ReportDomainRefused) Reset() {
 	*x = ReportDomainRefused{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[34]
+	mi := &file_messages_app_v1_app_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2568,7 +2829,7 @@ func (x *ReportDomainRefused) String() string {
 func (*ReportDomainRefused) ProtoMessage() {}
 
 func (x *ReportDomainRefused) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[34]
+	mi := &file_messages_app_v1_app_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2581,7 +2842,7 @@ func (x *ReportDomainRefused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportDomainRefused.ProtoReflect.Descriptor instead.
 func (*ReportDomainRefused) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{34}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ReportDomainRefused) GetDomainId() string {
@@ -2608,7 +2869,7 @@ type ReportDomainReleased struct {
 
 func (x *ReportDomainReleased) Reset() {
 	*x = ReportDomainReleased{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[35]
+	mi := &file_messages_app_v1_app_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2620,7 +2881,7 @@ func (x *ReportDomainReleased) String() string {
 func (*ReportDomainReleased) ProtoMessage() {}
 
 func (x *ReportDomainReleased) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[35]
+	mi := &file_messages_app_v1_app_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2633,7 +2894,7 @@ func (x *ReportDomainReleased) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportDomainReleased.ProtoReflect.Descriptor instead.
 func (*ReportDomainReleased) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{35}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ReportDomainReleased) GetDomainId() string {
@@ -2653,7 +2914,7 @@ type Description struct {
 
 func (x *Description) Reset() {
 	*x = Description{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[36]
+	mi := &file_messages_app_v1_app_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2665,7 +2926,7 @@ func (x *Description) String() string {
 func (*Description) ProtoMessage() {}
 
 func (x *Description) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[36]
+	mi := &file_messages_app_v1_app_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2678,7 +2939,7 @@ func (x *Description) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Description.ProtoReflect.Descriptor instead.
 func (*Description) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{36}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Description) GetApp() *App {
@@ -2708,7 +2969,7 @@ type Controls struct {
 
 func (x *Controls) Reset() {
 	*x = Controls{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[37]
+	mi := &file_messages_app_v1_app_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2720,7 +2981,7 @@ func (x *Controls) String() string {
 func (*Controls) ProtoMessage() {}
 
 func (x *Controls) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[37]
+	mi := &file_messages_app_v1_app_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2733,7 +2994,7 @@ func (x *Controls) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Controls.ProtoReflect.Descriptor instead.
 func (*Controls) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{37}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Controls) GetManageDomain() bool {
@@ -2782,7 +3043,7 @@ type AppRegistered struct {
 
 func (x *AppRegistered) Reset() {
 	*x = AppRegistered{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[38]
+	mi := &file_messages_app_v1_app_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2794,7 +3055,7 @@ func (x *AppRegistered) String() string {
 func (*AppRegistered) ProtoMessage() {}
 
 func (x *AppRegistered) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[38]
+	mi := &file_messages_app_v1_app_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2807,7 +3068,7 @@ func (x *AppRegistered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppRegistered.ProtoReflect.Descriptor instead.
 func (*AppRegistered) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{38}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *AppRegistered) GetRegistration() *Registration {
@@ -2842,7 +3103,7 @@ type MetadataChanged struct {
 
 func (x *MetadataChanged) Reset() {
 	*x = MetadataChanged{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[39]
+	mi := &file_messages_app_v1_app_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2854,7 +3115,7 @@ func (x *MetadataChanged) String() string {
 func (*MetadataChanged) ProtoMessage() {}
 
 func (x *MetadataChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[39]
+	mi := &file_messages_app_v1_app_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2867,7 +3128,7 @@ func (x *MetadataChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetadataChanged.ProtoReflect.Descriptor instead.
 func (*MetadataChanged) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{39}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *MetadataChanged) GetName() string {
@@ -2897,7 +3158,7 @@ type RuntimeRequested struct {
 	Generation uint64                 `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
 	Runtime    *Runtime               `protobuf:"bytes,2,opt,name=runtime,proto3" json:"runtime,omitempty"`
 	At         int64                  `protobuf:"varint,3,opt,name=at,proto3" json:"at,omitempty"`
-	// The highest number of a reservation that a configuration has had so far; as in RuntimeReconciled and RuntimeFailed.
+	// The number of the last reservation that the app knows of; as in the events below.
 	PortReservation uint64 `protobuf:"varint,4,opt,name=port_reservation,json=portReservation,proto3" json:"port_reservation,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -2905,7 +3166,7 @@ type RuntimeRequested struct {
 
 func (x *RuntimeRequested) Reset() {
 	*x = RuntimeRequested{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[40]
+	mi := &file_messages_app_v1_app_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2917,7 +3178,7 @@ func (x *RuntimeRequested) String() string {
 func (*RuntimeRequested) ProtoMessage() {}
 
 func (x *RuntimeRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[40]
+	mi := &file_messages_app_v1_app_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2930,7 +3191,7 @@ func (x *RuntimeRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RuntimeRequested.ProtoReflect.Descriptor instead.
 func (*RuntimeRequested) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{40}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *RuntimeRequested) GetGeneration() uint64 {
@@ -2966,16 +3227,17 @@ type RuntimeReconciled struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Generation uint64                 `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
 	At         int64                  `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`
-	// The port that the app uses. The workspace ends the app's other reservations up to this one.
+	// The port that the app uses. The workspace ends the app's other reservations up to this one, but not those of ports.
 	Port            uint32 `protobuf:"varint,3,opt,name=port,proto3" json:"port,omitempty"`
 	PortReservation uint64 `protobuf:"varint,4,opt,name=port_reservation,json=portReservation,proto3" json:"port_reservation,omitempty"`
+	Ports           *Ports `protobuf:"bytes,5,opt,name=ports,proto3" json:"ports,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
 
 func (x *RuntimeReconciled) Reset() {
 	*x = RuntimeReconciled{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[41]
+	mi := &file_messages_app_v1_app_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2987,7 +3249,7 @@ func (x *RuntimeReconciled) String() string {
 func (*RuntimeReconciled) ProtoMessage() {}
 
 func (x *RuntimeReconciled) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[41]
+	mi := &file_messages_app_v1_app_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3000,7 +3262,7 @@ func (x *RuntimeReconciled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RuntimeReconciled.ProtoReflect.Descriptor instead.
 func (*RuntimeReconciled) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{41}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *RuntimeReconciled) GetGeneration() uint64 {
@@ -3031,6 +3293,13 @@ func (x *RuntimeReconciled) GetPortReservation() uint64 {
 	return 0
 }
 
+func (x *RuntimeReconciled) GetPorts() *Ports {
+	if x != nil {
+		return x.Ports
+	}
+	return nil
+}
+
 // RuntimeFailed: a configuration was not accepted. The last accepted one continues.
 type RuntimeFailed struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
@@ -3039,13 +3308,14 @@ type RuntimeFailed struct {
 	At              int64                  `protobuf:"varint,3,opt,name=at,proto3" json:"at,omitempty"`
 	Port            uint32                 `protobuf:"varint,4,opt,name=port,proto3" json:"port,omitempty"`
 	PortReservation uint64                 `protobuf:"varint,5,opt,name=port_reservation,json=portReservation,proto3" json:"port_reservation,omitempty"`
+	Ports           *Ports                 `protobuf:"bytes,6,opt,name=ports,proto3" json:"ports,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
 
 func (x *RuntimeFailed) Reset() {
 	*x = RuntimeFailed{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[42]
+	mi := &file_messages_app_v1_app_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3057,7 +3327,7 @@ func (x *RuntimeFailed) String() string {
 func (*RuntimeFailed) ProtoMessage() {}
 
 func (x *RuntimeFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[42]
+	mi := &file_messages_app_v1_app_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3070,7 +3340,7 @@ func (x *RuntimeFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RuntimeFailed.ProtoReflect.Descriptor instead.
 func (*RuntimeFailed) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{42}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *RuntimeFailed) GetGeneration() uint64 {
@@ -3108,6 +3378,129 @@ func (x *RuntimeFailed) GetPortReservation() uint64 {
 	return 0
 }
 
+func (x *RuntimeFailed) GetPorts() *Ports {
+	if x != nil {
+		return x.Ports
+	}
+	return nil
+}
+
+// PortOffered: the workspace has reserved a port for the app.
+type PortOffered struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Port            *OfferedPort           `protobuf:"bytes,1,opt,name=port,proto3" json:"port,omitempty"`
+	PortReservation uint64                 `protobuf:"varint,2,opt,name=port_reservation,json=portReservation,proto3" json:"port_reservation,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *PortOffered) Reset() {
+	*x = PortOffered{}
+	mi := &file_messages_app_v1_app_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PortOffered) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PortOffered) ProtoMessage() {}
+
+func (x *PortOffered) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_app_v1_app_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PortOffered.ProtoReflect.Descriptor instead.
+func (*PortOffered) Descriptor() ([]byte, []int) {
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *PortOffered) GetPort() *OfferedPort {
+	if x != nil {
+		return x.Port
+	}
+	return nil
+}
+
+func (x *PortOffered) GetPortReservation() uint64 {
+	if x != nil {
+		return x.PortReservation
+	}
+	return 0
+}
+
+// PortsReleased: the app does not need some of its ports any more.
+type PortsReleased struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The ports of its configurations, of which the workspace ends no reservation.
+	Used []uint32 `protobuf:"varint,1,rep,packed,name=used,proto3" json:"used,omitempty"`
+	// The further ports that the app still has.
+	Ports           *Ports `protobuf:"bytes,2,opt,name=ports,proto3" json:"ports,omitempty"`
+	PortReservation uint64 `protobuf:"varint,3,opt,name=port_reservation,json=portReservation,proto3" json:"port_reservation,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *PortsReleased) Reset() {
+	*x = PortsReleased{}
+	mi := &file_messages_app_v1_app_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PortsReleased) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PortsReleased) ProtoMessage() {}
+
+func (x *PortsReleased) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_app_v1_app_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PortsReleased.ProtoReflect.Descriptor instead.
+func (*PortsReleased) Descriptor() ([]byte, []int) {
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *PortsReleased) GetUsed() []uint32 {
+	if x != nil {
+		return x.Used
+	}
+	return nil
+}
+
+func (x *PortsReleased) GetPorts() *Ports {
+	if x != nil {
+		return x.Ports
+	}
+	return nil
+}
+
+func (x *PortsReleased) GetPortReservation() uint64 {
+	if x != nil {
+		return x.PortReservation
+	}
+	return 0
+}
+
 type KeyIssued struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	Key         *Key                   `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
@@ -3122,7 +3515,7 @@ type KeyIssued struct {
 
 func (x *KeyIssued) Reset() {
 	*x = KeyIssued{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[43]
+	mi := &file_messages_app_v1_app_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3134,7 +3527,7 @@ func (x *KeyIssued) String() string {
 func (*KeyIssued) ProtoMessage() {}
 
 func (x *KeyIssued) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[43]
+	mi := &file_messages_app_v1_app_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3147,7 +3540,7 @@ func (x *KeyIssued) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyIssued.ProtoReflect.Descriptor instead.
 func (*KeyIssued) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{43}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *KeyIssued) GetKey() *Key {
@@ -3197,7 +3590,7 @@ type KeyRevoked struct {
 
 func (x *KeyRevoked) Reset() {
 	*x = KeyRevoked{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[44]
+	mi := &file_messages_app_v1_app_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3209,7 +3602,7 @@ func (x *KeyRevoked) String() string {
 func (*KeyRevoked) ProtoMessage() {}
 
 func (x *KeyRevoked) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[44]
+	mi := &file_messages_app_v1_app_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3222,7 +3615,7 @@ func (x *KeyRevoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRevoked.ProtoReflect.Descriptor instead.
 func (*KeyRevoked) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{44}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *KeyRevoked) GetNumber() uint64 {
@@ -3256,7 +3649,7 @@ type VisibilityChanged struct {
 
 func (x *VisibilityChanged) Reset() {
 	*x = VisibilityChanged{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[45]
+	mi := &file_messages_app_v1_app_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3268,7 +3661,7 @@ func (x *VisibilityChanged) String() string {
 func (*VisibilityChanged) ProtoMessage() {}
 
 func (x *VisibilityChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[45]
+	mi := &file_messages_app_v1_app_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3281,7 +3674,7 @@ func (x *VisibilityChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VisibilityChanged.ProtoReflect.Descriptor instead.
 func (*VisibilityChanged) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{45}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *VisibilityChanged) GetVisibility() Visibility {
@@ -3308,7 +3701,7 @@ type AppDisabled struct {
 
 func (x *AppDisabled) Reset() {
 	*x = AppDisabled{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[46]
+	mi := &file_messages_app_v1_app_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3320,7 +3713,7 @@ func (x *AppDisabled) String() string {
 func (*AppDisabled) ProtoMessage() {}
 
 func (x *AppDisabled) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[46]
+	mi := &file_messages_app_v1_app_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3333,7 +3726,7 @@ func (x *AppDisabled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppDisabled.ProtoReflect.Descriptor instead.
 func (*AppDisabled) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{46}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *AppDisabled) GetUserId() string {
@@ -3359,7 +3752,7 @@ type AppEnabled struct {
 
 func (x *AppEnabled) Reset() {
 	*x = AppEnabled{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[47]
+	mi := &file_messages_app_v1_app_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3371,7 +3764,7 @@ func (x *AppEnabled) String() string {
 func (*AppEnabled) ProtoMessage() {}
 
 func (x *AppEnabled) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[47]
+	mi := &file_messages_app_v1_app_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3384,7 +3777,7 @@ func (x *AppEnabled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppEnabled.ProtoReflect.Descriptor instead.
 func (*AppEnabled) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{47}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *AppEnabled) GetAt() int64 {
@@ -3404,7 +3797,7 @@ type AppHalted struct {
 
 func (x *AppHalted) Reset() {
 	*x = AppHalted{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[48]
+	mi := &file_messages_app_v1_app_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3416,7 +3809,7 @@ func (x *AppHalted) String() string {
 func (*AppHalted) ProtoMessage() {}
 
 func (x *AppHalted) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[48]
+	mi := &file_messages_app_v1_app_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3429,7 +3822,7 @@ func (x *AppHalted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppHalted.ProtoReflect.Descriptor instead.
 func (*AppHalted) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{48}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *AppHalted) GetHalted() bool {
@@ -3455,7 +3848,7 @@ type AppSlept struct {
 
 func (x *AppSlept) Reset() {
 	*x = AppSlept{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[49]
+	mi := &file_messages_app_v1_app_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3467,7 +3860,7 @@ func (x *AppSlept) String() string {
 func (*AppSlept) ProtoMessage() {}
 
 func (x *AppSlept) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[49]
+	mi := &file_messages_app_v1_app_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3480,7 +3873,7 @@ func (x *AppSlept) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppSlept.ProtoReflect.Descriptor instead.
 func (*AppSlept) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{49}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *AppSlept) GetAt() int64 {
@@ -3499,7 +3892,7 @@ type AppWoken struct {
 
 func (x *AppWoken) Reset() {
 	*x = AppWoken{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[50]
+	mi := &file_messages_app_v1_app_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3511,7 +3904,7 @@ func (x *AppWoken) String() string {
 func (*AppWoken) ProtoMessage() {}
 
 func (x *AppWoken) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[50]
+	mi := &file_messages_app_v1_app_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3524,7 +3917,7 @@ func (x *AppWoken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppWoken.ProtoReflect.Descriptor instead.
 func (*AppWoken) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{50}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *AppWoken) GetAt() int64 {
@@ -3544,7 +3937,7 @@ type AppCrashed struct {
 
 func (x *AppCrashed) Reset() {
 	*x = AppCrashed{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[51]
+	mi := &file_messages_app_v1_app_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3556,7 +3949,7 @@ func (x *AppCrashed) String() string {
 func (*AppCrashed) ProtoMessage() {}
 
 func (x *AppCrashed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[51]
+	mi := &file_messages_app_v1_app_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3569,7 +3962,7 @@ func (x *AppCrashed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppCrashed.ProtoReflect.Descriptor instead.
 func (*AppCrashed) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{51}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *AppCrashed) GetGeneration() uint64 {
@@ -3598,7 +3991,7 @@ type AnchorFollowed struct {
 
 func (x *AnchorFollowed) Reset() {
 	*x = AnchorFollowed{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[52]
+	mi := &file_messages_app_v1_app_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3610,7 +4003,7 @@ func (x *AnchorFollowed) String() string {
 func (*AnchorFollowed) ProtoMessage() {}
 
 func (x *AnchorFollowed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[52]
+	mi := &file_messages_app_v1_app_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3623,7 +4016,7 @@ func (x *AnchorFollowed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnchorFollowed.ProtoReflect.Descriptor instead.
 func (*AnchorFollowed) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{52}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *AnchorFollowed) GetPath() string {
@@ -3663,7 +4056,7 @@ type RemovalRequested struct {
 
 func (x *RemovalRequested) Reset() {
 	*x = RemovalRequested{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[53]
+	mi := &file_messages_app_v1_app_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3675,7 +4068,7 @@ func (x *RemovalRequested) String() string {
 func (*RemovalRequested) ProtoMessage() {}
 
 func (x *RemovalRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[53]
+	mi := &file_messages_app_v1_app_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3688,7 +4081,7 @@ func (x *RemovalRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovalRequested.ProtoReflect.Descriptor instead.
 func (*RemovalRequested) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{53}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *RemovalRequested) GetRemoval() *Removal {
@@ -3708,7 +4101,7 @@ type RemovalFailed struct {
 
 func (x *RemovalFailed) Reset() {
 	*x = RemovalFailed{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[54]
+	mi := &file_messages_app_v1_app_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3720,7 +4113,7 @@ func (x *RemovalFailed) String() string {
 func (*RemovalFailed) ProtoMessage() {}
 
 func (x *RemovalFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[54]
+	mi := &file_messages_app_v1_app_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3733,7 +4126,7 @@ func (x *RemovalFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovalFailed.ProtoReflect.Descriptor instead.
 func (*RemovalFailed) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{54}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *RemovalFailed) GetReason() string {
@@ -3762,7 +4155,7 @@ type AppRemoved struct {
 
 func (x *AppRemoved) Reset() {
 	*x = AppRemoved{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[55]
+	mi := &file_messages_app_v1_app_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3774,7 +4167,7 @@ func (x *AppRemoved) String() string {
 func (*AppRemoved) ProtoMessage() {}
 
 func (x *AppRemoved) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[55]
+	mi := &file_messages_app_v1_app_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3787,7 +4180,7 @@ func (x *AppRemoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppRemoved.ProtoReflect.Descriptor instead.
 func (*AppRemoved) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{55}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *AppRemoved) GetWorkspaceId() string {
@@ -3832,7 +4225,7 @@ type DomainRequested struct {
 
 func (x *DomainRequested) Reset() {
 	*x = DomainRequested{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[56]
+	mi := &file_messages_app_v1_app_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3844,7 +4237,7 @@ func (x *DomainRequested) String() string {
 func (*DomainRequested) ProtoMessage() {}
 
 func (x *DomainRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[56]
+	mi := &file_messages_app_v1_app_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3857,7 +4250,7 @@ func (x *DomainRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DomainRequested.ProtoReflect.Descriptor instead.
 func (*DomainRequested) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{56}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *DomainRequested) GetWorkspaceId() string {
@@ -3911,7 +4304,7 @@ type DomainReported struct {
 
 func (x *DomainReported) Reset() {
 	*x = DomainReported{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[57]
+	mi := &file_messages_app_v1_app_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3923,7 +4316,7 @@ func (x *DomainReported) String() string {
 func (*DomainReported) ProtoMessage() {}
 
 func (x *DomainReported) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[57]
+	mi := &file_messages_app_v1_app_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3936,7 +4329,7 @@ func (x *DomainReported) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DomainReported.ProtoReflect.Descriptor instead.
 func (*DomainReported) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{57}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *DomainReported) GetDomain() *Domain {
@@ -3957,7 +4350,7 @@ type DomainRecheckRequested struct {
 
 func (x *DomainRecheckRequested) Reset() {
 	*x = DomainRecheckRequested{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[58]
+	mi := &file_messages_app_v1_app_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3969,7 +4362,7 @@ func (x *DomainRecheckRequested) String() string {
 func (*DomainRecheckRequested) ProtoMessage() {}
 
 func (x *DomainRecheckRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[58]
+	mi := &file_messages_app_v1_app_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3982,7 +4375,7 @@ func (x *DomainRecheckRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DomainRecheckRequested.ProtoReflect.Descriptor instead.
 func (*DomainRecheckRequested) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{58}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *DomainRecheckRequested) GetDomainId() string {
@@ -4017,7 +4410,7 @@ type DomainRemovalRequested struct {
 
 func (x *DomainRemovalRequested) Reset() {
 	*x = DomainRemovalRequested{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[59]
+	mi := &file_messages_app_v1_app_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4029,7 +4422,7 @@ func (x *DomainRemovalRequested) String() string {
 func (*DomainRemovalRequested) ProtoMessage() {}
 
 func (x *DomainRemovalRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[59]
+	mi := &file_messages_app_v1_app_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4042,7 +4435,7 @@ func (x *DomainRemovalRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DomainRemovalRequested.ProtoReflect.Descriptor instead.
 func (*DomainRemovalRequested) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{59}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *DomainRemovalRequested) GetDomainId() string {
@@ -4075,7 +4468,7 @@ type DomainRefused struct {
 
 func (x *DomainRefused) Reset() {
 	*x = DomainRefused{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[60]
+	mi := &file_messages_app_v1_app_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4087,7 +4480,7 @@ func (x *DomainRefused) String() string {
 func (*DomainRefused) ProtoMessage() {}
 
 func (x *DomainRefused) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[60]
+	mi := &file_messages_app_v1_app_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4100,7 +4493,7 @@ func (x *DomainRefused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DomainRefused.ProtoReflect.Descriptor instead.
 func (*DomainRefused) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{60}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *DomainRefused) GetRefusal() *DomainRefusal {
@@ -4120,7 +4513,7 @@ type DomainReleased struct {
 
 func (x *DomainReleased) Reset() {
 	*x = DomainReleased{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[61]
+	mi := &file_messages_app_v1_app_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4132,7 +4525,7 @@ func (x *DomainReleased) String() string {
 func (*DomainReleased) ProtoMessage() {}
 
 func (x *DomainReleased) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[61]
+	mi := &file_messages_app_v1_app_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4145,7 +4538,7 @@ func (x *DomainReleased) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DomainReleased.ProtoReflect.Descriptor instead.
 func (*DomainReleased) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{61}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *DomainReleased) GetDomainId() string {
@@ -4175,7 +4568,7 @@ type DomainRow struct {
 
 func (x *DomainRow) Reset() {
 	*x = DomainRow{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[62]
+	mi := &file_messages_app_v1_app_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4187,7 +4580,7 @@ func (x *DomainRow) String() string {
 func (*DomainRow) ProtoMessage() {}
 
 func (x *DomainRow) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[62]
+	mi := &file_messages_app_v1_app_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4200,7 +4593,7 @@ func (x *DomainRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DomainRow.ProtoReflect.Descriptor instead.
 func (*DomainRow) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{62}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *DomainRow) GetDomain() *Domain {
@@ -4248,7 +4641,7 @@ type Filter struct {
 
 func (x *Filter) Reset() {
 	*x = Filter{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[63]
+	mi := &file_messages_app_v1_app_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4260,7 +4653,7 @@ func (x *Filter) String() string {
 func (*Filter) ProtoMessage() {}
 
 func (x *Filter) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[63]
+	mi := &file_messages_app_v1_app_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4273,7 +4666,7 @@ func (x *Filter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Filter.ProtoReflect.Descriptor instead.
 func (*Filter) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{63}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *Filter) GetId() string {
@@ -4313,7 +4706,7 @@ type RunTask struct {
 
 func (x *RunTask) Reset() {
 	*x = RunTask{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[64]
+	mi := &file_messages_app_v1_app_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4325,7 +4718,7 @@ func (x *RunTask) String() string {
 func (*RunTask) ProtoMessage() {}
 
 func (x *RunTask) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[64]
+	mi := &file_messages_app_v1_app_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4338,20 +4731,22 @@ func (x *RunTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunTask.ProtoReflect.Descriptor instead.
 func (*RunTask) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{64}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{71}
 }
 
-// StopTask is the input of the executor that ends the process of an app that is being removed.
+// StopTask is the input of the executor that confirms that no process of an app is left.
 type StopTask struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	TaskId        string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	TaskId string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	// The app is not being removed.
+	Remains       bool `protobuf:"varint,2,opt,name=remains,proto3" json:"remains,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StopTask) Reset() {
 	*x = StopTask{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[65]
+	mi := &file_messages_app_v1_app_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4363,7 +4758,7 @@ func (x *StopTask) String() string {
 func (*StopTask) ProtoMessage() {}
 
 func (x *StopTask) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[65]
+	mi := &file_messages_app_v1_app_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4376,7 +4771,7 @@ func (x *StopTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopTask.ProtoReflect.Descriptor instead.
 func (*StopTask) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{65}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *StopTask) GetTaskId() string {
@@ -4384,6 +4779,13 @@ func (x *StopTask) GetTaskId() string {
 		return x.TaskId
 	}
 	return ""
+}
+
+func (x *StopTask) GetRemains() bool {
+	if x != nil {
+		return x.Remains
+	}
+	return false
 }
 
 var File_messages_app_v1_app_proto protoreflect.FileDescriptor
@@ -4432,8 +4834,7 @@ const file_messages_app_v1_app_proto_rawDesc = "" +
 	"\x18operator_repair_required\x18\f \x01(\bR\x16operatorRepairRequired\x12\x1a\n" +
 	"\bchecking\x18\r \x01(\bR\bchecking\x12\x18\n" +
 	"\aclaimed\x18\x0e \x01(\bR\aclaimed\x12\x1a\n" +
-	"\brevision\x18\x0f \x01(\x04R\brevision\"\xe2\n" +
-	"\n" +
+	"\brevision\x18\x0f \x01(\x04R\brevision\"\x8f\v\n" +
 	"\x03App\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12!\n" +
 	"\fworkspace_id\x18\x02 \x01(\tR\vworkspaceId\x12\x1b\n" +
@@ -4477,7 +4878,14 @@ const file_messages_app_v1_app_proto_rawDesc = "" +
 	"\bposition\x18  \x01(\x04R\bposition\x12%\n" +
 	"\x0eanchor_version\x18! \x01(\x04R\ranchorVersion\x12)\n" +
 	"\x10port_reservation\x18\" \x01(\x04R\x0fportReservation\x12;\n" +
-	"\rdomain_author\x18# \x01(\v2\x16.atelier.app.v1.AuthorR\fdomainAuthor\"J\n" +
+	"\rdomain_author\x18# \x01(\v2\x16.atelier.app.v1.AuthorR\fdomainAuthor\x12+\n" +
+	"\x05ports\x18$ \x01(\v2\x15.atelier.app.v1.PortsR\x05ports\"R\n" +
+	"\x05Ports\x125\n" +
+	"\aoffered\x18\x01 \x03(\v2\x1b.atelier.app.v1.OfferedPortR\aoffered\x12\x12\n" +
+	"\x04busy\x18\x02 \x03(\rR\x04busy\"7\n" +
+	"\vOfferedPort\x12\x12\n" +
+	"\x04port\x18\x01 \x01(\rR\x04port\x12\x14\n" +
+	"\x05until\x18\x02 \x01(\x03R\x05until\"J\n" +
 	"\x06Author\x12\x17\n" +
 	"\auser_id\x18\x01 \x01(\tR\x06userId\x12'\n" +
 	"\x0fimpersonator_id\x18\x02 \x01(\tR\x0eimpersonatorId\"Z\n" +
@@ -4495,7 +4903,7 @@ const file_messages_app_v1_app_proto_rawDesc = "" +
 	"\x04code\x18\x03 \x01(\tR\x04code\"/\n" +
 	"\x05Crash\x12\x0e\n" +
 	"\x02at\x18\x01 \x01(\x03R\x02at\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"\xfe\x02\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"\xeb\x02\n" +
 	"\tUpdateApp\x12\x17\n" +
 	"\x04name\x18\x01 \x01(\tH\x00R\x04name\x88\x01\x01\x12\x17\n" +
 	"\x04icon\x18\x02 \x01(\tH\x01R\x04icon\x88\x01\x01\x12\x1d\n" +
@@ -4504,15 +4912,14 @@ const file_messages_app_v1_app_proto_rawDesc = "" +
 	"\x04port\x18\x05 \x01(\rH\x04R\x04port\x88\x01\x01\x125\n" +
 	"\n" +
 	"api_scopes\x18\x06 \x01(\v2\x16.atelier.app.v1.ScopesR\tapiScopes\x12)\n" +
-	"\x0esleep_after_ms\x18\a \x01(\x03H\x05R\fsleepAfterMs\x88\x01\x01\x12)\n" +
-	"\x10port_reservation\x18\b \x01(\x04R\x0fportReservationB\a\n" +
+	"\x0esleep_after_ms\x18\a \x01(\x03H\x05R\fsleepAfterMs\x88\x01\x01B\a\n" +
 	"\x05_nameB\a\n" +
 	"\x05_iconB\n" +
 	"\n" +
 	"\b_commandB\x12\n" +
 	"\x10_install_commandB\a\n" +
 	"\x05_portB\x11\n" +
-	"\x0f_sleep_after_ms\" \n" +
+	"\x0f_sleep_after_msJ\x04\b\b\x10\tR\x10port_reservation\" \n" +
 	"\x06Scopes\x12\x16\n" +
 	"\x06scopes\x18\x01 \x03(\tR\x06scopes\"K\n" +
 	"\rSetVisibility\x12:\n" +
@@ -4566,12 +4973,23 @@ const file_messages_app_v1_app_proto_rawDesc = "" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
 	"generation\x12#\n" +
-	"\rsecret_sha256\x18\x02 \x01(\fR\fsecretSha256\"L\n" +
+	"\rsecret_sha256\x18\x02 \x01(\fR\fsecretSha256\"A\n" +
+	"\tOfferPort\x12\x12\n" +
+	"\x04port\x18\x01 \x01(\rR\x04port\x12 \n" +
+	"\vreservation\x18\x02 \x01(\x04R\vreservation\"\r\n" +
+	"\vExpirePorts\"k\n" +
 	"\x10ReportReconciled\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
 	"generation\x12\x18\n" +
-	"\afailure\x18\x02 \x01(\tR\afailure\"Z\n" +
+	"\afailure\x18\x02 \x01(\tR\afailure\x12\x1d\n" +
+	"\n" +
+	"busy_ports\x18\x03 \x03(\rR\tbusyPorts\"G\n" +
+	"\x0fReportFreePorts\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x01 \x01(\x04R\n" +
+	"generation\x12\x14\n" +
+	"\x05ports\x18\x02 \x03(\rR\x05ports\"Z\n" +
 	"\vReportCrash\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -4613,14 +5031,15 @@ const file_messages_app_v1_app_proto_rawDesc = "" +
 	"generation\x121\n" +
 	"\aruntime\x18\x02 \x01(\v2\x17.atelier.app.v1.RuntimeR\aruntime\x12\x0e\n" +
 	"\x02at\x18\x03 \x01(\x03R\x02at\x12)\n" +
-	"\x10port_reservation\x18\x04 \x01(\x04R\x0fportReservation\"\x82\x01\n" +
+	"\x10port_reservation\x18\x04 \x01(\x04R\x0fportReservation\"\xaf\x01\n" +
 	"\x11RuntimeReconciled\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
 	"generation\x12\x0e\n" +
 	"\x02at\x18\x02 \x01(\x03R\x02at\x12\x12\n" +
 	"\x04port\x18\x03 \x01(\rR\x04port\x12)\n" +
-	"\x10port_reservation\x18\x04 \x01(\x04R\x0fportReservation\"\x96\x01\n" +
+	"\x10port_reservation\x18\x04 \x01(\x04R\x0fportReservation\x12+\n" +
+	"\x05ports\x18\x05 \x01(\v2\x15.atelier.app.v1.PortsR\x05ports\"\xc3\x01\n" +
 	"\rRuntimeFailed\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -4628,7 +5047,15 @@ const file_messages_app_v1_app_proto_rawDesc = "" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x0e\n" +
 	"\x02at\x18\x03 \x01(\x03R\x02at\x12\x12\n" +
 	"\x04port\x18\x04 \x01(\rR\x04port\x12)\n" +
-	"\x10port_reservation\x18\x05 \x01(\x04R\x0fportReservation\"\x95\x01\n" +
+	"\x10port_reservation\x18\x05 \x01(\x04R\x0fportReservation\x12+\n" +
+	"\x05ports\x18\x06 \x01(\v2\x15.atelier.app.v1.PortsR\x05ports\"i\n" +
+	"\vPortOffered\x12/\n" +
+	"\x04port\x18\x01 \x01(\v2\x1b.atelier.app.v1.OfferedPortR\x04port\x12)\n" +
+	"\x10port_reservation\x18\x02 \x01(\x04R\x0fportReservation\"{\n" +
+	"\rPortsReleased\x12\x12\n" +
+	"\x04used\x18\x01 \x03(\rR\x04used\x12+\n" +
+	"\x05ports\x18\x02 \x01(\v2\x15.atelier.app.v1.PortsR\x05ports\x12)\n" +
+	"\x10port_reservation\x18\x03 \x01(\x04R\x0fportReservation\"\x95\x01\n" +
 	"\tKeyIssued\x12%\n" +
 	"\x03key\x18\x01 \x01(\v2\x13.atelier.app.v1.KeyR\x03key\x12!\n" +
 	"\fworkspace_id\x18\x02 \x01(\tR\vworkspaceId\x12\x15\n" +
@@ -4716,9 +5143,10 @@ const file_messages_app_v1_app_proto_rawDesc = "" +
 	"\x05scope\x18\x04 \x01(\tR\x05scopeB\r\n" +
 	"\v_containingB\a\n" +
 	"\x05_path\"\t\n" +
-	"\aRunTask\"#\n" +
+	"\aRunTask\"=\n" +
 	"\bStopTask\x12\x17\n" +
-	"\atask_id\x18\x01 \x01(\tR\x06taskId*V\n" +
+	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x18\n" +
+	"\aremains\x18\x02 \x01(\bR\aremains*V\n" +
 	"\n" +
 	"Visibility\x12\x1a\n" +
 	"\x16VISIBILITY_UNSPECIFIED\x10\x00\x12\x15\n" +
@@ -4759,7 +5187,7 @@ func file_messages_app_v1_app_proto_rawDescGZIP() []byte {
 }
 
 var file_messages_app_v1_app_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_messages_app_v1_app_proto_msgTypes = make([]protoimpl.MessageInfo, 66)
+var file_messages_app_v1_app_proto_msgTypes = make([]protoimpl.MessageInfo, 73)
 var file_messages_app_v1_app_proto_goTypes = []any{
 	(Visibility)(0),                // 0: atelier.app.v1.Visibility
 	(RuntimeStatus)(0),             // 1: atelier.app.v1.RuntimeStatus
@@ -4772,66 +5200,73 @@ var file_messages_app_v1_app_proto_goTypes = []any{
 	(*Conflict)(nil),               // 8: atelier.app.v1.Conflict
 	(*Domain)(nil),                 // 9: atelier.app.v1.Domain
 	(*App)(nil),                    // 10: atelier.app.v1.App
-	(*Author)(nil),                 // 11: atelier.app.v1.Author
-	(*Key)(nil),                    // 12: atelier.app.v1.Key
-	(*Removal)(nil),                // 13: atelier.app.v1.Removal
-	(*DomainRefusal)(nil),          // 14: atelier.app.v1.DomainRefusal
-	(*Crash)(nil),                  // 15: atelier.app.v1.Crash
-	(*UpdateApp)(nil),              // 16: atelier.app.v1.UpdateApp
-	(*Scopes)(nil),                 // 17: atelier.app.v1.Scopes
-	(*SetVisibility)(nil),          // 18: atelier.app.v1.SetVisibility
-	(*SetDisabled)(nil),            // 19: atelier.app.v1.SetDisabled
-	(*RestartApp)(nil),             // 20: atelier.app.v1.RestartApp
-	(*RemoveApp)(nil),              // 21: atelier.app.v1.RemoveApp
-	(*DescribeApp)(nil),            // 22: atelier.app.v1.DescribeApp
-	(*AwaitApp)(nil),               // 23: atelier.app.v1.AwaitApp
-	(*AttachDomain)(nil),           // 24: atelier.app.v1.AttachDomain
-	(*RecheckDomain)(nil),          // 25: atelier.app.v1.RecheckDomain
-	(*RemoveDomain)(nil),           // 26: atelier.app.v1.RemoveDomain
-	(*RegisterApp)(nil),            // 27: atelier.app.v1.RegisterApp
-	(*Registration)(nil),           // 28: atelier.app.v1.Registration
-	(*FollowAnchor)(nil),           // 29: atelier.app.v1.FollowAnchor
-	(*HaltApp)(nil),                // 30: atelier.app.v1.HaltApp
-	(*WakeApp)(nil),                // 31: atelier.app.v1.WakeApp
-	(*ReportAsleep)(nil),           // 32: atelier.app.v1.ReportAsleep
-	(*IssueKey)(nil),               // 33: atelier.app.v1.IssueKey
-	(*ReportReconciled)(nil),       // 34: atelier.app.v1.ReportReconciled
-	(*ReportCrash)(nil),            // 35: atelier.app.v1.ReportCrash
-	(*ReportStopped)(nil),          // 36: atelier.app.v1.ReportStopped
-	(*AwaitRuntime)(nil),           // 37: atelier.app.v1.AwaitRuntime
-	(*ReportDomain)(nil),           // 38: atelier.app.v1.ReportDomain
-	(*ReportDomainRefused)(nil),    // 39: atelier.app.v1.ReportDomainRefused
-	(*ReportDomainReleased)(nil),   // 40: atelier.app.v1.ReportDomainReleased
-	(*Description)(nil),            // 41: atelier.app.v1.Description
-	(*Controls)(nil),               // 42: atelier.app.v1.Controls
-	(*AppRegistered)(nil),          // 43: atelier.app.v1.AppRegistered
-	(*MetadataChanged)(nil),        // 44: atelier.app.v1.MetadataChanged
-	(*RuntimeRequested)(nil),       // 45: atelier.app.v1.RuntimeRequested
-	(*RuntimeReconciled)(nil),      // 46: atelier.app.v1.RuntimeReconciled
-	(*RuntimeFailed)(nil),          // 47: atelier.app.v1.RuntimeFailed
-	(*KeyIssued)(nil),              // 48: atelier.app.v1.KeyIssued
-	(*KeyRevoked)(nil),             // 49: atelier.app.v1.KeyRevoked
-	(*VisibilityChanged)(nil),      // 50: atelier.app.v1.VisibilityChanged
-	(*AppDisabled)(nil),            // 51: atelier.app.v1.AppDisabled
-	(*AppEnabled)(nil),             // 52: atelier.app.v1.AppEnabled
-	(*AppHalted)(nil),              // 53: atelier.app.v1.AppHalted
-	(*AppSlept)(nil),               // 54: atelier.app.v1.AppSlept
-	(*AppWoken)(nil),               // 55: atelier.app.v1.AppWoken
-	(*AppCrashed)(nil),             // 56: atelier.app.v1.AppCrashed
-	(*AnchorFollowed)(nil),         // 57: atelier.app.v1.AnchorFollowed
-	(*RemovalRequested)(nil),       // 58: atelier.app.v1.RemovalRequested
-	(*RemovalFailed)(nil),          // 59: atelier.app.v1.RemovalFailed
-	(*AppRemoved)(nil),             // 60: atelier.app.v1.AppRemoved
-	(*DomainRequested)(nil),        // 61: atelier.app.v1.DomainRequested
-	(*DomainReported)(nil),         // 62: atelier.app.v1.DomainReported
-	(*DomainRecheckRequested)(nil), // 63: atelier.app.v1.DomainRecheckRequested
-	(*DomainRemovalRequested)(nil), // 64: atelier.app.v1.DomainRemovalRequested
-	(*DomainRefused)(nil),          // 65: atelier.app.v1.DomainRefused
-	(*DomainReleased)(nil),         // 66: atelier.app.v1.DomainReleased
-	(*DomainRow)(nil),              // 67: atelier.app.v1.DomainRow
-	(*Filter)(nil),                 // 68: atelier.app.v1.Filter
-	(*RunTask)(nil),                // 69: atelier.app.v1.RunTask
-	(*StopTask)(nil),               // 70: atelier.app.v1.StopTask
+	(*Ports)(nil),                  // 11: atelier.app.v1.Ports
+	(*OfferedPort)(nil),            // 12: atelier.app.v1.OfferedPort
+	(*Author)(nil),                 // 13: atelier.app.v1.Author
+	(*Key)(nil),                    // 14: atelier.app.v1.Key
+	(*Removal)(nil),                // 15: atelier.app.v1.Removal
+	(*DomainRefusal)(nil),          // 16: atelier.app.v1.DomainRefusal
+	(*Crash)(nil),                  // 17: atelier.app.v1.Crash
+	(*UpdateApp)(nil),              // 18: atelier.app.v1.UpdateApp
+	(*Scopes)(nil),                 // 19: atelier.app.v1.Scopes
+	(*SetVisibility)(nil),          // 20: atelier.app.v1.SetVisibility
+	(*SetDisabled)(nil),            // 21: atelier.app.v1.SetDisabled
+	(*RestartApp)(nil),             // 22: atelier.app.v1.RestartApp
+	(*RemoveApp)(nil),              // 23: atelier.app.v1.RemoveApp
+	(*DescribeApp)(nil),            // 24: atelier.app.v1.DescribeApp
+	(*AwaitApp)(nil),               // 25: atelier.app.v1.AwaitApp
+	(*AttachDomain)(nil),           // 26: atelier.app.v1.AttachDomain
+	(*RecheckDomain)(nil),          // 27: atelier.app.v1.RecheckDomain
+	(*RemoveDomain)(nil),           // 28: atelier.app.v1.RemoveDomain
+	(*RegisterApp)(nil),            // 29: atelier.app.v1.RegisterApp
+	(*Registration)(nil),           // 30: atelier.app.v1.Registration
+	(*FollowAnchor)(nil),           // 31: atelier.app.v1.FollowAnchor
+	(*HaltApp)(nil),                // 32: atelier.app.v1.HaltApp
+	(*WakeApp)(nil),                // 33: atelier.app.v1.WakeApp
+	(*ReportAsleep)(nil),           // 34: atelier.app.v1.ReportAsleep
+	(*IssueKey)(nil),               // 35: atelier.app.v1.IssueKey
+	(*OfferPort)(nil),              // 36: atelier.app.v1.OfferPort
+	(*ExpirePorts)(nil),            // 37: atelier.app.v1.ExpirePorts
+	(*ReportReconciled)(nil),       // 38: atelier.app.v1.ReportReconciled
+	(*ReportFreePorts)(nil),        // 39: atelier.app.v1.ReportFreePorts
+	(*ReportCrash)(nil),            // 40: atelier.app.v1.ReportCrash
+	(*ReportStopped)(nil),          // 41: atelier.app.v1.ReportStopped
+	(*AwaitRuntime)(nil),           // 42: atelier.app.v1.AwaitRuntime
+	(*ReportDomain)(nil),           // 43: atelier.app.v1.ReportDomain
+	(*ReportDomainRefused)(nil),    // 44: atelier.app.v1.ReportDomainRefused
+	(*ReportDomainReleased)(nil),   // 45: atelier.app.v1.ReportDomainReleased
+	(*Description)(nil),            // 46: atelier.app.v1.Description
+	(*Controls)(nil),               // 47: atelier.app.v1.Controls
+	(*AppRegistered)(nil),          // 48: atelier.app.v1.AppRegistered
+	(*MetadataChanged)(nil),        // 49: atelier.app.v1.MetadataChanged
+	(*RuntimeRequested)(nil),       // 50: atelier.app.v1.RuntimeRequested
+	(*RuntimeReconciled)(nil),      // 51: atelier.app.v1.RuntimeReconciled
+	(*RuntimeFailed)(nil),          // 52: atelier.app.v1.RuntimeFailed
+	(*PortOffered)(nil),            // 53: atelier.app.v1.PortOffered
+	(*PortsReleased)(nil),          // 54: atelier.app.v1.PortsReleased
+	(*KeyIssued)(nil),              // 55: atelier.app.v1.KeyIssued
+	(*KeyRevoked)(nil),             // 56: atelier.app.v1.KeyRevoked
+	(*VisibilityChanged)(nil),      // 57: atelier.app.v1.VisibilityChanged
+	(*AppDisabled)(nil),            // 58: atelier.app.v1.AppDisabled
+	(*AppEnabled)(nil),             // 59: atelier.app.v1.AppEnabled
+	(*AppHalted)(nil),              // 60: atelier.app.v1.AppHalted
+	(*AppSlept)(nil),               // 61: atelier.app.v1.AppSlept
+	(*AppWoken)(nil),               // 62: atelier.app.v1.AppWoken
+	(*AppCrashed)(nil),             // 63: atelier.app.v1.AppCrashed
+	(*AnchorFollowed)(nil),         // 64: atelier.app.v1.AnchorFollowed
+	(*RemovalRequested)(nil),       // 65: atelier.app.v1.RemovalRequested
+	(*RemovalFailed)(nil),          // 66: atelier.app.v1.RemovalFailed
+	(*AppRemoved)(nil),             // 67: atelier.app.v1.AppRemoved
+	(*DomainRequested)(nil),        // 68: atelier.app.v1.DomainRequested
+	(*DomainReported)(nil),         // 69: atelier.app.v1.DomainReported
+	(*DomainRecheckRequested)(nil), // 70: atelier.app.v1.DomainRecheckRequested
+	(*DomainRemovalRequested)(nil), // 71: atelier.app.v1.DomainRemovalRequested
+	(*DomainRefused)(nil),          // 72: atelier.app.v1.DomainRefused
+	(*DomainReleased)(nil),         // 73: atelier.app.v1.DomainReleased
+	(*DomainRow)(nil),              // 74: atelier.app.v1.DomainRow
+	(*Filter)(nil),                 // 75: atelier.app.v1.Filter
+	(*RunTask)(nil),                // 76: atelier.app.v1.RunTask
+	(*StopTask)(nil),               // 77: atelier.app.v1.StopTask
 }
 var file_messages_app_v1_app_proto_depIdxs = []int32{
 	3,  // 0: atelier.app.v1.Origin.mode:type_name -> atelier.app.v1.ShareMode
@@ -4845,38 +5280,44 @@ var file_messages_app_v1_app_proto_depIdxs = []int32{
 	1,  // 8: atelier.app.v1.App.runtime_status:type_name -> atelier.app.v1.RuntimeStatus
 	6,  // 9: atelier.app.v1.App.origin:type_name -> atelier.app.v1.Origin
 	9,  // 10: atelier.app.v1.App.domain:type_name -> atelier.app.v1.Domain
-	14, // 11: atelier.app.v1.App.refusal:type_name -> atelier.app.v1.DomainRefusal
-	12, // 12: atelier.app.v1.App.key:type_name -> atelier.app.v1.Key
-	13, // 13: atelier.app.v1.App.removal:type_name -> atelier.app.v1.Removal
-	15, // 14: atelier.app.v1.App.crashes:type_name -> atelier.app.v1.Crash
-	11, // 15: atelier.app.v1.App.domain_author:type_name -> atelier.app.v1.Author
-	11, // 16: atelier.app.v1.Removal.author:type_name -> atelier.app.v1.Author
-	17, // 17: atelier.app.v1.UpdateApp.api_scopes:type_name -> atelier.app.v1.Scopes
-	0,  // 18: atelier.app.v1.SetVisibility.visibility:type_name -> atelier.app.v1.Visibility
-	28, // 19: atelier.app.v1.RegisterApp.registration:type_name -> atelier.app.v1.Registration
-	5,  // 20: atelier.app.v1.Registration.runtime:type_name -> atelier.app.v1.Runtime
-	6,  // 21: atelier.app.v1.Registration.origin:type_name -> atelier.app.v1.Origin
-	2,  // 22: atelier.app.v1.FollowAnchor.state:type_name -> atelier.app.v1.FolderState
-	15, // 23: atelier.app.v1.ReportCrash.crash:type_name -> atelier.app.v1.Crash
-	9,  // 24: atelier.app.v1.ReportDomain.domain:type_name -> atelier.app.v1.Domain
-	10, // 25: atelier.app.v1.Description.app:type_name -> atelier.app.v1.App
-	42, // 26: atelier.app.v1.Description.controls:type_name -> atelier.app.v1.Controls
-	28, // 27: atelier.app.v1.AppRegistered.registration:type_name -> atelier.app.v1.Registration
-	5,  // 28: atelier.app.v1.RuntimeRequested.runtime:type_name -> atelier.app.v1.Runtime
-	12, // 29: atelier.app.v1.KeyIssued.key:type_name -> atelier.app.v1.Key
-	0,  // 30: atelier.app.v1.VisibilityChanged.visibility:type_name -> atelier.app.v1.Visibility
-	15, // 31: atelier.app.v1.AppCrashed.crash:type_name -> atelier.app.v1.Crash
-	2,  // 32: atelier.app.v1.AnchorFollowed.state:type_name -> atelier.app.v1.FolderState
-	13, // 33: atelier.app.v1.RemovalRequested.removal:type_name -> atelier.app.v1.Removal
-	11, // 34: atelier.app.v1.DomainRequested.author:type_name -> atelier.app.v1.Author
-	9,  // 35: atelier.app.v1.DomainReported.domain:type_name -> atelier.app.v1.Domain
-	14, // 36: atelier.app.v1.DomainRefused.refusal:type_name -> atelier.app.v1.DomainRefusal
-	9,  // 37: atelier.app.v1.DomainRow.domain:type_name -> atelier.app.v1.Domain
-	38, // [38:38] is the sub-list for method output_type
-	38, // [38:38] is the sub-list for method input_type
-	38, // [38:38] is the sub-list for extension type_name
-	38, // [38:38] is the sub-list for extension extendee
-	0,  // [0:38] is the sub-list for field type_name
+	16, // 11: atelier.app.v1.App.refusal:type_name -> atelier.app.v1.DomainRefusal
+	14, // 12: atelier.app.v1.App.key:type_name -> atelier.app.v1.Key
+	15, // 13: atelier.app.v1.App.removal:type_name -> atelier.app.v1.Removal
+	17, // 14: atelier.app.v1.App.crashes:type_name -> atelier.app.v1.Crash
+	13, // 15: atelier.app.v1.App.domain_author:type_name -> atelier.app.v1.Author
+	11, // 16: atelier.app.v1.App.ports:type_name -> atelier.app.v1.Ports
+	12, // 17: atelier.app.v1.Ports.offered:type_name -> atelier.app.v1.OfferedPort
+	13, // 18: atelier.app.v1.Removal.author:type_name -> atelier.app.v1.Author
+	19, // 19: atelier.app.v1.UpdateApp.api_scopes:type_name -> atelier.app.v1.Scopes
+	0,  // 20: atelier.app.v1.SetVisibility.visibility:type_name -> atelier.app.v1.Visibility
+	30, // 21: atelier.app.v1.RegisterApp.registration:type_name -> atelier.app.v1.Registration
+	5,  // 22: atelier.app.v1.Registration.runtime:type_name -> atelier.app.v1.Runtime
+	6,  // 23: atelier.app.v1.Registration.origin:type_name -> atelier.app.v1.Origin
+	2,  // 24: atelier.app.v1.FollowAnchor.state:type_name -> atelier.app.v1.FolderState
+	17, // 25: atelier.app.v1.ReportCrash.crash:type_name -> atelier.app.v1.Crash
+	9,  // 26: atelier.app.v1.ReportDomain.domain:type_name -> atelier.app.v1.Domain
+	10, // 27: atelier.app.v1.Description.app:type_name -> atelier.app.v1.App
+	47, // 28: atelier.app.v1.Description.controls:type_name -> atelier.app.v1.Controls
+	30, // 29: atelier.app.v1.AppRegistered.registration:type_name -> atelier.app.v1.Registration
+	5,  // 30: atelier.app.v1.RuntimeRequested.runtime:type_name -> atelier.app.v1.Runtime
+	11, // 31: atelier.app.v1.RuntimeReconciled.ports:type_name -> atelier.app.v1.Ports
+	11, // 32: atelier.app.v1.RuntimeFailed.ports:type_name -> atelier.app.v1.Ports
+	12, // 33: atelier.app.v1.PortOffered.port:type_name -> atelier.app.v1.OfferedPort
+	11, // 34: atelier.app.v1.PortsReleased.ports:type_name -> atelier.app.v1.Ports
+	14, // 35: atelier.app.v1.KeyIssued.key:type_name -> atelier.app.v1.Key
+	0,  // 36: atelier.app.v1.VisibilityChanged.visibility:type_name -> atelier.app.v1.Visibility
+	17, // 37: atelier.app.v1.AppCrashed.crash:type_name -> atelier.app.v1.Crash
+	2,  // 38: atelier.app.v1.AnchorFollowed.state:type_name -> atelier.app.v1.FolderState
+	15, // 39: atelier.app.v1.RemovalRequested.removal:type_name -> atelier.app.v1.Removal
+	13, // 40: atelier.app.v1.DomainRequested.author:type_name -> atelier.app.v1.Author
+	9,  // 41: atelier.app.v1.DomainReported.domain:type_name -> atelier.app.v1.Domain
+	16, // 42: atelier.app.v1.DomainRefused.refusal:type_name -> atelier.app.v1.DomainRefusal
+	9,  // 43: atelier.app.v1.DomainRow.domain:type_name -> atelier.app.v1.Domain
+	44, // [44:44] is the sub-list for method output_type
+	44, // [44:44] is the sub-list for method input_type
+	44, // [44:44] is the sub-list for extension type_name
+	44, // [44:44] is the sub-list for extension extendee
+	0,  // [0:44] is the sub-list for field type_name
 }
 
 func init() { file_messages_app_v1_app_proto_init() }
@@ -4884,15 +5325,15 @@ func file_messages_app_v1_app_proto_init() {
 	if File_messages_app_v1_app_proto != nil {
 		return
 	}
-	file_messages_app_v1_app_proto_msgTypes[11].OneofWrappers = []any{}
-	file_messages_app_v1_app_proto_msgTypes[63].OneofWrappers = []any{}
+	file_messages_app_v1_app_proto_msgTypes[13].OneofWrappers = []any{}
+	file_messages_app_v1_app_proto_msgTypes[70].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_messages_app_v1_app_proto_rawDesc), len(file_messages_app_v1_app_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   66,
+			NumMessages:   73,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

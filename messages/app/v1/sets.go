@@ -27,6 +27,9 @@ func (*WakeApp) appCommand()              {}
 func (*ReportAsleep) appCommand()         {}
 func (*IssueKey) appCommand()             {}
 func (*ReportReconciled) appCommand()     {}
+func (*OfferPort) appCommand()            {}
+func (*ExpirePorts) appCommand()          {}
+func (*ReportFreePorts) appCommand()      {}
 func (*ReportCrash) appCommand()          {}
 func (*ReportStopped) appCommand()        {}
 func (*AwaitRuntime) appCommand()         {}
@@ -47,6 +50,8 @@ func (*MetadataChanged) appEvent()        {}
 func (*RuntimeRequested) appEvent()       {}
 func (*RuntimeReconciled) appEvent()      {}
 func (*RuntimeFailed) appEvent()          {}
+func (*PortOffered) appEvent()            {}
+func (*PortsReleased) appEvent()          {}
 func (*KeyIssued) appEvent()              {}
 func (*KeyRevoked) appEvent()             {}
 func (*VisibilityChanged) appEvent()      {}

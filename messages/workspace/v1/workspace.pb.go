@@ -3461,12 +3461,14 @@ func (x *ReserveAppPort) GetPort() uint32 {
 	return 0
 }
 
-// ReleaseAppPorts ends the reservations of an app up to a number, except that of the port which the app uses. Sender: the platform.
+// ReleaseAppPorts ends the reservations of an app up to a number, except those of the port which the app uses, and of further ports.
+// Sender: the platform.
 type ReleaseAppPorts struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	AppId         string                 `protobuf:"bytes,1,opt,name=app_id,json=appId,proto3" json:"app_id,omitempty"`
 	Port          uint32                 `protobuf:"varint,2,opt,name=port,proto3" json:"port,omitempty"`
 	Reservation   uint64                 `protobuf:"varint,3,opt,name=reservation,proto3" json:"reservation,omitempty"`
+	Further       []uint32               `protobuf:"varint,4,rep,packed,name=further,proto3" json:"further,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3520,6 +3522,13 @@ func (x *ReleaseAppPorts) GetReservation() uint64 {
 		return x.Reservation
 	}
 	return 0
+}
+
+func (x *ReleaseAppPorts) GetFurther() []uint32 {
+	if x != nil {
+		return x.Further
+	}
+	return nil
 }
 
 // RemoveApp removes the anchor of an app that was unregistered. Sender: the platform.
@@ -5505,10 +5514,13 @@ func (x *AnchorCreated) GetRegistration() *v11.Registration {
 
 // AppPortsChanged has the reserved ports of an app.
 type AppPortsChanged struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	AnchorId      string                 `protobuf:"bytes,1,opt,name=anchor_id,json=anchorId,proto3" json:"anchor_id,omitempty"`
-	Ports         []*AppPort             `protobuf:"bytes,2,rep,name=ports,proto3" json:"ports,omitempty"`
-	At            int64                  `protobuf:"varint,3,opt,name=at,proto3" json:"at,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	AnchorId string                 `protobuf:"bytes,1,opt,name=anchor_id,json=anchorId,proto3" json:"anchor_id,omitempty"`
+	Ports    []*AppPort             `protobuf:"bytes,2,rep,name=ports,proto3" json:"ports,omitempty"`
+	At       int64                  `protobuf:"varint,3,opt,name=at,proto3" json:"at,omitempty"`
+	AppId    string                 `protobuf:"bytes,4,opt,name=app_id,json=appId,proto3" json:"app_id,omitempty"`
+	// The port that was reserved; unset if reservations have ended.
+	Reserved      *AppPort `protobuf:"bytes,5,opt,name=reserved,proto3" json:"reserved,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5562,6 +5574,20 @@ func (x *AppPortsChanged) GetAt() int64 {
 		return x.At
 	}
 	return 0
+}
+
+func (x *AppPortsChanged) GetAppId() string {
+	if x != nil {
+		return x.AppId
+	}
+	return ""
+}
+
+func (x *AppPortsChanged) GetReserved() *AppPort {
+	if x != nil {
+		return x.Reserved
+	}
+	return nil
 }
 
 type AnchorRemoved struct {
@@ -6637,11 +6663,12 @@ const file_messages_workspace_v1_workspace_proto_rawDesc = "" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\";\n" +
 	"\x0eReserveAppPort\x12\x15\n" +
 	"\x06app_id\x18\x01 \x01(\tR\x05appId\x12\x12\n" +
-	"\x04port\x18\x02 \x01(\rR\x04port\"^\n" +
+	"\x04port\x18\x02 \x01(\rR\x04port\"x\n" +
 	"\x0fReleaseAppPorts\x12\x15\n" +
 	"\x06app_id\x18\x01 \x01(\tR\x05appId\x12\x12\n" +
 	"\x04port\x18\x02 \x01(\rR\x04port\x12 \n" +
-	"\vreservation\x18\x03 \x01(\x04R\vreservation\"\"\n" +
+	"\vreservation\x18\x03 \x01(\x04R\vreservation\x12\x18\n" +
+	"\afurther\x18\x04 \x03(\rR\afurther\"\"\n" +
 	"\tRemoveApp\x12\x15\n" +
 	"\x06app_id\x18\x01 \x01(\tR\x05appId\"4\n" +
 	"\aFindApp\x12\x12\n" +
@@ -6771,11 +6798,13 @@ const file_messages_workspace_v1_workspace_proto_rawDesc = "" +
 	"\x05event\x18\x01 \x01(\v2\x17.atelier.audit.v1.EventR\x05event\"\x87\x01\n" +
 	"\rAnchorCreated\x124\n" +
 	"\x06anchor\x18\x01 \x01(\v2\x1c.atelier.workspace.v1.AnchorR\x06anchor\x12@\n" +
-	"\fregistration\x18\x02 \x01(\v2\x1c.atelier.app.v1.RegistrationR\fregistration\"s\n" +
+	"\fregistration\x18\x02 \x01(\v2\x1c.atelier.app.v1.RegistrationR\fregistration\"\xc5\x01\n" +
 	"\x0fAppPortsChanged\x12\x1b\n" +
 	"\tanchor_id\x18\x01 \x01(\tR\banchorId\x123\n" +
 	"\x05ports\x18\x02 \x03(\v2\x1d.atelier.workspace.v1.AppPortR\x05ports\x12\x0e\n" +
-	"\x02at\x18\x03 \x01(\x03R\x02at\"<\n" +
+	"\x02at\x18\x03 \x01(\x03R\x02at\x12\x15\n" +
+	"\x06app_id\x18\x04 \x01(\tR\x05appId\x129\n" +
+	"\breserved\x18\x05 \x01(\v2\x1d.atelier.workspace.v1.AppPortR\breserved\"<\n" +
 	"\rAnchorRemoved\x12\x1b\n" +
 	"\tanchor_id\x18\x01 \x01(\tR\banchorId\x12\x0e\n" +
 	"\x02at\x18\x02 \x01(\x03R\x02at\"\xca\x01\n" +
@@ -7058,19 +7087,20 @@ var file_messages_workspace_v1_workspace_proto_depIdxs = []int32{
 	19,  // 50: atelier.workspace.v1.AnchorCreated.anchor:type_name -> atelier.workspace.v1.Anchor
 	114, // 51: atelier.workspace.v1.AnchorCreated.registration:type_name -> atelier.app.v1.Registration
 	18,  // 52: atelier.workspace.v1.AppPortsChanged.ports:type_name -> atelier.workspace.v1.AppPort
-	4,   // 53: atelier.workspace.v1.AnchorMoved.state:type_name -> atelier.workspace.v1.AnchorState
-	2,   // 54: atelier.workspace.v1.AgentUpdated.tier:type_name -> atelier.workspace.v1.Tier
-	13,  // 55: atelier.workspace.v1.AgentUsageAdded.work:type_name -> atelier.workspace.v1.AgentWork
-	13,  // 56: atelier.workspace.v1.AgentUsageAllowed.allowed:type_name -> atelier.workspace.v1.AgentWork
-	7,   // 57: atelier.workspace.v1.Workspace.MembersEntry.value:type_name -> atelier.workspace.v1.Membership
-	9,   // 58: atelier.workspace.v1.Workspace.InvitationsEntry.value:type_name -> atelier.workspace.v1.Invitation
-	19,  // 59: atelier.workspace.v1.Workspace.AnchorsEntry.value:type_name -> atelier.workspace.v1.Anchor
-	11,  // 60: atelier.workspace.v1.Workspace.LockRemovalsEntry.value:type_name -> atelier.workspace.v1.LockRemoval
-	61,  // [61:61] is the sub-list for method output_type
-	61,  // [61:61] is the sub-list for method input_type
-	61,  // [61:61] is the sub-list for extension type_name
-	61,  // [61:61] is the sub-list for extension extendee
-	0,   // [0:61] is the sub-list for field type_name
+	18,  // 53: atelier.workspace.v1.AppPortsChanged.reserved:type_name -> atelier.workspace.v1.AppPort
+	4,   // 54: atelier.workspace.v1.AnchorMoved.state:type_name -> atelier.workspace.v1.AnchorState
+	2,   // 55: atelier.workspace.v1.AgentUpdated.tier:type_name -> atelier.workspace.v1.Tier
+	13,  // 56: atelier.workspace.v1.AgentUsageAdded.work:type_name -> atelier.workspace.v1.AgentWork
+	13,  // 57: atelier.workspace.v1.AgentUsageAllowed.allowed:type_name -> atelier.workspace.v1.AgentWork
+	7,   // 58: atelier.workspace.v1.Workspace.MembersEntry.value:type_name -> atelier.workspace.v1.Membership
+	9,   // 59: atelier.workspace.v1.Workspace.InvitationsEntry.value:type_name -> atelier.workspace.v1.Invitation
+	19,  // 60: atelier.workspace.v1.Workspace.AnchorsEntry.value:type_name -> atelier.workspace.v1.Anchor
+	11,  // 61: atelier.workspace.v1.Workspace.LockRemovalsEntry.value:type_name -> atelier.workspace.v1.LockRemoval
+	62,  // [62:62] is the sub-list for method output_type
+	62,  // [62:62] is the sub-list for method input_type
+	62,  // [62:62] is the sub-list for extension type_name
+	62,  // [62:62] is the sub-list for extension extendee
+	0,   // [0:62] is the sub-list for field type_name
 }
 
 func init() { file_messages_workspace_v1_workspace_proto_init() }

@@ -1,0 +1,213 @@
+package apps
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/app"
+	appv1 "github.com/atelier-run/atelier/messages/app/v1"
+	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
+)
+
+// A process that is to end may not do so: the computer does not answer, or the kernel does not end it. Its port is then in use, and a
+// second process of the app must not run beside it. While the loop of the app runs, it tries again (retire), and the app knows the port
+// as busy. When the loop ends, it leaves the process to the supervisor (leave): Run tries to end it before it begins another loop, and
+// Stop before it reports that the app has stopped. So all attempts are bounded, and no process is forgotten.
+
+var errNotEnded = errors.New("a process of the app has not ended")
+
+// end ends the process with all its descendants, and returns when none is left. The process is asked to end first. It returns an error
+// if one is left after Options.Grace and Options.End, or when ctx ends. Another call tries again.
+func (i *instance) end(ctx context.Context) error {
+	select {
+	case i.ending <- struct{}{}:
+		defer func() { <-i.ending }()
+	case <-ctx.Done():
+		return errNotEnded
+	}
+	if i.hasEnded {
+		return nil
+	}
+	defer i.gate.close()
+	if !i.wasAsked {
+		i.wasAsked = true
+		_ = i.process.Signal(syscall.SIGTERM) // it may have ended
+		timer := time.NewTimer(i.l.s.o.Grace)
+		defer timer.Stop()
+		select {
+		case <-i.gone:
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, i.l.s.o.End)
+	defer cancel()
+	err := i.process.End(ctx)
+	select {
+	case <-i.gone: // its descendants have ended, too
+	case <-ctx.Done():
+		return errors.Join(errNotEnded, err)
+	}
+	i.hasEnded = true
+	return nil
+}
+
+// discard ends a process that is of no use. If it does not end, the loop tries again.
+func (l *loop) discard(i *instance) {
+	if i.end(context.Background()) != nil {
+		l.retire(i)
+	}
+}
+
+// retire ends a process that was replaced, when its connections are closed or the time for that is over. It returns at once.
+func (l *loop) retire(old *instance) {
+	if old == nil {
+		return
+	}
+	l.mu.Lock()
+	l.retiring = append(l.retiring, old)
+	l.mu.Unlock()
+	l.draining.Go(func() {
+		old.drain(l.s.o.Drain, l.stopping)
+		for old.end(context.Background()) != nil {
+			l.s.o.Log.Warn("a process of an app does not end; trying again", slog.String("app", l.identity))
+			select {
+			case <-time.After(l.s.o.LongestPause):
+			case <-l.stopping:
+				l.s.leave(old)
+				return
+			}
+		}
+		l.mu.Lock()
+		l.retiring = slices.DeleteFunc(l.retiring, func(i *instance) bool { return i == old })
+		l.mu.Unlock()
+		select {
+		case l.freed <- struct{}{}:
+		default:
+		}
+	})
+}
+
+// retiringAt returns the retired processes that may listen on a port.
+func (l *loop) retiringAt(port int) []*instance {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(l.retiring), func(i *instance) bool { return i.port != port })
+}
+
+// usedPorts returns the ports on which processes other than the current one may listen.
+func (r *runState) usedPorts() []uint32 {
+	var all []uint32
+	if r.attempt != nil {
+		all = append(all, r.attempt.runtime.GetPort())
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, i := range r.retiring {
+		if i.port > 0 {
+			all = append(all, uint32(i.port))
+		}
+	}
+	return all
+}
+
+// reportFreePorts reports the ports that the app knows as busy, and on which no process listens any more. A report that the app ignores,
+// because it has changed, is repeated after the news of that change.
+func (r *runState) reportFreePorts(ctx context.Context) {
+	used := r.usedPorts()
+	free := slices.DeleteFunc(slices.Clone(r.busy), func(port uint32) bool { return slices.Contains(used, port) })
+	if len(free) == 0 || ctx.Err() != nil {
+		return
+	}
+	r.busy = slices.DeleteFunc(slices.Clone(r.busy), func(port uint32) bool { return slices.Contains(free, port) })
+	r.report(ctx, &appv1.ReportFreePorts{Generation: r.generation, Ports: free})
+}
+
+// endOrLeave ends a process, or leaves it to the supervisor if it does not end in time.
+func (l *loop) endOrLeave(i *instance) {
+	if i.end(context.Background()) != nil {
+		l.s.leave(i)
+	}
+}
+
+// leave records a process that has not ended when its loop has.
+func (s *Supervisor) leave(i *instance) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.left[i.l.identity] = append(s.left[i.l.identity], i)
+}
+
+// endLeft ends the processes that earlier loops of an app have left.
+func (s *Supervisor) endLeft(ctx context.Context, identity string) error {
+	for {
+		s.mu.Lock()
+		all := s.left[identity]
+		s.mu.Unlock()
+		if len(all) == 0 {
+			return nil
+		}
+		if err := all[0].end(ctx); err != nil {
+			return err
+		}
+		s.mu.Lock()
+		if s.left[identity] = slices.DeleteFunc(s.left[identity], func(i *instance) bool { return i == all[0] }); len(s.left[identity]) == 0 {
+			delete(s.left, identity)
+		}
+		s.mu.Unlock()
+	}
+}
+
+// firstLook is the pause between two queries whether processes of an app are recorded.
+const firstLook = 100 * time.Millisecond
+
+// awaitEnd returns when no process of an app is left, wherever it runs:
+//
+//  1. The loop of the app in this process of the node has ended, whose task is closed.
+//  2. The processes that it has left have ended.
+//  3. The computer has no record of a process of the app. The record is made before a process starts and removed after its end
+//     (computer.Fleet.Launch), so that it also covers processes of another member, and those of a node that was killed. At its start a
+//     node ends what such a node has left (Fleet.Recover) before it runs tasks, and only then are the records removed (Fleet.ReportLost).
+//
+// Errors: errNotEnded, those of the process and of the query, when ctx ends first.
+func (s *Supervisor) awaitEnd(ctx context.Context, identity string) error {
+	s.mu.Lock()
+	l := s.running[identity]
+	s.mu.Unlock()
+	if l != nil {
+		select {
+		case <-l.ended:
+		case <-ctx.Done():
+			return errNotEnded
+		}
+	}
+	if err := s.endLeft(ctx, identity); err != nil {
+		return err
+	}
+	workspaceID, appID := app.SplitIdentity(identity)
+	for wait := firstLook; ; wait = min(2*wait, 2*time.Second) {
+		reply, err := s.o.Asker.Ask(ctx, entity.Command{
+			Kind: entity.KindComputer, Identity: workspaceID, Principal: entity.Platform(), Message: &computerv1.DescribeComputer{},
+		})
+		if recorded, ok := reply.(*computerv1.Computer); err == nil && ok && !records(recorded, appID) {
+			return nil
+		}
+		if !pause(ctx, wait) {
+			return errors.Join(errNotEnded, err)
+		}
+	}
+}
+
+// records reports whether a computer has a record of a process of an app.
+func records(c *computerv1.Computer, appID string) bool {
+	for _, p := range c.GetProcesses() {
+		if p.GetAppId() == appID {
+			return true
+		}
+	}
+	return false
+}
