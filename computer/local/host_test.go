@@ -74,24 +74,28 @@ func TestHostConformance(t *testing.T) {
 }
 
 // TestHostConformanceWithoutControlGroups tests that descendants end with their process although there is no control group.
+// TestHostConformanceUnprivileged runs the other tests without control groups.
 func TestHostConformanceWithoutControlGroups(t *testing.T) {
 	d, files := openHost(t, nil)
 	local.PretendNoControlGroups(d)
-	computertest.TestHost(t, subject(d, files))
+	computertest.TestEnds(t, subject(d, files))
 }
 
 // TestHostConformanceUnisolated tests plain processes, with control groups and without.
 func TestHostConformanceUnisolated(t *testing.T) {
-	for _, limited := range []bool{true, false} {
-		t.Run(fmt.Sprintf("control groups %v", limited), func(t *testing.T) {
+	for name, test := range map[string]struct {
+		limited bool
+		run     func(*testing.T, computertest.Subject)
+	}{"with control groups": {true, computertest.TestEnds}, "without control groups": {false, computertest.TestHost}} {
+		t.Run(name, func(t *testing.T) {
 			d, files := openHost(t, func(o *local.Options) {
 				local.PretendNoIsolation(o)
 				o.AllowUnisolated = true
 			})
-			if !limited {
+			if !test.limited {
 				local.PretendNoControlGroups(d)
 			}
-			computertest.TestHost(t, subject(d, files))
+			test.run(t, subject(d, files))
 		})
 	}
 }
