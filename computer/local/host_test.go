@@ -171,9 +171,10 @@ func TestHostConformanceUnprivileged(t *testing.T) {
 	}
 }
 
-// TestProcessesAreLimitedWithoutControlGroups forks more than the limit of the computer.
+// TestProcessesAreLimitedWithoutControlGroups forks more than the limit of the computer. The kernel counts the processes of a user of
+// the machine: the user of this computer is one that the computers of other tests, which may run at the same time, do not have.
 func TestProcessesAreLimitedWithoutControlGroups(t *testing.T) {
-	d, _ := openHost(t, func(o *local.Options) { o.Limits.Processes = 20 })
+	d, _ := openHost(t, func(o *local.Options) { o.Limits.Processes, o.FirstUID = 20, 1<<30 })
 	local.PretendNoControlGroups(d)
 	if _, err := d.Provision(t.Context(), "ws_1", "vm-1"); err != nil {
 		t.Fatal(err)
