@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-var computerKills = flag.Int("computer-kills", 6, "number of times that TestKillComputers kills the node")
+var computerKills = flag.Int("computer-kills", 4, "number of times that TestKillComputers kills the node")
 
 // TestKillComputers kills the node repeatedly while processes run in a workspace's computer. After each kill nothing that the
 // node has started is left on the machine. At the end every acknowledged change of a process is on the drive and is one row

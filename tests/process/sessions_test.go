@@ -22,8 +22,8 @@ import (
 )
 
 var (
-	sessionKills = flag.Int("session-kills", 6, "number of times that TestKillSessions kills the node")
-	sessionCount = flag.Int("sessions", 50, "number of sessions of TestKillSessions")
+	sessionKills = flag.Int("session-kills", 4, "number of times that TestKillSessions kills the node")
+	sessionCount = flag.Int("sessions", 32, "number of sessions of TestKillSessions")
 )
 
 const sessionsPath = workspacePath + "/agent/sessions"
