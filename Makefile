@@ -17,13 +17,26 @@ export CGO_ENABLED := 0
 GOBUILD := go build -trimpath -ldflags=-w
 
 TOOL := go tool -modfile=tools/go.mod
-# The packages with goroutines that share memory are tested with the race detector. The matrix of access and the test of large
-# images (SERIAL, of ./http) are not: they send thousands of requests or many megabytes, one request after the other, which takes the
-# detector long and shows nothing more.
-SERIAL := ^(TestAccess|TestImages$$)
+# The packages with goroutines that share memory are tested with the race detector, the longest first, but for their tests in PLAIN.
+RACE := computer http cmd actors persistence drive client cluster edge runner
+# These tests of RACE are run without the detector, which makes them several times as long and shows nothing more in them:
+# - of http, those that send thousands of requests or many megabytes one after the other, and the transcripts on one member: they
+#   are run with the detector on two.
+PLAIN := TestAccess|TestAccessInSplitMode|TestImages|TestTranscripts|TestCrashBeforeEachSync|TestInvitationsAreNotCrowdedOut
+# - of computer/local, those that attack the kernel's isolation or look for remains, and the variants of the suite of drivers, which is
+#   run with the detector once: they start hundreds of processes, each of which would begin with the detector's initialization.
+PLAIN := $(PLAIN)|TestHostile[A-Z]\w*|TestHostConformance[A-Z]\w*|TestNetwork|TestOwnNetworkLeavesNothing|TestProcessReachesOutsideFromOwnNetwork
+# - of cmd/atelier, the transcripts of the command line, whose servers and clients are processes.
+PLAIN := $(PLAIN)|TestCommandLine
+# - of cmd/node, most tests of agents and apps, whose programs are processes, too; the packages runner and computer/apps have tests of
+#   the same goroutines with the detector.
+PLAIN := $(PLAIN)|TestAgentsInContainers|TestAgentRegistersAnApp|TestBudgetOfASession|TestBudgetOfAWorkspaceOnANode|TestChildrenByRunbook|TestDeletionCascades
+PLAIN := $(PLAIN)|TestInterruptEndsCommands|TestModelsThatFail|TestPermissionOfALostAgent|TestComputerOfAModelIsLost|TestReprovisionWaitsForSessions
+PLAIN := $(PLAIN)|TestToolsOfThePlatform|TestAppAfterAKill|TestAppComesBack|TestAppChangesAtOnce|TestAppIsRemoved|TestAppSleeps
 # Nor is argon2id instrumented, which hashes in one goroutine at a time: the detector nearly doubles the time of each password.
 RACEFLAGS := -race -gcflags=golang.org/x/crypto/argon2=-race=false
-RACE := ./actors/... ./client/... ./cluster/... ./computer/... ./drive/... ./edge/... ./http/... ./persistence/... ./runner/... ./cmd/...
+# More packages than processors are tested at the same time, because many tests wait for processes. lint vets the tests.
+TESTFLAGS := -p 4 -vet=off -timeout 40m
 
 .DEFAULT_GOAL := build
 .PHONY: build run test lint format vet modules tidy staticcheck sums messages vulnerabilities generate check-generated fuzz bench clean
@@ -37,12 +50,13 @@ run: build
 test: build
 	tests/requirements busybox-static caddy chromium curl davfs2 gcc haproxy litmus nginx nodejs npm podman prometheus rclone runc systemd
 	tests/modules agents apps browser oauth openapi
-	@if tests/requirements --quiet gcc; then set -x; CGO_ENABLED=1 go test $(RACEFLAGS) -skip '$(SERIAL)' -timeout 40m $(RACE); else set -x; go test -skip '$(SERIAL)' -timeout 40m $(RACE); fi
-	go test -run '$(SERIAL)' -timeout 40m ./http
-	go test -timeout 40m $$(go list ./... | grep -v -E 'atelier/(actors|client|cluster|computer|drive|edge|http|persistence|runner|cmd|tests)(/|$$)')
+	@if tests/requirements --quiet gcc; then set -x; CGO_ENABLED=1 go test $(TESTFLAGS) $(RACEFLAGS) -skip '^($(PLAIN))$$' $(RACE:%=./%/...); \
+	else set -x; go test $(TESTFLAGS) -skip '^($(PLAIN))$$' $(RACE:%=./%/...); fi
+	go test $(TESTFLAGS) -run '^($(PLAIN))$$' $$(tests/packages-of '$(PLAIN)' $(RACE))
+	go test $(TESTFLAGS) $$(go list ./... | grep -v -E 'atelier/($(subst $() ,|,$(RACE))|tests)(/|$$)')
 	go -C tools test ./...
 # These build and run programs, which Go's cache of test results does not take into account.
-	go test -count=1 -timeout 40m ./tests/...
+	go test $(TESTFLAGS) -count=1 ./tests/...
 
 lint: format vet modules staticcheck sums messages check-generated
 

@@ -43,7 +43,7 @@ func (l *ledger) close() {
 	l.closed = true
 }
 
-var crashes = flag.Int("crashes", 100, "how often TestTimersAndTasksSurviveCrashes crashes the machine")
+var crashes = flag.Int("crashes", 40, "how often TestTimersAndTasksSurviveCrashes crashes the machine")
 
 // TestTimersAndTasksSurviveCrashes crashes the machine at random moments, 1,000 times with -crashes=1000. Each timer and task
 // that was acknowledged before a crash has its effect on the entity's state exactly once, before or after the crash.

@@ -46,8 +46,8 @@ func TestBudgetOfASession(t *testing.T) {
 	}
 }
 
-// TestBudgetOfAWorkspace uses up the budget of all sessions of a workspace.
-func TestBudgetOfAWorkspace(t *testing.T) {
+// TestBudgetOfAWorkspaceOnANode uses up the budget of all sessions of a workspace.
+func TestBudgetOfAWorkspaceOnANode(t *testing.T) {
 	s := newModelSite(t, "budgets: {workspaceTokensPerDay: 30}", 0)
 	s.models.Reply(modeltest.Reply{Text: []string{"Within it."}}, s.working())
 	first := s.startSession("Work.", nil)

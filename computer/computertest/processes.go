@@ -42,52 +42,66 @@ type Subject struct {
 // patience limits each wait of the tests.
 const patience = 30 * time.Second
 
+// A hostTest is a test of TestHost. ends is true if it starts, ends, suspends, limits or measures processes.
+type hostTest struct {
+	name string
+	ends bool
+	test func(*testing.T, *workspace)
+}
+
+var hostTests = []hostTest{
+	{"streams", false, testStreams},
+	{"big output with a slow reader", false, testSlowReader},
+	{"end of input", false, testEndOfInput},
+	{"status", true, testStatus},
+	{"signals", true, testSignals},
+	{"environment", false, testEnvironment},
+	{"working directory", false, testCwd},
+	{"invalid specs", false, testInvalidSpecs},
+	{"program that does not exist", true, testUnknownProgram},
+	{"attribution", true, testAttribution},
+	{"terminal", false, testTerminal},
+	{"interrupt of a terminal", false, testTerminalInterrupt},
+	{"files of processes and of the server", false, testFiles},
+	{"descendants that stay behind", true, testDescendants},
+	{"end", true, testEnd},
+	{"wait by several callers", true, testWait},
+	{"stop", true, testStop},
+	{"replacement", true, testReplacement},
+	{"release", true, testRelease},
+	{"freeze", true, testFreeze},
+	{"end of a frozen process", true, testEndFrozen},
+	{"usage", true, testUsage},
+	{"canceled context", true, testCanceled},
+	{"many processes", true, testMany},
+	{"connections", false, testDial},
+	{"program", false, testProgram},
+	{"listeners", false, testListen},
+	{"concurrent connections", false, testListenConcurrently},
+	{"end of listeners", false, testListenEnds},
+	{"network of a process", false, testProcessNetwork},
+	{"preparation that fails", true, testPrepareFails},
+	{"own networks", false, testOwnNetworks},
+	{"end of own networks", true, testOwnNetworksEnd},
+	{"usage of apps", true, testUsageOfApps},
+	{"limits", true, testLimits},
+	{"isolation", false, testIsolation},
+}
+
 // TestHost tests a driver that runs processes.
-func TestHost(t *testing.T, s Subject) {
-	for _, one := range []struct {
-		name string
-		test func(*testing.T, *workspace)
-	}{
-		{"streams", testStreams},
-		{"big output with a slow reader", testSlowReader},
-		{"end of input", testEndOfInput},
-		{"status", testStatus},
-		{"signals", testSignals},
-		{"environment", testEnvironment},
-		{"working directory", testCwd},
-		{"invalid specs", testInvalidSpecs},
-		{"program that does not exist", testUnknownProgram},
-		{"attribution", testAttribution},
-		{"terminal", testTerminal},
-		{"interrupt of a terminal", testTerminalInterrupt},
-		{"files of processes and of the server", testFiles},
-		{"descendants that stay behind", testDescendants},
-		{"end", testEnd},
-		{"wait by several callers", testWait},
-		{"stop", testStop},
-		{"replacement", testReplacement},
-		{"release", testRelease},
-		{"freeze", testFreeze},
-		{"end of a frozen process", testEndFrozen},
-		{"usage", testUsage},
-		{"canceled context", testCanceled},
-		{"many processes", testMany},
-		{"connections", testDial},
-		{"program", testProgram},
-		{"listeners", testListen},
-		{"concurrent connections", testListenConcurrently},
-		{"end of listeners", testListenEnds},
-		{"network of a process", testProcessNetwork},
-		{"preparation that fails", testPrepareFails},
-		{"own networks", testOwnNetworks},
-		{"end of own networks", testOwnNetworksEnd},
-		{"usage of apps", testUsageOfApps},
-		{"limits", testLimits},
-		{"isolation", testIsolation},
-	} {
-		t.Run(one.name, func(t *testing.T) {
-			one.test(t, s.provision(t, "ws_"+strings.ReplaceAll(one.name, " ", "_")))
-		})
+func TestHost(t *testing.T, s Subject) { s.run(t, func(hostTest) bool { return true }) }
+
+// TestEnds is the part of TestHost that starts, ends, suspends, limits and measures processes. It suffices for a driver that was
+// tested with TestHost, and that does these things in a second way.
+func TestEnds(t *testing.T, s Subject) { s.run(t, func(one hostTest) bool { return one.ends }) }
+
+func (s Subject) run(t *testing.T, isSelected func(hostTest) bool) {
+	for _, one := range hostTests {
+		if isSelected(one) {
+			t.Run(one.name, func(t *testing.T) {
+				one.test(t, s.provision(t, "ws_"+strings.ReplaceAll(one.name, " ", "_")))
+			})
+		}
 	}
 }
 

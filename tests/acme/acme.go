@@ -20,7 +20,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -161,12 +161,22 @@ func freeAddress(t testing.TB) string {
 	return listener.Addr().String()
 }
 
+// root returns the folder of the repository, in which the tests of its packages run.
+func root(t testing.TB) string {
+	t.Helper()
+	file, err := exec.Command("go", "env", "GOMOD").Output()
+	if err != nil {
+		t.Fatalf("go env: %v", err)
+	}
+	return filepath.Dir(strings.TrimSpace(string(file)))
+}
+
 // build builds the authority and returns the path of the binary in the folder bin of the repository. The go command reuses the binary
 // while the module is unchanged. A file lock serializes the tests of several packages.
 func build(t testing.TB) string {
 	t.Helper()
-	_, here, _, _ := runtime.Caller(0)
-	bin := filepath.Join(filepath.Dir(here), "..", "..", "bin")
+	module := filepath.Join(root(t), "tests", "acme", "pebble")
+	bin := filepath.Join(root(t), "bin")
 	binary := filepath.Join(bin, "pebble")
 	if err := os.MkdirAll(bin, 0o755); err != nil {
 		t.Fatal(err)
@@ -180,8 +190,8 @@ func build(t testing.TB) string {
 		t.Fatal(err)
 	}
 	command := exec.Command("go", "build", "-o", binary, "github.com/letsencrypt/pebble/v2/cmd/pebble")
-	command.Dir = filepath.Join(filepath.Dir(here), "pebble")
-	command.Env = append(os.Environ(), "GOFLAGS=-mod=readonly", "GOWORK=off")
+	command.Dir = module
+	command.Env = append(os.Environ(), "GOFLAGS="+os.Getenv("GOFLAGS")+" -mod=readonly", "GOWORK=off")
 	out, err := command.CombinedOutput()
 	if err == nil {
 		return binary

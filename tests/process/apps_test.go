@@ -46,7 +46,6 @@ func TestKillApps(t *testing.T) {
 	}
 	t.Logf("-seed=%d", *seed)
 	r := rand.New(rand.NewPCG(*seed, 13))
-	before := controlGroups(t)
 	// No custom domain is ever verified: the resolver is a port at which nobody answers.
 	s := newSite(t, filepath.Join(t.TempDir(), "data"), "--resolvers=127.0.0.1:1")
 	w := newAppWorld(t, s)
@@ -66,7 +65,7 @@ func TestKillApps(t *testing.T) {
 		<-delay.C
 		namespaces := w.networkNamespaces()
 		s.node.kill()
-		expectNothingLeft(t, s.dir, before)
+		expectNothingLeft(t, s.dir)
 		w.expectNoNamespaces(namespaces)
 		s.restart(t)
 	}
@@ -79,7 +78,7 @@ func TestKillApps(t *testing.T) {
 	if code := s.node.terminate(t); code != 0 {
 		t.Errorf("the node ended with %d:\n%s", code, s.node.logs)
 	}
-	expectNothingLeft(t, s.dir, before)
+	expectNothingLeft(t, s.dir)
 	w.expectNoNamespaces(namespaces)
 	if w.namespaces == 0 {
 		t.Error("no process of the node had a network namespace of its own")

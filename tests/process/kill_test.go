@@ -14,7 +14,7 @@ import (
 
 var (
 	seed  = flag.Uint64("seed", 0, "seed of the kill test; 0: one from the clock")
-	kills = flag.Int("kills", 8, "number of times that the kill test kills the node")
+	kills = flag.Int("kills", 6, "number of times that the kill test kills the node")
 )
 
 // TestKill kills the node repeatedly while clients work on one drive. It then compares drive, sequence and streams with the

@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	binary = filepath.Join(dir, "atelier")
-	build := exec.Command("go", "build", "-trimpath", "-o", binary, "../../cmd/atelier")
+	build := exec.Command("go", "build", "-trimpath", "-ldflags=-w", "-o", binary, "../../cmd/atelier")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as the Makefile builds it
 	build.Stdout, build.Stderr = os.Stdout, os.Stderr
 	if err := build.Run(); err != nil {

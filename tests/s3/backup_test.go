@@ -20,7 +20,7 @@ import (
 func buildAtelier(t *testing.T) string {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "atelier")
-	if out, err := exec.Command("go", "build", "-o", binary, "../../cmd/atelier").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-trimpath", "-ldflags=-w", "-o", binary, "../../cmd/atelier").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	return binary

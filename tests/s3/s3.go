@@ -10,7 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -94,13 +94,22 @@ func freeAddress(t testing.TB) string {
 	return listener.Addr().String()
 }
 
+// root returns the folder of the repository, in which the tests of its packages run.
+func root(t testing.TB) string {
+	t.Helper()
+	file, err := exec.Command("go", "env", "GOMOD").Output()
+	if err != nil {
+		t.Fatalf("go env: %v", err)
+	}
+	return filepath.Dir(strings.TrimSpace(string(file)))
+}
+
 // build builds the server and returns the path of the binary in the folder bin of the repository. The go command reuses the
 // binary while the module is unchanged. A file lock serializes the tests of several packages.
 func build(t testing.TB) string {
 	t.Helper()
-	_, here, _, _ := runtime.Caller(0)
-	module := filepath.Join(filepath.Dir(here), "versitygw")
-	bin := filepath.Join(filepath.Dir(here), "..", "..", "bin")
+	module := filepath.Join(root(t), "tests", "s3", "versitygw")
+	bin := filepath.Join(root(t), "bin")
 	binary := filepath.Join(bin, "versitygw")
 	if err := os.MkdirAll(bin, 0o755); err != nil {
 		t.Fatal(err)
@@ -115,7 +124,7 @@ func build(t testing.TB) string {
 	}
 	command := exec.Command("go", "build", "-o", binary, "github.com/versity/versitygw/cmd/versitygw")
 	command.Dir = module
-	command.Env = append(os.Environ(), "GOFLAGS=-mod=readonly", "GOWORK=off")
+	command.Env = append(os.Environ(), "GOFLAGS="+os.Getenv("GOFLAGS")+" -mod=readonly", "GOWORK=off")
 	out, err := command.CombinedOutput()
 	if err == nil {
 		return binary

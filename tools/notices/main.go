@@ -19,7 +19,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"slices"
 	"strings"
 
@@ -81,7 +80,12 @@ func listLinked(dir string) ([]*module, error) {
 		return nil, fmt.Errorf("go list: %w", err)
 	}
 	library := &module{path: "Go standard library", texts: map[string]string{}}
-	if err := library.collect(runtime.GOROOT(), runtime.GOROOT()); err != nil {
+	root, err := exec.Command("go", "env", "GOROOT").Output()
+	if err != nil {
+		return nil, fmt.Errorf("go env: %w", err)
+	}
+	goroot := strings.TrimSpace(string(root))
+	if err := library.collect(goroot, goroot); err != nil {
 		return nil, err
 	}
 	found := map[string]*module{"": library}

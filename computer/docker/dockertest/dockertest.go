@@ -58,7 +58,7 @@ func Start(t testing.TB, program string) *Engine {
 	e := &Engine{Address: "unix://" + dir + "/api.sock", Agent: filepath.Join(dir, "agent"), dir: dir}
 	t.Cleanup(func() { e.remove(t) })
 	if program != "" {
-		build := exec.Command("go", "build", "-trimpath", "-o", e.Agent, program)
+		build := exec.Command("go", "build", "-trimpath", "-ldflags=-w", "-o", e.Agent, program)
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := build.CombinedOutput(); err != nil {
 			t.Fatalf("go build: %v\n%s", err, out)
