@@ -60,6 +60,7 @@ type entry[V any] struct {
 	fetchedAt time.Time
 }
 
+// miss is a key that did not exist. fetchedAt is zero if that may have changed since.
 type miss struct {
 	key       string
 	fetchedAt time.Time
@@ -94,14 +95,14 @@ func (c *Cache[V]) LookupWithin(ctx context.Context, key string, age time.Durati
 	return c.join(ctx, key, known)
 }
 
-// Knows reports whether a key has an entry, regardless of its age, or is known not to exist. The look-up of any other key asks an entity
-// that nobody may have asked for.
+// Knows reports whether a key has an entry, or is one of the last keys that did not exist, regardless of the age of either: a look-up
+// of another key would be the first.
 func (c *Cache[V]) Knows(key string) bool {
 	if c.load(key) != nil {
 		return true
 	}
 	m := c.missSlot(key).Load()
-	return m != nil && m.key == key && c.now().Sub(m.fetchedAt) < freshTime
+	return m != nil && m.key == key
 }
 
 // Has reports whether a key has an entry, regardless of its age.
@@ -185,7 +186,7 @@ func (c *Cache[V]) Invalidate(key string) {
 	c.evict(key)
 }
 
-// InvalidateAll removes the entries for which matches returns true, and those of keys that did not exist. Results of look-ups in flight
+// InvalidateAll removes the entries for which matches returns true, and makes keys that did not exist be looked up again. Results of look-ups in flight
 // are not stored.
 func (c *Cache[V]) InvalidateAll(matches func(value V) bool) {
 	c.InvalidateMisses()
@@ -197,13 +198,15 @@ func (c *Cache[V]) InvalidateAll(matches func(value V) bool) {
 	})
 }
 
-// InvalidateMisses removes the entries of keys that did not exist. Results of look-ups in flight are not stored.
+// InvalidateMisses makes keys that did not exist be looked up again. Results of look-ups in flight are not stored.
 func (c *Cache[V]) InvalidateMisses() {
 	c.invalidating.Lock()
 	defer c.invalidating.Unlock()
 	c.epoch.Add(1)
 	for i := range c.misses {
-		c.misses[i].Store(nil)
+		if m := c.misses[i].Load(); m != nil && !m.fetchedAt.IsZero() {
+			c.misses[i].Store(&miss{key: m.key})
+		}
 	}
 }
 

@@ -121,16 +121,21 @@ func TestMissingKeyIsCached(t *testing.T) {
 		if !s.cache.Knows("a") || s.cache.Has("a") || s.cache.Size() != 0 {
 			t.Error("a missing key is not known, or has an entry")
 		}
+		s.cache.InvalidateMisses()
+		if !s.cache.Knows("a") {
+			t.Error("a missing key is not known after an invalidation")
+		}
+		s.expectError("a", errGone, 2)
 		s.set("a", "1")
 		time.Sleep(freshTime)
-		if s.cache.Knows("a") {
-			t.Error("a missing key is known after its time")
+		if !s.cache.Knows("a") {
+			t.Error("a missing key is not known after its time")
 		}
-		s.expect("a", "1", 2)
+		s.expect("a", "1", 3)
 		// A key that is gone loses its entry.
 		delete(s.values, "a")
 		time.Sleep(freshTime)
-		s.expectError("a", errGone, 3)
+		s.expectError("a", errGone, 4)
 		if s.cache.Has("a") || s.cache.Size() != 0 {
 			t.Error("a key that is gone has an entry")
 		}

@@ -231,6 +231,7 @@ func request(t testing.TB, h nethttp.Handler, method, target, key, body string, 
 		reader = strings.NewReader(body)
 	}
 	r := httptest.NewRequest(method, target, reader)
+	r.Host = "localhost" // example.com could be the domain of an app, which the edge would look up
 	if body != "" {
 		r.Header.Set("Content-Type", "application/json")
 	}
