@@ -80,6 +80,9 @@ var originHeaders = map[string]bool{
 
 // isForwarding reports whether a header says where a request comes from. Some programs read an underscore as a hyphen.
 func isForwarding(name string) bool {
+	if name == "" || strings.IndexByte("CFPTX", name[0]) < 0 {
+		return false // most headers; net/http has made the first letter a capital
+	}
 	name = strings.ReplaceAll(strings.ToLower(name), "_", "-")
 	return originHeaders[name] || strings.HasPrefix(name, "x-forwarded") || strings.HasPrefix(name, "x-original-")
 }

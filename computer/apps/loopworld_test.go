@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -175,7 +176,7 @@ func (w *world) Ask(ctx context.Context, c entity.Command) (proto.Message, error
 	if c.Kind == entity.KindComputer {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		return &computerv1.Computer{Processes: w.recorded}, nil
+		return &computerv1.Computer{Processes: maps.Clone(w.recorded)}, nil
 	}
 	command, ok := c.Message.(appv1.Command)
 	if !ok {
