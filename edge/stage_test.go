@@ -200,7 +200,8 @@ func (s *stage) Dial(ctx context.Context, _, appID string) (net.Conn, error) {
 		}
 		return nil, &entity.Error{Code: entity.Unavailable, Reason: reason}
 	}
-	return new(net.Dialer).DialContext(ctx, "tcp", address)
+	// The short times of the stage limit the waits for apps that do not run, and not how long a busy machine takes to connect.
+	return new(net.Dialer).DialContext(context.WithoutCancel(ctx), "tcp", address)
 }
 
 func (s *stage) ask(kind, identity string, m proto.Message) proto.Message {
