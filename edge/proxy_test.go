@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -364,4 +365,34 @@ func (s *stage) metric(name string) (sum float64) {
 		}
 	}
 	return sum
+}
+
+// Idle connections to apps are closed when there are too many of all apps together.
+func TestIdleConnectionsAreLimited(t *testing.T) {
+	s := newStage(t, func(o *edge.Options) { o.Limits.Connections = 1 })
+	closed := make(chan string, 2)
+	for _, slug := range []string{"notes", "tasks"} {
+		id := s.register(slug, nil)
+		process := httptest.NewUnstartedServer(http.HandlerFunc(hello))
+		process.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+			if state == http.StateClosed {
+				closed <- slug
+			}
+		}
+		process.Start()
+		t.Cleanup(process.Close)
+		s.mu.Lock()
+		s.processes[id] = process.Listener.Addr().String()
+		s.mu.Unlock()
+		s.publish(id)
+		response, body := s.get("/", "Host", slug+"--acme.apps.test")
+		s.expect(response, body, 200, "GET")
+	}
+	for range 2 {
+		select {
+		case <-closed:
+		case <-time.After(longest):
+			t.Fatal("an idle connection stays open")
+		}
+	}
 }

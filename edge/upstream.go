@@ -33,6 +33,8 @@ const (
 // upstreams has the connections to apps, by the identity of the app.
 type upstreams struct {
 	byApp sync.Map
+	// open is the number of connections.
+	open atomic.Int64
 	// sweptAt is the time of the last sweep. Only the watcher uses it.
 	sweptAt time.Time
 }
@@ -74,17 +76,22 @@ func (u *upstreams) get(e *Edge, t *target) *upstream {
 	}
 }
 
-// sweep removes the upstreams that are not used any more. It does nothing if the last one was less than sweepTime ago.
-func (u *upstreams) sweep(now time.Time) {
-	if now.Sub(u.sweptAt) < sweepTime {
+// sweep removes the upstreams that are not used any more. With more than most connections it also closes those without a request.
+// Otherwise it does nothing if the last one was less than sweepTime ago.
+func (u *upstreams) sweep(now time.Time, most int64) {
+	isFull := u.open.Load() > most
+	if !isFull && now.Sub(u.sweptAt) < sweepTime {
 		return
 	}
 	u.sweptAt = now
 	u.byApp.Range(func(key, found any) bool {
 		up := found.(*upstream)
-		if up.active.Load() == 0 && now.UnixNano()-up.usedAt.Load() > int64(unusedTime) && up.usedAt.Load() != 0 {
+		isUnused := up.active.Load() == 0 && now.UnixNano()-up.usedAt.Load() > int64(unusedTime) && up.usedAt.Load() != 0
+		if isUnused {
 			u.byApp.Delete(key) // a request that has just found it uses its connections to the end
-			up.transport.Load().CloseIdleConnections()
+		}
+		if t := up.transport.Load(); t != nil && (isUnused || isFull) {
+			t.CloseIdleConnections()
 		}
 		return true
 	})
@@ -127,7 +134,8 @@ func (up *upstream) dial(ctx context.Context, e *Edge) (net.Conn, error) {
 	for {
 		c, err := e.o.Dialer.Dial(ctx, up.workspaceID, up.appID)
 		if err == nil {
-			return c, nil
+			e.upstreams.open.Add(1)
+			return &counted{Conn: c, closed: sync.OnceFunc(func() { e.upstreams.open.Add(-1) })}, nil
 		}
 		if reasonOf(err) != reasonStopped {
 			return nil, dialError{err}
@@ -140,6 +148,26 @@ func (up *upstream) dial(ctx context.Context, e *Edge) (net.Conn, error) {
 			return nil, dialError{err}
 		}
 	}
+}
+
+// counted is a connection to an app. closed is called when it is closed.
+type counted struct {
+	net.Conn
+	closed func()
+}
+
+// Close implements net.Conn.
+func (c *counted) Close() error {
+	c.closed()
+	return c.Conn.Close()
+}
+
+// CloseWrite passes on that the client of an upgraded connection sends no more.
+func (c *counted) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return c.Conn.Close()
 }
 
 // wake makes the process of a sleeping app start. It has no effect on other apps. It asks the app at most once in wakeTime.

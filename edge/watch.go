@@ -111,7 +111,7 @@ type subject struct{ name, appID, visitID string }
 // round verifies the access of each request that has started before a time and that concerns selects, once for those of one visit to one
 // app, and ends those that have lost it.
 func (e *Edge) round(before time.Time, concerns func(*exchange) bool) {
-	e.upstreams.sweep(time.Now())
+	e.upstreams.sweep(time.Now(), int64(e.o.Limits.Connections))
 	now := time.Now()
 	subjects := map[subject][]*exchange{}
 	for _, x := range e.lasting.before(before) {
