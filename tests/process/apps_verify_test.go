@@ -89,7 +89,8 @@ func (w *appWorld) verifyOccupied(c *client) {
 	}
 }
 
-// verifyFree verifies that a new app can have what no app has, so that no reservation is left of apps that were removed or changed.
+// verifyFree verifies that a new app can have what no app has, so that no reservation is left of apps that were removed or changed. A port
+// is free only when no process listens on it any more, and an update that was interrupted keeps one for a minute.
 func (w *appWorld) verifyFree(c *client) {
 	w.t.Helper()
 	for _, space := range appSpaces {
@@ -117,7 +118,14 @@ func (w *appWorld) verifyFree(c *client) {
 			if ports[port] {
 				port = 23000
 			}
-			w.expectRegistration(c, space, slug, folder, port, "")
+			path, body := spacePath(space, "/apps"), w.registration(slug, folder, port)
+			eventually(w.t, fmt.Sprint("the port ", port, " is free"), func() bool {
+				status, answer, err := c.do(w.t.Context(), http.MethodPost, path, marshal(body), "Content-Type", "application/json")
+				if err != nil || status != http.StatusCreated && !bytes.Contains(answer, []byte(`"port_in_use"`)) {
+					w.t.Fatalf("POST %s with %v: %d %s %v", path, body, status, answer, err)
+				}
+				return status == http.StatusCreated
+			})
 			c.expect(w.t, http.StatusOK, http.MethodDelete, spacePath(space, "/apps/"+slug), "")
 		}
 	}
@@ -166,9 +174,14 @@ func (w *appWorld) verifyRemoval(c *client) {
 // expectRegistration registers an app, which must be refused with an error, or be registered if it is empty.
 func (w *appWorld) expectRegistration(c *client, space, slug, folder string, port uint32, refusal string) {
 	w.t.Helper()
-	w.expectRefusal(c, http.MethodPost, spacePath(space, "/apps"), map[string]any{
+	w.expectRefusal(c, http.MethodPost, spacePath(space, "/apps"), w.registration(slug, folder, port), refusal)
+}
+
+// registration returns the registration of an app that serves its folder.
+func (w *appWorld) registration(slug, folder string, port uint32) map[string]any {
+	return map[string]any{
 		"slug": slug, "path": folder, "port": port, "apiScopes": []string{}, "command": "export " + w.mark + "; exec /.atelier/atelier site",
-	}, refusal)
+	}
 }
 
 func (w *appWorld) expectRefusal(c *client, method, path string, body map[string]any, refusal string) {
