@@ -97,7 +97,7 @@ type Limits struct {
 	AppRequests, ClientRequests int
 	// Upgrades is the number of open connections that were upgraded, of all apps; 20,000.
 	Upgrades int
-	// Connections is the number of open connections to all apps above which those without a request are closed; 4,096.
+	// Connections is the number of open connections to all apps above which those without a request are closed; 16,384.
 	Connections int
 	// AddressBurst and AddressInterval limit the look-ups of hosts, visits and grants that are not cached, by the address of the client; 100
 	// and 20 ms.
@@ -199,7 +199,7 @@ func (o Options) withDefaults() Options {
 	for _, n := range []struct {
 		of    *int
 		value int
-	}{{&l.AppRequests, 1024}, {&l.ClientRequests, 256}, {&l.Upgrades, 20_000}, {&l.Connections, 4096}, {&l.AddressBurst, 100}, {&l.AddressLookups, 32}} {
+	}{{&l.AppRequests, 1024}, {&l.ClientRequests, 256}, {&l.Upgrades, 20_000}, {&l.Connections, 16_384}, {&l.AddressBurst, 100}, {&l.AddressLookups, 32}} {
 		if *n.of == 0 {
 			*n.of = n.value
 		}

@@ -134,6 +134,7 @@ func (up *upstream) dial(ctx context.Context, e *Edge) (net.Conn, error) {
 	for {
 		c, err := e.o.Dialer.Dial(ctx, up.workspaceID, up.appID)
 		if err == nil {
+			up.wokenAt.Store(0) // if the app falls asleep again, it is woken at once
 			e.upstreams.open.Add(1)
 			return &counted{Conn: c, closed: sync.OnceFunc(func() { e.upstreams.open.Add(-1) })}, nil
 		}
