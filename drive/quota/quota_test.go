@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/atelier-run/atelier/entity"
@@ -46,25 +47,28 @@ func isFull(err error) bool {
 }
 
 func TestRequire(t *testing.T) {
-	d := &fakeDrive{used: Usage{Bytes: 10, Files: 1}}
-	l := d.limiter(t, Limit{Bytes: 100, Files: 4})
-	for i, step := range []struct {
-		need   Usage
-		isFull bool
-	}{
-		{Usage{50, 1}, false}, {Usage{41, 0}, true}, {Usage{40, 1}, false}, {Usage{0, 2}, true}, {Usage{0, 1}, false}, {Usage{0, 1}, true},
-		{Usage{1 << 63, 0}, true},
-	} {
-		if err := errors.Join(l.Fits(t.Context(), "ws_1", step.need)); isFull(err) != step.isFull {
-			t.Errorf("step %d: Fits: %v", i, err)
+	synctest.Test(t, func(t *testing.T) {
+		// A walk that takes a second is not repeated during the test, however other processes change the free space of the disk.
+		d := &fakeDrive{used: Usage{Bytes: 10, Files: 1}, during: func() { time.Sleep(time.Second) }}
+		l := d.limiter(t, Limit{Bytes: 100, Files: 4})
+		for i, step := range []struct {
+			need   Usage
+			isFull bool
+		}{
+			{Usage{50, 1}, false}, {Usage{41, 0}, true}, {Usage{40, 1}, false}, {Usage{0, 2}, true}, {Usage{0, 1}, false}, {Usage{0, 1}, true},
+			{Usage{1 << 63, 0}, true},
+		} {
+			if err := errors.Join(l.Fits(t.Context(), "ws_1", step.need)); isFull(err) != step.isFull {
+				t.Errorf("step %d: Fits: %v", i, err)
+			}
+			if err := l.Require(t.Context(), "ws_1", step.need); isFull(err) != step.isFull || !step.isFull && err != nil {
+				t.Errorf("step %d: %v", i, err)
+			}
 		}
-		if err := l.Require(t.Context(), "ws_1", step.need); isFull(err) != step.isFull || !step.isFull && err != nil {
-			t.Errorf("step %d: %v", i, err)
+		if err := l.Require(t.Context(), "ws_2", Usage{50, 1}); err != nil {
+			t.Errorf("another drive: %v", err)
 		}
-	}
-	if err := l.Require(t.Context(), "ws_2", Usage{50, 1}); err != nil {
-		t.Errorf("another drive: %v", err)
-	}
+	})
 }
 
 // TestGrantsDuringWalk verifies that grants during a walk of the drive count in addition to its result.
