@@ -9,7 +9,11 @@ import (
 
 	"github.com/atelier-run/atelier/edge/pages"
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/limit"
 )
+
+// drainTime bounds the time in which the rest of the body of a refused request is read.
+const drainTime = 10 * time.Second
 
 var noIndex = []string{"noindex"}
 
@@ -52,7 +56,10 @@ func (e *Edge) refuse(x *exchange, err error) {
 		return
 	}
 	x.failure = err
-	x.drain()
+	if x.request.ContentLength != 0 && x.stopped() == nil {
+		_ = http.NewResponseController(x.ResponseWriter).SetReadDeadline(time.Now().Add(drainTime))
+		limit.Drain(x.request, x.request.Body)
+	}
 	refused := shown(err)
 	h := x.Header()
 	clear(h) // of a response of the app

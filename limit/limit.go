@@ -1,5 +1,5 @@
-// Package limit counts requests against token buckets, whose memory is fixed for any number of clients, and determines the address of the
-// client that a request counts against.
+// Package limit has what the API and the edge have in common to bound the requests of clients: token buckets, whose memory is fixed for any
+// number of clients, the address of the client that a request counts against, and the reading of refused bodies.
 package limit
 
 import (

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+
+	"github.com/atelier-run/atelier/limit"
 )
 
 // Response is the response to a request, and has the data with which the end of the request is measured and logged.
@@ -47,26 +49,12 @@ func (w *Response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 // WriteHeader implements http.ResponseWriter.
 func (w *Response) WriteHeader(status int) {
 	if w.status == 0 && status >= http.StatusBadRequest {
-		w.drain()
+		limit.Drain(w.Request, w.body) // the read deadline of the body bounds the time
 	}
 	if w.status == 0 && status >= http.StatusOK {
 		w.status = status
 	}
 	w.ResponseWriter.WriteHeader(status)
-}
-
-// maxDrain bounds the part of a refused request's body that is read before the response, in bytes.
-const maxDrain = 64 << 20
-
-// drain reads the rest of the body of a request that is refused early, such as an upload with an invalid key. Otherwise the
-// server would close the connection while the client still sends, and proxies would answer 502 in place of the refusal. The
-// read deadline of the body bounds the time. After a longer body the connection is closed.
-func (w *Response) drain() {
-	length := w.Request.ContentLength
-	if length == 0 || length > maxDrain || w.Request.Header["Expect"] != nil { // without 100 Continue the client sends none
-		return
-	}
-	io.CopyN(io.Discard, w.body, maxDrain)
 }
 
 // Write implements http.ResponseWriter. It writes at most maxWrite bytes at a time.

@@ -23,8 +23,8 @@ type Route struct {
 	Timing     Timing
 	// ChangesSuspended operations may change a suspended workspace; all others that change one are refused then.
 	ChangesSuspended bool
-	// Changes marks an operation that changes the workspace although its method is one that usually only reads, or that shows what only
-	// those may see who may change it.
+	// Changes marks an operation that requires the right to change the workspace although its method usually only reads: it changes
+	// the workspace, or shows secrets of it.
 	Changes bool
 	// Resource is the path by which OAuth knows the operation as a resource of its own (RFC 9728); empty: it belongs to the API.
 	// Tokens for a resource are valid for its operations alone, and those for the API for all.
