@@ -138,9 +138,9 @@ type Options struct {
 	Progress func(context.Context, persistence.Partition) (Progress, error)
 	// Executors run the tasks of entities, by the kind of the task.
 	Executors map[string]Executor
-	// Observe, if set, is called with the events of each command when they are durable, and before the command is answered: a cache that
-	// it invalidates is not stale for whoever has the answer. It is called in the order of the events of one entity, concurrently for
-	// different entities, and must not block. Events whose outcome was unknown to the process, and those of other members, do not
+	// Observe, if set, is called with the events of each command when they are durable, and before the command is answered, so that a
+	// client that has the answer does not read an old value from a cache that Observe invalidates. The calls for one entity are in the
+	// order of its events, those for different entities are concurrent. Observe must not block. Events whose outcome was unknown to the process, and those of other members, do not
 	// reach it, so that it may only shorten the time until a change is seen.
 	Observe func(kind, identity string, events []persistence.Event)
 	// Follow, if set, is called in its own goroutine for each term of a partition that this process owns. ctx is canceled

@@ -84,7 +84,7 @@ func namesOf(events ...proto.Message) map[string]bool {
 	return names
 }
 
-// observe is actors.Options.Observe. It has the edge forget what the events of an entity change, whoever has sent the command.
+// observe implements actors.Options.Observe. It removes from the caches of the edge the answers that the events of an entity change.
 func (n *Node) observe(kind, identity string, events []persistence.Event) {
 	names := edgeEvents[kind]
 	if n.edge == nil || names == nil || !slices.ContainsFunc(events, func(e persistence.Event) bool { return names[e.Name] }) {

@@ -162,7 +162,7 @@ func (s *edgeSite) launch(p *wirev1.Principal, appID string) string {
 	return response.Cookies()[0].Name + "=" + response.Cookies()[0].Value
 }
 
-// The edge sees a change at once, whoever has made it. 503: the app would serve, but has no process.
+// The edge sees changes at once, from clients, tools and operators alike. Its 503 means that access is granted and no process runs.
 func TestEdgeSeesChangesAtOnce(t *testing.T) {
 	s := newEdgeSite(t)
 	const notes, tasks = "notes--acme.apps.test", "tasks--acme.apps.test"

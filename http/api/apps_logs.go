@@ -54,8 +54,8 @@ func decodeLogRequest(c *server.Call) (logRequest, error) {
 	}
 }
 
-// followLog sends the lines of the log of the app in the path as server-sent events, to those who may change apps: programs write secrets
-// to their output. If the log is not followed, the stream ends after the lines that there are, with an event of its own, by which
+// followLog sends the lines of the log of the app in the path as server-sent events. It requires the right to change apps, because programs
+// write secrets to their output. If the log is not followed, the stream ends after the lines that there are, with an event of its own, by which
 // the client knows that it has them all. Package server describes the flow of a stream.
 func (a apps) followLog(c *server.Call) error {
 	in, err := ofApp(decodeLogRequest)(c)

@@ -63,8 +63,8 @@ type readAppLogsOut struct {
 
 var errNoAppLogs = entity.Errorf(entity.Unavailable, "the server runs no apps")
 
-// readAppLogs reads a part of the log of an app, for those who may change apps: programs write secrets to their output. Errors:
-// not_found, forbidden.
+// readAppLogs reads a part of the log of an app. It requires the right to change apps, because programs write secrets to their output.
+// Errors: not_found, forbidden.
 func readAppLogs(ctx context.Context, c *call, in readAppLogsIn) (readAppLogsOut, error) {
 	if err := c.authorize(ctx, entity.Apps, true); err != nil {
 		return readAppLogsOut{}, err
