@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -166,23 +167,23 @@ func TestWalksAreBounded(t *testing.T) {
 
 // TestConcurrentRequire verifies that operations together are granted no more than the limit.
 func TestConcurrentRequire(t *testing.T) {
-	d := &fakeDrive{}
-	l := d.limiter(t, Limit{Bytes: 100})
-	var granted sync.Map
-	var all sync.WaitGroup
-	for i := range 50 {
-		all.Go(func() {
-			if l.Require(context.Background(), "ws_1", Usage{Bytes: 7}) == nil {
-				granted.Store(i, true)
-			}
-		})
-	}
-	all.Wait()
-	n := 0
-	granted.Range(func(any, any) bool { n++; return true })
-	if n != 14 {
-		t.Errorf("%d operations were granted 7 of 100 bytes", n)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		d := &fakeDrive{during: func() { time.Sleep(time.Second) }} // see TestRequire
+		l := d.limiter(t, Limit{Bytes: 100})
+		var granted atomic.Int64
+		var all sync.WaitGroup
+		for range 50 {
+			all.Go(func() {
+				if l.Require(t.Context(), "ws_1", Usage{Bytes: 7}) == nil {
+					granted.Add(1)
+				}
+			})
+		}
+		all.Wait()
+		if n := granted.Load(); n != 14 {
+			t.Errorf("%d operations were granted 7 of 100 bytes", n)
+		}
+	})
 }
 
 func TestReserve(t *testing.T) {
