@@ -79,23 +79,24 @@ func TestRound(t *testing.T) {
 }
 
 func testRoundReachesAll(t *testing.T, mode func(*bench)) {
-	const rows = 300
 	b := newBench(t, mode)
 	b.createWorkspace("ws_1", "usr_1")
 	var followers []*tryingFollower
 	for i := range 40 {
 		followers = append(followers, b.followTrying(t, "ws_1", func(call int) bool { return (call+i)%5 != 0 }))
 	}
-	b.write("ws_1", 1, rows)
-	tried := 0
-	for _, f := range followers {
-		contiguous(t, f.wait(rows), 1, rows)
-		tried += f.called()
-	}
-	// A connection that was catching up when a round began has got its rows from its actor instead.
-	if tried == 0 {
-		t.Errorf("no frames were sent without waiting to %d connections", len(followers))
-	}
+	rows := 0
+	// A connection that is catching up when a round begins gets its rows from its actor instead, on a busy machine all of them.
+	b.eventually(func() bool {
+		b.write("ws_1", rows+1, rows+100)
+		rows += 100
+		tried := 0
+		for _, f := range followers {
+			contiguous(t, f.wait(uint64(rows)), 1, uint64(rows))
+			tried += f.called()
+		}
+		return tried >= len(followers)
+	})
 }
 
 func testRoundPassesStalledClient(t *testing.T, mode func(*bench)) {
