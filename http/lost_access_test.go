@@ -16,9 +16,11 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/session"
 	"github.com/atelier-run/atelier/http/server"
 	credentialv1 "github.com/atelier-run/atelier/messages/credential/v1"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
@@ -201,6 +203,35 @@ func TestUploadEndsWithTheAccess(t *testing.T) {
 					b.Errorf("%d after %v", got.StatusCode, late)
 				}
 				got.Body.Close()
+			})
+		})
+	}
+}
+
+// TestMessageEndsWithTheAccess loses the access while a request that waits has not made its message durable yet.
+func TestMessageEndsWithTheAccess(t *testing.T) {
+	for how, status := range refusals {
+		t.Run(how, func(t *testing.T) {
+			inBubble(t, func(b *bubble) {
+				lost := make(chan struct{})
+				b.world.before = func(ctx context.Context, c entity.Command) (proto.Message, error) {
+					if _, is := c.Message.(*wirev1.List); !is { // it looks for an earlier request with the same id
+						return nil, nil
+					}
+					close(lost)
+					<-ctx.Done()
+					return nil, entity.Errorf(entity.Unavailable, "the server did not respond in time")
+				}
+				go func() {
+					<-lost
+					b.refuse(how)
+				}()
+				path := "/v1/ws/acme/agent/sessions/" + session.IDPrefix + "01jd0000000000000000000001/messages/wait"
+				got := b.request("POST", path, strings.NewReader(`{"text":"Hello","clientRequestId":"00000000-0000-4000-8000-000000000001"}`),
+					"Content-Type", "application/json")
+				if text := b.text(got); got.StatusCode != status {
+					b.Errorf("%d %s, want %d", got.StatusCode, text, status)
+				}
 			})
 		})
 	}

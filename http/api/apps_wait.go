@@ -59,14 +59,13 @@ func waitForChange[In any](a apps, status int, decode func(*server.Call) (In, er
 func submitChange[In any](
 	ctx context.Context, c *server.Call, decode func(*server.Call) (In, error), submit func(*server.Call, In) (flow.Change, error),
 ) (flow.Change, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.RequestTime())
-	defer cancel()
-	c = c.With(ctx)
-	in, err := decode(c)
-	if err != nil {
-		return flow.Change{}, c.Withhold(err)
-	}
-	return submit(c, in)
+	return server.Submit(ctx, c, func(c *server.Call) (flow.Change, error) {
+		in, err := decode(c)
+		if err != nil {
+			return flow.Change{}, c.Withhold(err)
+		}
+		return submit(c, in)
+	})
 }
 
 // awaitChange waits for the result of a change, for WaitTime, and describes the app; see package flow. The description has

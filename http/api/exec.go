@@ -122,13 +122,10 @@ func (p processes) start(ctx context.Context, c *server.Call, in execRequest) (*
 	if p.computers == nil {
 		return nil, errNoProcesses
 	}
-	starting, cancel := context.WithTimeout(ctx, c.RequestTime())
-	defer cancel()
-	process, err := p.computers.Exec(starting, c.Workspace.ID, c.Caller.Principal, in.options())
+	process, err := server.Submit(ctx, c, func(c *server.Call) (Process, error) {
+		return p.computers.Exec(c.Context, c.Workspace.ID, c.Caller.Principal, in.options())
+	})
 	if err != nil {
-		if refused := server.Refusal(ctx); refused != nil {
-			return nil, refused
-		}
 		return nil, err
 	}
 	r := &running{Process: process, ended: make(chan struct{})}

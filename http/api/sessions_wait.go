@@ -26,7 +26,7 @@ var errNoRequestID = server.Invalid("clientRequestId is required: the request is
 func (s sessions) waitFor(submit func(c *server.Call) (accepted, error)) server.Handler {
 	return func(c *server.Call) error {
 		return c.RunLong(func(ctx context.Context) error {
-			sent, err := s.submit(ctx, c, submit)
+			sent, err := server.Submit(ctx, c, submit)
 			if err != nil {
 				return err
 			}
@@ -46,12 +46,6 @@ func (s sessions) waitFor(submit func(c *server.Call) (accepted, error)) server.
 			return nil
 		})
 	}
-}
-
-func (s sessions) submit(ctx context.Context, c *server.Call, submit func(c *server.Call) (accepted, error)) (accepted, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.RequestTime())
-	defer cancel()
-	return submit(c.With(ctx))
 }
 
 // waiting returns a decoder that requires a clientRequestId.

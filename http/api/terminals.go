@@ -82,10 +82,7 @@ func (p processes) terminal(c *server.Call) error {
 		return err
 	}
 	return c.RunLong(func(ctx context.Context) error {
-		t, err := p.openTerminal(ctx, c, in)
-		if refused := server.Refusal(ctx); err != nil && refused != nil {
-			return refused
-		}
+		t, err := server.Submit(ctx, c, func(c *server.Call) (Terminal, error) { return p.openTerminal(c, in) })
 		if err != nil {
 			return err
 		}
@@ -105,18 +102,16 @@ func (p processes) terminal(c *server.Call) error {
 
 // openTerminal opens a terminal, which then ends with the access of the caller, or returns the open one that the request
 // names. Errors: not_found, those of Computers.
-func (p processes) openTerminal(ctx context.Context, c *server.Call, in terminalRequest) (Terminal, error) {
+func (p processes) openTerminal(c *server.Call, in terminalRequest) (Terminal, error) {
 	if p.computers == nil {
 		return nil, errNoProcesses
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.RequestTime())
-	defer cancel()
 	if in.id == "" {
 		return server.OpenLasting(c, func() (Terminal, error) {
-			return p.computers.OpenTerminal(ctx, c.Workspace.ID, c.Caller.Principal, in.TerminalOptions)
+			return p.computers.OpenTerminal(c.Context, c.Workspace.ID, c.Caller.Principal, in.TerminalOptions)
 		})
 	}
-	t, err := p.computers.Terminal(ctx, c.Workspace.ID, c.Caller.Principal, in.id)
+	t, err := p.computers.Terminal(c.Context, c.Workspace.ID, c.Caller.Principal, in.id)
 	if err != nil || !in.hasSize {
 		return t, err
 	}

@@ -23,6 +23,18 @@ func (c *Call) RunLong(run func(ctx context.Context) error) error {
 	return run(ctx)
 }
 
+// Submit calls a function of an operation that RunLong runs, with the time of an ordinary request. Errors: those of submit, or the
+// refusal if ctx has ended with one and submit has failed.
+func Submit[T any](ctx context.Context, c *Call, submit func(c *Call) (T, error)) (T, error) {
+	limited, cancel := context.WithTimeout(ctx, c.RequestTime())
+	defer cancel()
+	result, err := submit(c.With(limited))
+	if refused := Refusal(ctx); err != nil && refused != nil {
+		return result, refused
+	}
+	return result, err
+}
+
 // EndBody removes the deadline of a body that has been read: net/http reads ahead to notice that the client has gone, and the
 // deadline would end a request that lasts longer. See limitBody.
 func (c *Call) EndBody() {
