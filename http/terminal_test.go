@@ -75,7 +75,7 @@ func TestTerminalReportsLostOutput(t *testing.T) {
 	m := newMachine(t)
 	m.computers.ScrollBack = 1000
 	first := m.connect("")
-	first.enter("stty -echo; yes | head -c 100000 | tr -d '\\n'; echo the-$((1+1))nd-end")
+	first.enter("stty -echo; yes | head -c 100000 | tr -d '\\n'; printf the-%dnd-end 2; cat") // nothing follows, not even a prompt
 	first.until("the-2nd-end")
 	second := m.connect("?terminalId=" + first.id)
 	second.until("the-2nd-end")
