@@ -17,9 +17,10 @@ export CGO_ENABLED := 0
 GOBUILD := go build -trimpath -ldflags=-w
 
 TOOL := go tool -modfile=tools/go.mod
-# The packages with goroutines that share memory are tested with the race detector, the longest first, but for their tests in PLAIN.
+# `make race` tests the packages with goroutines that share memory with the race detector, the longest first, but for their tests in
+# PLAIN.
 RACE := computer http cmd actors persistence drive client cluster edge runner
-# These tests of RACE are run without the detector, which makes them several times as long and shows nothing more in them:
+# The detector makes these tests several times as long and shows nothing more in them:
 # - of http, those that send thousands of requests or many megabytes one after the other, and the transcripts on one member: they
 #   are run with the detector on two.
 PLAIN := TestAccess|TestAccessInSplitMode|TestImages|TestTranscripts|TestCrashBeforeEachSync|TestInvitationsAreNotCrowdedOut
@@ -35,11 +36,16 @@ PLAIN := $(PLAIN)|TestInterruptEndsCommands|TestModelsThatFail|TestPermissionOfA
 PLAIN := $(PLAIN)|TestToolsOfThePlatform|TestAppAfterAKill|TestAppComesBack|TestAppChangesAtOnce|TestAppIsRemoved|TestAppSleeps
 # Nor is argon2id instrumented, which hashes in one goroutine at a time: the detector nearly doubles the time of each password.
 RACEFLAGS := -race -gcflags=golang.org/x/crypto/argon2=-race=false
-# More packages than processors are tested at the same time, because many tests wait for processes. lint vets the tests.
-TESTFLAGS := -p 4 -vet=off -timeout 40m
+# More packages than processors are tested at the same time, because many tests wait for processes. lint vets the tests. Go's cache of
+# test results is not used, because it does not take into account the programs that many tests build and run.
+TESTFLAGS := -p 4 -count=1 -vet=off -timeout 40m
+# The packages whose tests wait the longest are tested beside others, not after them.
+LONGEST := ./cmd/... ./tests/... ./computer/...
+# The Debian packages of the programs that tests run.
+PROGRAMS := busybox-static caddy chromium curl davfs2 haproxy litmus nginx nodejs npm podman prometheus rclone runc systemd
 
 .DEFAULT_GOAL := build
-.PHONY: build run test lint format vet modules tidy staticcheck sums messages vulnerabilities generate check-generated fuzz bench clean
+.PHONY: build run test race lint format vet modules tidy staticcheck sums messages vulnerabilities generate check-generated fuzz bench clean
 
 build:
 	$(GOBUILD) -o bin/atelier ./cmd/atelier
@@ -47,16 +53,17 @@ build:
 run: build
 	@bin/atelier serve --quickstart --log-level=warn --data=$(DATA) --listen=$(LISTEN)
 
+# Runs every test once.
 test: build
-	tests/requirements busybox-static caddy chromium curl davfs2 gcc haproxy litmus nginx nodejs npm podman prometheus rclone runc systemd
+	tests/requirements $(PROGRAMS)
 	tests/modules agents apps browser oauth openapi
-	@if tests/requirements --quiet gcc; then set -x; CGO_ENABLED=1 go test $(TESTFLAGS) $(RACEFLAGS) -skip '^($(PLAIN))$$' $(RACE:%=./%/...); \
-	else set -x; go test $(TESTFLAGS) -skip '^($(PLAIN))$$' $(RACE:%=./%/...); fi
-	go test $(TESTFLAGS) -run '^($(PLAIN))$$' $$(tests/packages-of '$(PLAIN)' $(RACE))
-	go test $(TESTFLAGS) $$(go list ./... | grep -v -E 'atelier/($(subst $() ,|,$(RACE))|tests)(/|$$)')
+	go test $(TESTFLAGS) $(LONGEST) ./...
 	go -C tools test ./...
-# These build and run programs, which Go's cache of test results does not take into account.
-	go test $(TESTFLAGS) -count=1 ./tests/...
+
+# Runs tests a second time, with the race detector. Without gcc, it only says that it is skipped.
+race:
+	tests/requirements $(PROGRAMS) gcc
+	@if tests/requirements --quiet gcc; then set -x; CGO_ENABLED=1 go test $(TESTFLAGS) $(RACEFLAGS) -skip '^($(PLAIN))$$' $(RACE:%=./%/...); fi
 
 lint: format vet modules staticcheck sums messages check-generated
 

@@ -34,7 +34,8 @@ func TestGo(t *testing.T) {
 	s.put("service/go.mod", goMod)
 	in := client.NewApp{Path: "service", Command: "./service", APIScopes: []string{entity.FilesRead}}
 	if tool := filepath.Join(goRoot(t), "bin", "go"); seenByComputers(tool) {
-		in.InstallCommand = "CGO_ENABLED=0 GOTOOLCHAIN=local GOFLAGS=-buildvcs=false " + tool + " build -o service ."
+		// Without inlining, the compiler takes two thirds of the time for the standard library, of which the computer has no cache.
+		in.InstallCommand = "CGO_ENABLED=0 GOTOOLCHAIN=local " + tool + " build -buildvcs=false -gcflags=all=-l -o service ."
 	} else {
 		build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", "service", ".")
 		build.Dir, build.Env = s.onDisk("service"), append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+runtime.GOARCH)
