@@ -5,9 +5,10 @@
 //	the path exists again                        RepairAnchor
 //
 // A row of activity only says which paths to look at; whether a path exists is looked up on the drive. The drive may be
-// ahead of the row: a path that was removed and created again breaks nothing. Rows may be delivered again. Each anchor
-// therefore stores the seq of the last row that it followed, or of the last row before it was bound to its path, and
-// ignores rows up to it. Rows are ordered by seq and not by time, because a clock may be set back.
+// ahead of the row: a path that was removed and created again breaks nothing, nor does a row that leaves an entry at the
+// path. Rows may be delivered again. Each anchor therefore stores the seq of the last row that it followed, or of the last
+// row before it was bound to its path, and ignores rows up to it. Rows are ordered by seq and not by time, because a clock may
+// be set back.
 package anchor
 
 import (
@@ -68,6 +69,16 @@ func Follow(row Row, anchors []*workspacev1.Anchor, exists func(path string) (bo
 	return steps, nil
 }
 
+// leaves reports whether the operation of a row has left an entry at a path.
+func (r Row) leaves(path string) bool {
+	switch r.Kind {
+	case activityv1.Kind_KIND_WRITE, activityv1.Kind_KIND_CREATE, activityv1.Kind_KIND_RENAME:
+		return r.Path == path
+	default:
+		return false
+	}
+}
+
 // commandFor returns the command that follows from a row for one anchor, or nil. Orphaned anchors follow nothing.
 func commandFor(row Row, a *workspacev1.Anchor, exists func(path string) (bool, error)) (workspacev1.Command, error) {
 	state := a.GetState()
@@ -84,6 +95,10 @@ func commandFor(row Row, a *workspacev1.Anchor, exists func(path string) (bool, 
 		}, nil
 	}
 	if !mayChange(row, a.GetPath()) {
+		return nil, nil
+	}
+	if active && row.leaves(a.GetPath()) {
+		// If the drive has no entry there any more, a later row says why. That may be a rename, which a broken anchor does not follow.
 		return nil, nil
 	}
 	found, err := exists(a.GetPath())

@@ -94,6 +94,37 @@ func TestFollow(t *testing.T) {
 	}
 }
 
+// TestFollowRowsBehindTheDrive follows an operation that leaves an entry at the path of an anchor, and the rename of that entry,
+// when the drive has had both: the anchor moves with the entry.
+func TestFollowRowsBehindTheDrive(t *testing.T) {
+	for name, first := range map[string]anchor.Row{
+		"written":  {Kind: activityv1.Kind_KIND_WRITE, Seq: 4, Path: "a"},
+		"created":  {Kind: activityv1.Kind_KIND_CREATE, Seq: 4, Path: "a"},
+		"replaced": {Kind: activityv1.Kind_KIND_RENAME, Seq: 4, FromPath: "t", Path: "a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := anchorAt("a", active, 1)
+			for _, row := range []anchor.Row{first, {Kind: activityv1.Kind_KIND_RENAME, Seq: 5, FromPath: "a", Path: "b"}} {
+				steps, err := anchor.Follow(row, []*workspacev1.Anchor{a}, func(path string) (bool, error) { return path == "b", nil })
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, s := range steps {
+					switch c := s.Command.(type) {
+					case *workspacev1.MoveAnchor:
+						a = anchorAt(c.GetToPath(), active, c.GetSeq())
+					case *workspacev1.BreakAnchor:
+						a = anchorAt(a.GetPath(), broken, c.GetSeq())
+					}
+				}
+			}
+			if a.GetPath() != "b" || a.GetState() != active {
+				t.Errorf("the anchor is %v at %s", a.GetState(), a.GetPath())
+			}
+		})
+	}
+}
+
 func TestFollowReturnsDriveErrors(t *testing.T) {
 	away := errors.New("away")
 	steps, err := anchor.Follow(anchor.Row{Kind: activityv1.Kind_KIND_RESTORE}, []*workspacev1.Anchor{anchorAt("a", active, 1)},
