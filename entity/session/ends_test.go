@@ -103,3 +103,61 @@ func TestUsage(t *testing.T) {
 		t.Fatalf("the usage is %v", u)
 	}
 }
+
+// TestInterruptInAMessageDuringASleep interrupts a sleep at the moment in which a message has started a turn.
+func TestInterruptInAMessageDuringASleep(t *testing.T) {
+	for name, claims := range map[string]bool{"before a run takes the turn": false, "while it runs": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.start("a")
+			w.end(&sessionv1.EndTurn{Status: sleeping, WakeAt: noon.Add(time.Hour).UnixMilli()})
+			during := w.input(message("b", steer))
+			if claims {
+				w.claim()
+			}
+			w.must(&sessionv1.Interrupt{})
+			if claims {
+				if session.BucketOf(w.s) != session.BucketRunning {
+					t.Errorf("while the turn runs the session is %v", w.s)
+				}
+				w.end(&sessionv1.EndTurn{Status: interrupted})
+			}
+			w.wantTerminal(during, interrupted)
+			if len(session.Timers(w.s)) != 0 || session.BucketOf(w.s) != session.BucketDone {
+				t.Errorf("the session goes on sleeping: %v", w.s)
+			}
+		})
+	}
+}
+
+// TestInterruptAfterAQuestion interrupts a session whose turn has just ended with a question. The inputs that wait are dropped, too.
+func TestInterruptAfterAQuestion(t *testing.T) {
+	w := newWorld(t)
+	w.start("a")
+	waits := w.input(message("b", followUp))
+	w.end(&sessionv1.EndTurn{Status: asking, Ask: &sessionv1.Ask{Text: "?"}})
+	w.platform().must(&sessionv1.Interrupt{Reason: &sessionv1.Failure{Code: "workspace_suspended"}})
+	if len(w.s.GetPending()) != 1 {
+		t.Fatalf("the platform has dropped an input: %v", w.s)
+	}
+	if m := w.user("alice", editor).must(&sessionv1.Interrupt{}).(*sessionv1.Interrupted); !m.GetInterrupted() || len(w.s.GetPending()) != 0 {
+		t.Fatalf("the session is %v", w.s)
+	}
+	w.wantTerminal(waits, interrupted)
+	if w.s.GetAsk() == nil {
+		t.Error("the question was withdrawn")
+	}
+}
+
+// TestInterruptOfAQuestionDuringASleep interrupts a session that sleeps and asks, because the turn of a message has asked.
+func TestInterruptOfAQuestionDuringASleep(t *testing.T) {
+	w := newWorld(t)
+	w.start("a")
+	w.end(&sessionv1.EndTurn{Status: sleeping, WakeAt: noon.Add(time.Hour).UnixMilli()})
+	w.input(message("b", steer))
+	w.end(&sessionv1.EndTurn{Status: asking, Ask: &sessionv1.Ask{Text: "?"}})
+	w.must(&sessionv1.Interrupt{})
+	if len(session.Timers(w.s)) != 0 || (w.s.GetAsk() != nil) != (session.BucketOf(w.s) == session.BucketAsking) {
+		t.Errorf("the session is %v", w.s)
+	}
+}

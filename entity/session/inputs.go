@@ -281,11 +281,14 @@ func interrupt(call entity.Call, s *sessionv1.Session, c *sessionv1.Interrupt) [
 	d := draft{call: call, state: s}
 	byPlatform := c.GetReason() != nil && entity.IsPlatform(call.Principal)
 	turn := s.GetTurn()
+	if s.GetWakeAt() != 0 && !byPlatform {
+		// A message during the sleep may have begun a turn, or one that ended with a question, which remains.
+		d.add(&sessionv1.SessionWoken{At: call.At(), Cancelled: turn == nil && s.GetAsk() == nil})
+	}
 	switch {
-	case turn == nil && s.GetWakeAt() != 0 && !byPlatform:
-		d.add(&sessionv1.SessionWoken{At: call.At(), Cancelled: true})
-	case turn == nil, byPlatform && (turn.GetInterrupting() || turn.GetRunId() == ""):
+	case byPlatform && (turn.GetInterrupting() || turn.GetRunId() == ""):
 		return nil
+	case turn == nil: // inputs can wait behind a question
 	case turn.GetRunId() == "":
 		d.terminals(turn.GetInputs(), sessionv1.TurnStatus_TURN_STATUS_INTERRUPTED, nil)
 		d.add(&sessionv1.TurnEnded{
