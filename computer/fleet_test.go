@@ -37,6 +37,8 @@ type world struct {
 	host   *fakeHost
 	// running is set if the workspace is in use.
 	running bool
+	// ahead is by how much the clock of the entity is ahead.
+	ahead time.Duration
 
 	// fail is called before each action of the driver or the archive, and returns the action's error.
 	fail func(action string) error
@@ -121,7 +123,7 @@ func (w *world) Find(id string) (*computerv1.Present, error) {
 func (w *world) Ask(_ context.Context, c entity.Command) (proto.Message, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	call := entity.Call{Now: time.Now(), Identity: c.Identity, Principal: c.Principal, Version: uint64(len(w.events) + 1)}
+	call := entity.Call{Now: time.Now().Add(w.ahead), Identity: c.Identity, Principal: c.Principal, Version: uint64(len(w.events) + 1)}
 	command := c.Message.(computerv1.Command)
 	if _, is := command.(*computerv1.RecordSample); is {
 		w.recorded++

@@ -40,7 +40,7 @@ func (f *Fleet) checkSchedules(ctx context.Context, s *followed) {
 			s.hasPolicy = true
 		}
 	}
-	if failed := f.countOverdue(s); failed != nil {
+	if failed := f.countOverdue(ctx, s); failed != nil {
 		err = failed
 	}
 	if err != nil && ctx.Err() == nil {
@@ -81,19 +81,28 @@ func (f *Fleet) applyPolicy(ctx context.Context, s Share) error {
 	return errors.Join(err, refused)
 }
 
-// countOverdue counts the workspaces whose last backup is older than two intervals.
-func (f *Fleet) countOverdue(s *followed) error {
+// countOverdue counts the workspaces whose last backup is older than two intervals. If that is so, or if the last backup is of
+// the future, the clock may have been ahead: it sends the policy again, after which the next backup is due soon.
+func (f *Fleet) countOverdue(ctx context.Context, s *followed) error {
 	now, count := f.o.Clock().UnixMilli(), 0
+	var refused error
 	err := eachPage(s.share.Schedules, func(row *computerv1.ScheduleRow) (string, error) {
-		if every := row.GetEveryMs(); every > 0 && max(row.GetSince(), row.GetGoodAt())+2*every < now {
+		id, every, last := row.GetWorkspaceId(), row.GetEveryMs(), max(row.GetSince(), row.GetGoodAt())
+		isOverdue := every > 0 && last+2*every < now
+		if isOverdue {
 			count++
 		}
-		return row.GetWorkspaceId(), nil
+		if isOverdue || every > 0 && last > now+every {
+			if _, err := f.ask(ctx, id, &computerv1.ApplyNodePolicy{Policy: f.o.Policy}); err != nil {
+				refused = fmt.Errorf("the computer of %s: %w", id, err)
+			}
+		}
+		return id, ctx.Err()
 	})
 	if err == nil {
 		f.overdue.set(s, count)
 	}
-	return err
+	return errors.Join(err, refused)
 }
 
 // eachPage calls visit, which returns the row's workspace, for the rows of all pages.

@@ -80,6 +80,27 @@ func TestFollowAppliesPolicyAndCountsOverdueBackups(t *testing.T) {
 	})
 }
 
+// TestScheduleSurvivesClockThatWasAhead takes a scheduled backup while the clock is a year ahead, and sets the clock right.
+func TestScheduleSurvivesClockThatWasAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newProvisionedWorld(t)
+		w.ahead = 365 * 24 * time.Hour
+		w.ask(&computerv1.SetBackupPolicy{Policy: daily})
+		w.ask(entitycomputer.Timers(w.state)[0].Message.(computerv1.Command))
+		w.runAll(1)
+		w.ahead = 0
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go w.fleet.Follow(ctx, w)
+		time.Sleep(time.Hour)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if due := time.UnixMilli(entitycomputer.Timers(w.state)[0].At); time.Until(due) > 24*time.Hour {
+			t.Errorf("the next backup is due in %v", time.Until(due))
+		}
+	})
+}
+
 // TestScheduledBackupIsTakenAfterChanges runs the tasks of a schedule.
 func TestScheduledBackupIsTakenAfterChanges(t *testing.T) {
 	w := newProvisionedWorld(t)

@@ -86,15 +86,17 @@ func applyNodePolicy(call entity.Call, s *computerv1.Computer, node *computerv1.
 	return changePolicy(call, s, s.GetSchedule().GetOwn(), node), nil
 }
 
-// changePolicy changes the policies. The time of the next backup changes only if the interval does.
+// changePolicy changes the policies. The time of the next backup changes only if the interval does, or if it is more than two
+// intervals ahead: then it is of a clock that was ahead.
 func changePolicy(call entity.Call, s *computerv1.Computer, own, node *computerv1.BackupPolicy) []computerv1.Event {
 	old := s.GetSchedule()
-	if proto.Equal(own, old.GetOwn()) && proto.Equal(node, old.GetNode()) || old == nil && own == nil && node.GetEveryMs() == 0 {
+	every := EffectivePolicy(&computerv1.Computer{Schedule: &computerv1.Schedule{Own: own, Node: node}}).GetEveryMs()
+	isAhead := every > 0 && old.GetNextAt() > call.At()+2*every
+	if proto.Equal(own, old.GetOwn()) && proto.Equal(node, old.GetNode()) && !isAhead || old == nil && own == nil && node.GetEveryMs() == 0 {
 		return nil
 	}
 	e := &computerv1.BackupPolicyChanged{Own: own, Node: node, NextAt: old.GetNextAt(), Since: old.GetSince()}
-	every := EffectivePolicy(&computerv1.Computer{Schedule: &computerv1.Schedule{Own: own, Node: node}}).GetEveryMs()
-	if every != EffectivePolicy(s).GetEveryMs() {
+	if every != EffectivePolicy(s).GetEveryMs() || isAhead {
 		e.NextAt, e.Since = nextBackup(call.Identity, call.At(), every), call.At()
 	}
 	if every == 0 {
