@@ -99,7 +99,7 @@ func ClientAddress(r *http.Request, trusted []netip.Prefix) netip.Addr {
 	peer, _ := netip.ParseAddrPort(r.RemoteAddr)
 	address := peer.Addr().Unmap()
 	forwarded := r.Header["X-Forwarded-For"]
-	if len(forwarded) == 0 || !isWithin(address, trusted) {
+	if len(forwarded) == 0 || !IsWithin(address, trusted) {
 		return address
 	}
 	for _, hop := range lastHops(forwarded) {
@@ -107,7 +107,7 @@ func ClientAddress(r *http.Request, trusted []netip.Prefix) netip.Addr {
 		if err != nil {
 			break
 		}
-		if address = next.Unmap(); !isWithin(address, trusted) {
+		if address = next.Unmap(); !IsWithin(address, trusted) {
 			break
 		}
 	}
@@ -132,6 +132,7 @@ func lastHops(lines []string) (hops []string) {
 	return hops
 }
 
-func isWithin(address netip.Addr, networks []netip.Prefix) bool {
+// IsWithin reports whether an address is in one of the networks.
+func IsWithin(address netip.Addr, networks []netip.Prefix) bool {
 	return slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(address) })
 }

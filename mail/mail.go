@@ -133,7 +133,9 @@ func (s *Sender) Send(ctx context.Context, to, subject, text string) error {
 	if err != nil {
 		return fmt.Errorf("mail: %w", err)
 	}
-	if err := client.DialAndSendWithContext(ctx, message); err != nil {
+	// A failure after the server has accepted the message, of the end of the connection, is none: another attempt would send the
+	// message twice.
+	if err := client.DialAndSendWithContext(ctx, message); err != nil && !message.IsDelivered() {
 		return fmt.Errorf("mail: %w", err)
 	}
 	return nil

@@ -76,6 +76,14 @@ func TestNoTLS(t *testing.T) {
 	}
 }
 
+// TestServerLeaves: a message that was accepted is not sent again.
+func TestServerLeaves(t *testing.T) {
+	s := serve(t, false, func(s *server) { s.leaves = true })
+	if err := sender(t, s.options(mail.NoTLS)).Send(t.Context(), "ursula@example.com", "a", "b"); err != nil || len(s.letters()) != 1 {
+		t.Errorf("%v, %d messages came", err, len(s.letters()))
+	}
+}
+
 func TestSendFails(t *testing.T) {
 	for name, test := range map[string]struct {
 		server  func(*server)

@@ -24,11 +24,12 @@ type server struct {
 	secure   *tls.Config
 	roots    *x509.CertPool
 	// starttls makes the server offer STARTTLS. If password is set, it requires authentication. refuse makes it refuse all
-	// recipients, and silent makes it send nothing.
+	// recipients, and silent makes it send nothing. If leaves is set, it closes the connection when it has accepted a message.
 	starttls bool
 	password string
 	refuse   bool
 	silent   bool
+	leaves   bool
 
 	mu       sync.Mutex
 	received []letter
@@ -134,6 +135,9 @@ func (s *server) talk(connection net.Conn, private bool) {
 			s.received = append(s.received, at)
 			s.mu.Unlock()
 			say("250 taken")
+			if s.leaves {
+				return
+			}
 		case "QUIT":
 			say("221 bye")
 			return
