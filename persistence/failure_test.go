@@ -168,6 +168,42 @@ func TestDiskNearlyFull(t *testing.T) {
 	f.mustClose()
 }
 
+// TestMoveWhileDiskIsNearlyFull refuses moves, which then change nothing: the owner of a partition continues, and a failed
+// partition is still to be recovered.
+func TestMoveWhileDiskIsNearlyFull(t *testing.T) {
+	f := newFaultyJournal(t, Options{MinFreeBytes: 1 << 20})
+	f.diskSpace.interval = 0
+	f.Member("other")
+	seen := f.watch(t, f.local)
+	term := seen.notices[0]
+	setFree := func(bytes uint64) {
+		f.disk.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: bytes, TotalBytes: 1 << 30})
+	}
+	refuseMove := func(to string) {
+		t.Helper()
+		setFree(1<<20 - 1)
+		if epoch, err := f.Move(t.Context(), 0, to); !errors.Is(err, ErrRefused) {
+			t.Fatalf("epoch %d, %v", epoch, err)
+		}
+		setFree(1 << 20)
+	}
+	refuseMove("other")
+	if r := appendToFirst(f.local, term.Epoch, "a", 0); r.Err != nil {
+		t.Errorf("the owner cannot append after a move was refused: %v", r.Err)
+	}
+	expectNotLeader(t, appendToFirst(f.Member("other"), term.Epoch, "a", 1), term.Epoch)
+	f.Fail(0, errors.New("no quorum"))
+	refuseMove(DefaultMember)
+	if !f.queue.hasFailed(0) {
+		t.Error("the partition has not failed any more, though nobody leads it")
+	}
+	epoch := f.mustMove(t, 0, DefaultMember)
+	if r := appendToFirst(f.local, epoch, "a", 1); r.Err != nil {
+		t.Error(r.Err)
+	}
+	f.mustClose()
+}
+
 // TestFlushFault lets Pebble retry flushes while the disk is full, and ends the journal on any other error that persists.
 func TestFlushFault(t *testing.T) {
 	t.Run("no room", func(t *testing.T) {

@@ -241,7 +241,13 @@ func (w *marksWriter) write() error {
 	m := w.marks.clone()
 	w.changed = false
 	w.mu.Unlock()
-	return writeMarks(w.fs, w.path, &m)
+	err := writeMarks(w.fs, w.path, &m)
+	if err != nil {
+		w.mu.Lock()
+		w.changed = true // the next periodic write repeats it
+		w.mu.Unlock()
+	}
+	return err
 }
 
 // recordNotice raises a partition to the epoch and sequence of a notice. The next write promises them.

@@ -6,10 +6,14 @@ import (
 	"log/slog"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -33,6 +37,31 @@ func mustBeDamaged(t *testing.T, fs vfs.FS, o Options, parts ...string) {
 	if !before.equal(imageOf(t, fs, "")) {
 		t.Error("the directory has changed")
 	}
+}
+
+// TestMarksAreWrittenAgain fails a periodic write of the marks. The next one writes them although nothing has advanced since.
+func TestMarksAreWrittenAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var isBroken atomic.Bool
+		isBroken.Store(true)
+		broken := faultOn(errors.New("broken"), ".new", errorfs.OpCreate)
+		fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if isBroken.Load() {
+				return broken(op)
+			}
+			return nil
+		}))
+		w := newMarksWriter(fs, marksName, marks{partitions: make([]partitionMark, 1)}, slog.New(slog.DiscardHandler))
+		go w.writePeriodically()
+		defer w.stopPeriodicWrites()
+		w.recordNotice(Notice{Epoch: 3, Sequence: 7})
+		time.Sleep(marksInterval + 1)
+		isBroken.Store(false)
+		time.Sleep(marksInterval)
+		if m, _, err := readMarks(fs, marksName); err != nil || m == nil || m.partitions[0] != (partitionMark{3, 7}) {
+			t.Errorf("the marks are %+v, %v", m, err)
+		}
+	})
 }
 
 // TestMarks removes or exchanges parts of a data directory with marks outside it.

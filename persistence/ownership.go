@@ -223,7 +223,7 @@ func (w *watchers) publishCommit(q *queue, staged []*lane) []*lane {
 	defer w.mu.Unlock()
 	landed := staged[:0]
 	for _, l := range staged {
-		if !q.claimRound(l) {
+		if !q.claimRound(l, true) {
 			continue
 		}
 		landed = append(landed, l)

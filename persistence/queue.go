@@ -235,13 +235,13 @@ func (q *queue) moveToRound(l *lane, n load) {
 }
 
 // claimRound reports whether the caller has to answer the round of a lane; it is false if failLane or closeAndTakeAll has
-// already returned the entries. If the round is a committed move, the new owner and epoch take effect.
-func (q *queue) claimRound(l *lane) bool {
+// already returned the entries. If the round is a move and was committed, the new owner and epoch take effect.
+func (q *queue) claimRound(l *lane, isCommitted bool) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	landed := l.inFlight
 	l.inFlight = false
-	if landed && l.round.isMove() {
+	if landed && isCommitted && l.round.isMove() {
 		l.owner, l.epoch, l.failed = l.round.pending[0].move, l.round.results[0].Version, false
 	}
 	return landed

@@ -66,7 +66,7 @@ func (w *writer) run() {
 func (w *writer) refuseRounds(lanes []*lane, err error) {
 	for _, l := range lanes {
 		w.metrics.countRefused(reasonDiskFull, len(l.round.proposals))
-		if w.queue.claimRound(l) {
+		if w.queue.claimRound(l, false) {
 			w.callbacks.enqueueResults(l.round.pending, err)
 		}
 	}
