@@ -239,8 +239,8 @@ func (s *shard) startEffects(ctx actor.Context) {
 }
 
 // committed notifies the actors of timers and tasks of the changes of a proposal. It runs in the journal's goroutine when the
-// outcome is known, even if that is a failure: a proposal may be durable after some failures.
-func (e *effects) committed(entries []persistence.Change) {
+// outcome is known, even if that is the failure err: a proposal may be durable after some failures.
+func (e *effects) committed(entries []persistence.Change, err error) {
 	earliest := int64(math.MaxInt64)
 	var changed *tasksChanged
 	for i := range entries {
@@ -252,7 +252,7 @@ func (e *effects) committed(entries []persistence.Change) {
 			}
 		case taskIndex:
 			if changed == nil {
-				changed = &tasksChanged{}
+				changed = &tasksChanged{durable: err == nil}
 			}
 			if c.Remove {
 				changed.removed = append(changed.removed, c.Value)

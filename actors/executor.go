@@ -176,6 +176,9 @@ type runs struct {
 type taskRun struct {
 	effects *effects
 	cancel  context.CancelFunc
+	// removed is set when the row of the task was removed: a row that exists afterwards is that of a task that was opened again. It
+	// belongs to the tasks actor that began the attempt.
+	removed bool
 }
 
 // begin adds a task, and reports false if the task runs already.

@@ -154,3 +154,40 @@ func TestCommandIDsExpire(t *testing.T) {
 		t.Errorf("a command whose id has expired is answered %d, not %d", got, second+1)
 	}
 }
+
+// TestShardFailsWhileCursorIsWritten restarts a shard while the cursor of its reactor is written, and removes the marks of the reactions
+// before the cursor. The next reactor begins after them, and repeats none.
+func TestShardFailsWhileCursorIsWritten(t *testing.T) {
+	e := &echo{}
+	b := newBench(t, withEcho(e))
+	p, slug := b.router.Partition("ws_log"), b.sharing("ws_log") // the target forgets its marks too
+	held := make(chan func(), 8)
+	b.faults.holding(func(proposal persistence.Proposal) bool {
+		return proposal.Partition == p && len(proposal.Entries) == 1 && proposal.Entries[0].Index == "reactor"
+	}, held)
+	b.claim(slug, "c00")
+	if err := b.settle(slug); err != nil {
+		t.Fatal(err)
+	}
+	again := make(chan struct{})
+	e.failing(func(string, string) error { <-again; return nil })
+	b.failReactor(slug, b.system.FailShard)
+	b.faults.holding(nil, nil)
+	b.eventually(func() bool {
+		select {
+		case write := <-held:
+			write()
+		default:
+		}
+		progress, err := b.system.Progress(p)
+		return err == nil && progress.Cursor > 0 && len(held) == 0
+	})
+	if err := b.system.Expire(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	close(again)
+	if err := b.settle(slug); err != nil {
+		t.Error(err)
+	}
+	b.expectRecorded(slug, "c00")
+}

@@ -24,7 +24,11 @@ const maxParkedError = 1 << 10
 
 var (
 	errNotParked = entity.Errorf(entity.NotFound, "the stream's reactions are not parked")
-	errResuming  = &entity.Error{Code: entity.Unavailable, Message: "the stream's reactions are being retried", RetryAfter: longestRetry}
+	// errNotResumed has no hint to retry, because a retry would skip another event.
+	errNotResumed = &entity.Error{
+		Code: entity.Unavailable, Message: "the event is skipped, but the stream was not resumed; resume it without skipping another event",
+	}
+	errResuming = &entity.Error{Code: entity.Unavailable, Message: "the stream's reactions are being retried", RetryAfter: longestRetry}
 )
 
 type (
@@ -124,10 +128,14 @@ func (r *reactor) storeParked(stream persistence.Stream, row *journalv1.Parked, 
 			return
 		}
 	}
-	self, root := r.self, r.system.root
+	self, root, term := r.self, r.system.root, r.term
+	term.reactorWrites.Add(1)
 	r.system.journal.Append(persistence.Proposal{
-		Partition: r.term.partition, Stream: cursorIndex + "/" + reactorKind, Epoch: r.term.epoch, Entries: []persistence.Change{change},
-	}, func(result persistence.Result) { root.Send(self, outcome(result.Err)) })
+		Partition: term.partition, Stream: cursorIndex + "/" + reactorKind, Epoch: term.epoch, Entries: []persistence.Change{change},
+	}, func(result persistence.Result) {
+		term.reactorWrites.Add(-1)
+		root.Send(self, outcome(result.Err))
+	})
 }
 
 func (r *reactor) parkWritten(m *parkWritten) {
@@ -218,13 +226,13 @@ func (r *reactor) skip(m *resumption, l *lane, row *journalv1.Parked) {
 
 func (r *reactor) skipWritten(m *skipWritten) {
 	l, before := m.lane, r.parked[m.lane.stream]
-	if r.lanes[l.stream] != l {
-		m.resumption.done <- ErrRetry
+	if r.lanes[l.stream] != l { // a lane of the actor before its restart
+		m.answerInterrupted()
 		return
 	}
 	if m.err != nil {
 		delete(r.lanes, l.stream)
-		m.resumption.done <- unavailable("the journal accepts no writes at the moment; try again")
+		m.answerInterrupted()
 		return
 	}
 	r.system.metrics.reactions.WithLabelValues("skipped").Inc()
@@ -236,6 +244,16 @@ func (r *reactor) skipWritten(m *skipWritten) {
 	l.last = max(l.last, l.done)
 	r.startResumedLane(l)
 	m.resumption.done <- nil
+}
+
+// answerInterrupted answers a resumption that does not continue after its row was written. It does not answer ErrRetry if the row was
+// written: the next attempt would skip another event.
+func (m *skipWritten) answerInterrupted() {
+	if m.err != nil {
+		m.resumption.done <- unavailable("the journal accepts no writes at the moment; try again")
+		return
+	}
+	m.resumption.done <- errNotResumed
 }
 
 // unpark removes the row of a stream that has caught up. From then on the lane holds back the cursor for further events.

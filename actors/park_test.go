@@ -1,10 +1,13 @@
 package actors_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
+	"github.com/atelier-run/atelier/actors"
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/persistence"
 )
@@ -18,9 +21,7 @@ func TestParkedStream(t *testing.T) {
 		t.Fatalf("parked: %v", rows)
 	}
 	partition := fmt.Sprint(b.router.Partition("bad"))
-	if got := b.metric("atelier_reactor_parked_streams", partition); got != 1 {
-		t.Errorf("%v streams of the partition are parked", got)
-	}
+	b.eventually(func() bool { return b.metric("atelier_reactor_parked_streams", partition) == 1 })
 	for i := range 2 * partitions { // reactions of other streams continue, also of its partition
 		slug := fmt.Sprintf("good%d", i)
 		b.claim(slug, "c")
@@ -104,6 +105,86 @@ func TestFailingReactionParksOnlyItsStream(t *testing.T) {
 	}
 	b.resume("garbled", true)
 	b.eventually(func() bool { return len(b.parked()) == 1 })
+}
+
+// TestShardFailsWhileStreamIsUnparked restarts a shard while the row of a stream that has caught up is being removed. The next reactor does
+// not take the stream for a parked one, and runs its later reactions.
+func TestShardFailsWhileStreamIsUnparked(t *testing.T) {
+	b, e := newParked(t)
+	e.failing(nil)
+	held := make(chan func(), 1)
+	b.faults.holding(changesParked, held)
+	b.resume("bad", false)
+	remove := <-held
+	b.faults.holding(nil, nil)
+	b.failReactor("bad", b.system.FailShard)
+	remove()
+	b.claim("bad", "c03")
+	if err := b.settle("bad"); err != nil {
+		t.Error(err)
+	}
+	b.expectRecorded("bad", numbers(4)...)
+}
+
+// TestReactorFailsWhileEventIsSkipped makes a reactor fail while an event is skipped. The operator is told that the stream is not resumed,
+// and no other event is skipped.
+func TestReactorFailsWhileEventIsSkipped(t *testing.T) {
+	for name, fail := range map[string]func(*bench, persistence.Partition){
+		"the reactor": (*bench).panicReactor,
+		"its shard":   func(b *bench, p persistence.Partition) { b.system.FailShard(p) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, _ := newParked(t)
+			held := make(chan func(), 1)
+			b.faults.holding(changesParked, held)
+			skipped := make(chan error, 1)
+			go func() { skipped <- b.router.ResumeReactions(b.t.Context(), "slug/bad", true) }()
+			write := <-held
+			b.faults.holding(nil, nil)
+			b.failReactor("bad", func(p persistence.Partition) { fail(b, p) })
+			write()
+			if err := <-skipped; code(err) != entity.Unavailable {
+				t.Errorf("the event is skipped with %v", err)
+			}
+			if rows := b.parked(); len(rows) != 1 || rows[0].GetVersion() != 4 {
+				t.Errorf("parked: %v", rows)
+			}
+			b.resume("bad", false)
+			b.eventually(func() bool { return len(b.parked()) == 0 })
+			b.expectRecorded("bad", "c00", "c02")
+		})
+	}
+}
+
+// panicReactor makes the reactor of a partition panic once.
+func (b *bench) panicReactor(p persistence.Partition) {
+	b.t.Helper()
+	panicked := make(chan struct{})
+	b.faults.reading(func(of persistence.Partition) {
+		if of == p {
+			close(panicked)
+			panic("the feed cannot be read")
+		}
+	})
+	b.claim(b.sharing("bad"), "c")
+	<-panicked
+	b.faults.reading(nil)
+}
+
+// changesParked reports whether a proposal changes the row of a parked stream.
+func changesParked(p persistence.Proposal) bool {
+	return len(p.Entries) == 1 && p.Entries[0].Index == "parked"
+}
+
+// failReactor makes the reactor of a slug's partition fail, and returns when the next one has read its state, or waits before that.
+func (b *bench) failReactor(slug string, fail func(persistence.Partition)) {
+	b.t.Helper()
+	p := b.router.Partition(slug)
+	fail(p)
+	ctx, cancel := context.WithTimeout(b.t.Context(), 300*time.Millisecond)
+	defer cancel()
+	for errors.Is(b.system.SettleAll(ctx, p), actors.ErrRetry) { // answered by the reactor that failed
+	}
 }
 
 // TestInterruptedRetry verifies that after a retry that a restart interrupts, the stream is still parked, and the next retry

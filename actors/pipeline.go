@@ -300,7 +300,7 @@ func (p *pipeline) propose(next *pending) {
 	p.term.system.journal.Append(proposal, func(result persistence.Result) {
 		p.kind.metrics.committed(proposed)
 		if changesEffects {
-			p.effects.committed(proposal.Entries)
+			p.effects.committed(proposal.Entries, result.Err)
 		}
 		p.outcome(ticket, result)
 	})

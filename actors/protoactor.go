@@ -73,34 +73,67 @@ type mailbox struct {
 	actor.Mailbox
 	closed  atomic.Bool
 	metrics *kindMetrics
+	// started is closed, and isStarted set, when the actor may get messages.
+	started   chan struct{}
+	isStarted atomic.Bool
 }
 
 func newMailbox(m *kindMetrics) *mailbox {
-	return &mailbox{Mailbox: actor.Unbounded()(), metrics: m}
+	return &mailbox{Mailbox: actor.Unbounded()(), metrics: m, started: make(chan struct{})}
+}
+
+// Start lets messages in. protoactor calls it as the last step of spawning an actor.
+func (m *mailbox) Start() {
+	m.Mailbox.Start()
+	m.isStarted.Store(true)
+	close(m.started)
+}
+
+// awaitStart makes a sender wait that has found the actor by its name before it was completely spawned: protoactor would panic, or
+// deliver the message before Started.
+func (m *mailbox) awaitStart() {
+	if !m.isStarted.Load() {
+		<-m.started
+	}
 }
 
 func (m *mailbox) PostUserMessage(message any) {
+	m.awaitStart()
 	m.metrics.mailboxDepth.Inc()
 	m.Mailbox.PostUserMessage(message)
 }
 
-// PostSystemMessage also resumes the mailbox when the actor is stopped, so that an actor that was suspended by a failure still
-// answers the messages in it.
 func (m *mailbox) PostSystemMessage(message any) {
-	m.Mailbox.PostSystemMessage(message)
-	if _, ok := message.(*actor.Stop); ok {
-		m.Mailbox.PostSystemMessage(&actor.ResumeMailbox{})
+	if _, isFirst := message.(*actor.Started); !isFirst {
+		m.awaitStart()
 	}
+	m.Mailbox.PostSystemMessage(message)
 }
 
 func (m *mailbox) RegisterHandlers(invoker actor.MessageInvoker, dispatcher actor.Dispatcher) {
-	m.Mailbox.RegisterHandlers(&deadLetterInvoker{invoker, m}, dispatcher)
+	m.Mailbox.RegisterHandlers(&deadLetterInvoker{MessageInvoker: invoker, mailbox: m}, dispatcher)
 }
 
 // A deadLetterInvoker answers the messages of a mailbox after its actor has stopped.
 type deadLetterInvoker struct {
 	actor.MessageInvoker
 	mailbox *mailbox
+	// stopping is set after the actor has handled Stop. It then only waits for its children to stop.
+	stopping bool
+}
+
+// InvokeSystemMessage also resumes the mailbox after the actor has handled Stop, so that the messages in it are answered. A
+// failure may have suspended it before Stop was sent, or after that by the message that the actor was receiving. The restart
+// that follows the failure is dropped, because protoactor would restart the actor instead of stopping it.
+func (d *deadLetterInvoker) InvokeSystemMessage(message any) {
+	if _, ok := message.(*actor.Restart); ok && d.stopping {
+		return
+	}
+	d.MessageInvoker.InvokeSystemMessage(message)
+	if _, ok := message.(*actor.Stop); ok {
+		d.stopping = true
+		d.mailbox.PostSystemMessage(&actor.ResumeMailbox{})
+	}
 }
 
 func (d *deadLetterInvoker) InvokeUserMessage(message any) {
@@ -112,7 +145,7 @@ func (d *deadLetterInvoker) InvokeUserMessage(message any) {
 	d.MessageInvoker.InvokeUserMessage(message)
 }
 
-// answerDeadLetter answers the requests in a message to a stopped actor with ErrRetry.
+// answerDeadLetter answers the requests in a message to a stopped actor: with ErrRetry, unless they have had an effect.
 func answerDeadLetter(message any) {
 	switch m := actor.UnwrapEnvelopeMessage(message).(type) {
 	case *request:
@@ -126,6 +159,8 @@ func answerDeadLetter(message any) {
 		m.done <- ErrRetry
 	case *resumption:
 		m.done <- ErrRetry
+	case *skipWritten:
+		m.answerInterrupted()
 	}
 }
 

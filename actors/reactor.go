@@ -233,10 +233,15 @@ func (r *reactor) readOn() {
 	}
 }
 
+var errWritesInFlight = errors.New("the state of the reactor before this one is being written")
+
 // loadState reads the durable state: the cursor, the parked streams and the workspaces of the Trail.
 func (r *reactor) loadState() error {
 	if r.loaded {
 		return nil
+	}
+	if r.term.reactorWrites.Load() > 0 {
+		return errWritesInFlight
 	}
 	v, err := r.system.journal.View()
 	if err != nil {
@@ -401,13 +406,17 @@ func (r *reactor) writeCursor() {
 		return
 	}
 	r.cursor.writing = true
-	self, root := r.self, r.system.root
+	self, root, term := r.self, r.system.root, r.term
+	term.reactorWrites.Add(1)
 	r.system.journal.Append(persistence.Proposal{
-		Partition: r.term.partition, Stream: cursorIndex + "/" + reactorKind, Epoch: r.term.epoch,
+		Partition: term.partition, Stream: cursorIndex + "/" + reactorKind, Epoch: term.epoch,
 		Entries: []persistence.Change{{Entry: persistence.Entry{
 			Index: cursorIndex, Value: reactorKind, Data: binary.BigEndian.AppendUint64(nil, low),
 		}}},
-	}, func(result persistence.Result) { root.Send(self, cursorWritten{low, result.Err}) })
+	}, func(result persistence.Result) {
+		term.reactorWrites.Add(-1)
+		root.Send(self, cursorWritten{low, result.Err})
+	})
 }
 
 func (r *reactor) cursorWritten(m cursorWritten) {

@@ -24,6 +24,9 @@ type term struct {
 	sequence atomic.Uint64
 	// notified is set while a feedGrew message is on its way to the reactor, so that there is one at most.
 	notified atomic.Bool
+	// reactorWrites counts the proposals of the term's reactors with an unknown outcome: the cursor and the rows of parked streams. A
+	// reactor that is restarted reads its state when there are none, because it is not told of the outcomes of those before it.
+	reactorWrites atomic.Int64
 	// effects has the actors of timers and tasks. The shard sets it before it activates an entity.
 	effects *effects
 }

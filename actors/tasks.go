@@ -17,14 +17,18 @@ import (
 )
 
 type (
-	// tasksChanged has the kinds of tasks that were opened, and the values of rows that were removed.
-	tasksChanged struct{ opened, removed []string }
+	// tasksChanged has the kinds of tasks that were opened, and the values of rows that were removed. durable is false if the proposal
+	// of these changes failed: then they may have happened or not.
+	tasksChanged struct {
+		opened, removed []string
+		durable         bool
+	}
 	// runTasks makes the tasks actor start tasks of a kind; of all kinds if it is empty.
 	runTasks struct{ kind string }
 	// ran is the result of an attempt.
 	ran struct {
 		kind, value string
-		attempt     int
+		run         *taskRun
 		// remains is set if the task is still open.
 		remains bool
 		err     error
@@ -42,6 +46,8 @@ type tasks struct {
 
 	self   *actor.PID
 	queues map[string]*taskQueue
+	// begun has the last attempt of each task, by the value of its row, until the actor knows its result.
+	begun map[string]*taskRun
 	// next wakes the actor for tasks to retry.
 	next *time.Timer
 }
@@ -82,7 +88,7 @@ func (t *tasks) Receive(ctx actor.Context) {
 
 func (t *tasks) start(ctx actor.Context) {
 	t.self = ctx.Self()
-	t.queues = map[string]*taskQueue{}
+	t.queues, t.begun = map[string]*taskQueue{}, map[string]*taskRun{}
 	for kind, e := range t.system.executors {
 		t.queues[kind] = &taskQueue{kind: kind, executor: e, more: true}
 	}
@@ -102,6 +108,9 @@ func (t *tasks) end() {
 func (t *tasks) changed(m *tasksChanged) {
 	for _, value := range m.removed {
 		t.system.runs.cancel(value)
+		if m.durable {
+			t.forget(value)
+		}
 	}
 	for _, kind := range m.opened {
 		q := t.queues[kind]
@@ -109,14 +118,23 @@ func (t *tasks) changed(m *tasksChanged) {
 			t.system.log.Error("no executor is registered for a kind of tasks", slog.String("task", kind))
 			continue
 		}
-		if q.more {
-			q.again = true
-			continue
+		if q.readAgain() {
+			t.fill(q)
 		}
-		q.more, q.cursor = true, ""
-		t.fill(q)
 	}
 	t.arm()
+}
+
+// forget ends the effect of the attempts of a task that was removed. If the task is opened again, it does not wait for a pause after
+// their failures, among which is the end of an attempt that was cancelled.
+func (t *tasks) forget(value string) {
+	if run := t.begun[value]; run != nil {
+		run.removed = true
+	}
+	kind, _, _ := strings.Cut(value, "\x00")
+	if q := t.queues[kind]; q != nil {
+		delete(q.retries.rows, value)
+	}
 }
 
 // run starts tasks of a kind, or of all kinds, while slots are free.
@@ -228,7 +246,7 @@ func (t *tasks) readOn(v persistence.View, q *taskQueue, begin func(string, []by
 			if err != nil {
 				return false, err
 			}
-			if !q.retries.has(row.Value) && !t.system.runs.isRunning(row.Value, t.effects) && !begin(row.Value, row.Data) {
+			if !t.isKnown(q, row.Value) && !begin(row.Value, row.Data) {
 				return false, nil
 			}
 			q.cursor = row.Value
@@ -236,6 +254,11 @@ func (t *tasks) readOn(v persistence.View, q *taskQueue, begin func(string, []by
 		q.more, q.again, q.cursor = q.again, false, ""
 	}
 	return true, nil
+}
+
+// isKnown reports whether an attempt of a task was begun in this term, and its result is not known or it waits for the next one.
+func (t *tasks) isKnown(q *taskQueue, value string) bool {
+	return q.retries.has(value) || t.begun[value] != nil || t.system.runs.isRunning(value, t.effects)
 }
 
 // begin starts an attempt of a task, and reports whether it has started. data belongs to the view and is only valid during the
@@ -248,7 +271,8 @@ func (t *tasks) begin(q *taskQueue, value string, data []byte) bool {
 		return false
 	}
 	ctx, cancel := context.WithCancel(t.effects.ctx)
-	if !t.system.runs.begin(value, &taskRun{t.effects, cancel}) {
+	run := &taskRun{effects: t.effects, cancel: cancel}
+	if !t.system.runs.begin(value, run) {
 		cancel()
 		t.retryLater(q, value, errStillRunning)
 		return false
@@ -258,13 +282,14 @@ func (t *tasks) begin(q *taskQueue, value string, data []byte) bool {
 		attempt = h.attempts + 1
 	}
 	q.retries.begin(value)
+	t.begun[value] = run
 	self := t.self
 	begun := t.system.launchWork(func() {
 		remains, err := t.execute(ctx, q.executor, value, &row, attempt)
 		cancel()
 		t.system.runs.end(value)
 		q.executor.release()
-		t.system.root.Send(self, ran{q.kind, value, attempt, remains, err})
+		t.system.root.Send(self, ran{q.kind, value, run, remains, err})
 	})
 	if !begun { // the process is stopping
 		cancel()
@@ -345,13 +370,37 @@ func (t *tasks) ran(m ran) {
 	if q == nil || t.effects.ctx.Err() != nil {
 		return
 	}
-	if m.remains {
+	if t.begun[m.value] == m.run {
+		delete(t.begun, m.value)
+	}
+	if m.remains && !m.run.removed {
 		t.retryLater(q, m.value, m.err)
 	} else {
 		delete(q.retries.rows, m.value)
+		t.findAgain(q, m.value)
 	}
 	t.fill(q)
 	t.arm()
+}
+
+// findAgain has the rows read once more if a task that has ended was opened again. It may have been opened after its attempt saw its end,
+// and passed over by readOn because that attempt was still running.
+func (t *tasks) findAgain(q *taskQueue, value string) {
+	exists, err := t.system.rowExists(t.partition, taskIndex, value)
+	if err != nil || exists && !t.system.runs.isRunning(value, t.effects) {
+		q.readAgain()
+	}
+}
+
+// readAgain begins a round, and reports whether it could. If one goes on, another follows it, so that tasks after the cursor are not
+// delayed.
+func (q *taskQueue) readAgain() bool {
+	if q.more {
+		q.again = true
+		return false
+	}
+	q.more, q.cursor = true, ""
+	return true
 }
 
 // retryLater retries a task after a pause.

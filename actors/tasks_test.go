@@ -81,6 +81,107 @@ func TestTask(t *testing.T) {
 	})
 }
 
+// TestTaskIsOpenedAgain removes a task and opens it again at once, while its executor is still returning. Each time it runs again.
+func TestTaskIsOpenedAgain(t *testing.T) {
+	began := make(chan struct{}, 1)
+	b := newBench(t, withChores(1, func(ctx context.Context, _ actors.Task) (proto.Message, error) {
+		began <- struct{}{}
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}))
+	const rounds = 500
+	for i := range rounds {
+		b.mustAsk(toAgenda("a", act("open", "1")))
+		select {
+		case <-began:
+		case <-time.After(patience):
+			t.Fatalf("in round %d it does not run", i)
+		}
+		b.mustAsk(toAgenda("a", act("drop", "1")))
+	}
+}
+
+// TestTaskThatIsOpenedAgainRunsAtOnce removes a task and opens it again. It does not wait for the pause after the attempts before.
+func TestTaskThatIsOpenedAgainRunsAtOnce(t *testing.T) {
+	began, leave := make(chan struct{}, 1), make(chan struct{})
+	reopened := func(run func(context.Context) error) *bench {
+		return newBench(t, withChores(2, func(ctx context.Context, _ actors.Task) (proto.Message, error) {
+			began <- struct{}{}
+			return nil, run(ctx)
+		}), pausing(time.Hour))
+	}
+	await := func(t *testing.T) {
+		t.Helper()
+		select {
+		case <-began:
+		case <-time.After(patience):
+			t.Fatal("it does not run again")
+		}
+	}
+	t.Run("after an attempt that was cancelled", func(t *testing.T) {
+		b := reopened(func(ctx context.Context) error {
+			<-ctx.Done()
+			<-leave
+			return ctx.Err()
+		})
+		for range 2 {
+			b.mustAsk(toAgenda("a", act("open", "1")))
+			await(t)
+			b.mustAsk(toAgenda("a", act("drop", "1")))
+			b.mustAsk(toAgenda("a", act("open", "1")))
+			leave <- struct{}{}
+			await(t)
+			b.mustAsk(toAgenda("a", act("drop", "1")))
+			leave <- struct{}{}
+		}
+	})
+	t.Run("after an attempt that failed", func(t *testing.T) {
+		b := reopened(func(context.Context) error { return errors.New("not now") })
+		for i := range 5 {
+			b.mustAsk(toAgenda("a", act("open", "1")))
+			await(t)
+			b.eventually(func() bool { return b.metric("atelier_task_attempts_total", "retried") == float64(i+1) })
+			b.mustAsk(toAgenda("a", act("drop", "1")))
+		}
+	})
+}
+
+// TestFailedTaskWaits opens tasks that fail while others are opened. None runs again before its pause has passed.
+func TestFailedTaskWaits(t *testing.T) {
+	var seen sync.Map
+	var runs, again atomic.Int64
+	b := newBench(t, withChores(2, func(_ context.Context, task actors.Task) (proto.Message, error) {
+		runs.Add(1)
+		if _, ran := seen.LoadOrStore(task.Identity+task.ID, true); ran {
+			again.Add(1)
+		}
+		return nil, errors.New("not now")
+	}), pausing(time.Hour))
+	const writers, each = 4, 50
+	var opening sync.WaitGroup
+	for w := range writers {
+		opening.Go(func() {
+			for i := range each {
+				b.mustAsk(toAgenda(fmt.Sprint(w), act("open", fmt.Sprint(i))))
+			}
+		})
+	}
+	opening.Wait()
+	b.eventually(func() bool { return b.metric("atelier_task_attempts_total", "retried") >= writers*each })
+	if again.Load() > 0 {
+		t.Errorf("%d of %d attempts did not wait", again.Load(), runs.Load())
+	}
+}
+
+// pausing sets the pause after an attempt that has failed.
+func pausing(pause time.Duration) func(*bench) {
+	return func(b *bench) {
+		chore := b.executors["chore"]
+		chore.FirstPause, chore.LongestPause = pause, pause
+		b.executors["chore"] = chore
+	}
+}
+
 func TestTaskEnds(t *testing.T) {
 	t.Run("is cancelled when it is removed", func(t *testing.T) {
 		began := make(chan string, 1)

@@ -59,8 +59,8 @@ type timers struct {
 	self *actor.PID
 	// cursor is the value up to which the index was read. Rows before it are being delivered or retried.
 	cursor string
-	// delivering has the values of rows with a command in flight.
-	delivering map[string]struct{}
+	// delivering has the rows with a command in flight, by value.
+	delivering map[string]*delivery
 	// full is set if more timers are due than can be delivered at once.
 	full    bool
 	retries retries
@@ -68,11 +68,15 @@ type timers struct {
 	next *time.Timer
 }
 
+// A delivery is a row with a command in flight. passed is set when the index is read past the row meanwhile: the timer may have been
+// removed, and set again for the same time.
+type delivery struct{ passed bool }
+
 func (t *timers) Receive(ctx actor.Context) {
 	switch m := ctx.Message().(type) {
 	case *actor.Started:
 		t.self = ctx.Self()
-		t.delivering, t.retries = map[string]struct{}{}, retries{}
+		t.delivering, t.retries = map[string]*delivery{}, retries{}
 		t.check()
 	case timerSet:
 		// The timer may be due before the cursor.
@@ -168,8 +172,9 @@ func (t *timers) deliverDue() (next int64, err error) {
 		if at > now {
 			return at, nil
 		}
-		_, begun := t.delivering[row.Value]
-		if !begun && !t.retries.has(row.Value) {
+		if begun := t.delivering[row.Value]; begun != nil {
+			begun.passed = true
+		} else if !t.retries.has(row.Value) {
 			if len(t.delivering) == maxDelivering {
 				t.full = true
 				return math.MaxInt64, nil
@@ -184,7 +189,7 @@ func (t *timers) deliverDue() (next int64, err error) {
 // begin delivers one row in a goroutine of its own. data belongs to the view and is only valid during the call.
 func (t *timers) begin(value string, data []byte) {
 	value = strings.Clone(value)
-	t.delivering[value] = struct{}{}
+	t.delivering[value] = &delivery{}
 	t.retries.begin(value)
 	var row runtimev1.Timer
 	err := proto.Unmarshal(data, &row)
@@ -222,11 +227,16 @@ func (t *timers) deliver(value string, row *runtimev1.Timer) (remains bool, err 
 
 // delivered handles the end of a delivery.
 func (t *timers) delivered(d delivered) {
+	begun := t.delivering[d.value]
+	passed := begun != nil && begun.passed
 	delete(t.delivering, d.value)
 	switch {
 	case !d.remains:
 		delete(t.retries.rows, d.value)
 		t.system.metrics.timers.WithLabelValues("done").Inc()
+		if passed {
+			t.cursor = min(t.cursor, d.value[:8]) // before the row, if it exists again
+		}
 	case t.effects.ctx.Err() != nil:
 		return
 	default:
@@ -239,7 +249,7 @@ func (t *timers) delivered(d delivered) {
 		t.system.log.Warn("a timer was delivered and still exists; trying again", slog.String("timer", printable(d.value[8:])), slog.Int("attempts", attempts),
 			slog.Any("error", reason))
 	}
-	if t.full || d.remains {
+	if t.full || d.remains || passed {
 		t.check()
 	}
 }

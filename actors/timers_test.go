@@ -2,6 +2,7 @@ package actors_test
 
 import (
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -122,4 +123,22 @@ func TestTimer(t *testing.T) {
 		b.eventually(func() bool { return b.rows("timer") == 0 })
 		b.eventually(func() bool { return b.metric("atelier_timers_delivered_total", "done") == 500 })
 	})
+}
+
+// TestTimerIsSetAgain sets a timer for the same time again, while its command is delivered. Each time it rings again.
+func TestTimerIsSetAgain(t *testing.T) {
+	b := newBench(t, withAgenda)
+	at := b.clock.Now()
+	for range 50 {
+		var setting sync.WaitGroup
+		for range 4 {
+			setting.Go(func() {
+				for range 3 {
+					b.mustAsk(toAgenda("a", timerOf("t", at)))
+				}
+			})
+		}
+		setting.Wait()
+		b.eventually(func() bool { return b.rows("timer") == 0 })
+	}
 }
