@@ -211,13 +211,18 @@ func (a *attempt) retryOutcome(outcome proto.Message, cause error) {
 	})
 }
 
-// leaveToRecovery detaches the attempt with its intent open and its trash in place; recovery at the next start moves the
-// replaced entry back.
+// leaveToRecovery detaches the attempt with its intent open and its trash in place. The drive is recovered before it is used
+// again, which moves the replaced entry back. The id stays in flight until then, because the sweep must not delete the trash.
 func (a *attempt) leaveToRecovery(err error) {
 	a.isDetached = true
 	a.unlock()
-	a.drive.drives.log.Error("a replaced entry could not be moved back; the next start recovers it",
-		"workspace", a.drive.workspaceID, "intent", a.id, "error", err)
+	d := a.drive
+	d.mu.Lock()
+	d.stranded[a.id] = struct{}{}
+	d.recovered.Store(false)
+	d.mu.Unlock()
+	d.drives.log.Error("a replaced entry could not be moved back; the drive is recovered before it is used again",
+		"workspace", d.workspaceID, "intent", a.id, "error", err)
 }
 
 // askUntilAnswered sends a command until the activity accepts or refuses it. It returns false if ctx ended first.

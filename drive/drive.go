@@ -47,6 +47,8 @@ type Drive struct {
 	tree *tree
 	// inFlight holds the ids of unfinished operations. The sweep spares their entries in tmp.
 	inFlight map[string]struct{}
+	// stranded holds the ids in inFlight that were left to recovery.
+	stranded map[string]struct{}
 
 	// The cache's mutex guards the following fields.
 
@@ -62,7 +64,10 @@ type Drive struct {
 }
 
 func (d *Drives) newDrive(workspaceID string) *Drive {
-	return &Drive{drives: d, workspaceID: workspaceID, inFlight: map[string]struct{}{}, recovering: make(chan struct{}, 1)}
+	return &Drive{
+		drives: d, workspaceID: workspaceID, recovering: make(chan struct{}, 1),
+		inFlight: map[string]struct{}{}, stranded: map[string]struct{}{},
+	}
 }
 
 // Hold locks paths against operations on them, on their ancestors and on their descendants, until release is called. It

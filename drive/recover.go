@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/atelier-run/atelier/entity"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
@@ -40,24 +42,81 @@ func (d *Drive) exclusively(ctx context.Context, work func() error) error {
 // resolveIntents completes or abandons every open intent that belongs to no operation of this process. It returns
 // Unavailable if the activity does not answer or the disk cannot be read.
 func (d *Drive) resolveIntents(ctx context.Context) error {
-	reply, err := d.ask(&activityv1.ListIntents{})
+	stranded := d.listStranded()
+	left, err := d.listLeft()
 	if err != nil {
 		return d.recoveryFailed(err)
 	}
-	intents, ok := reply.(*activityv1.Intents)
-	if !ok {
-		return fmt.Errorf("drive: unexpected reply %T", reply)
-	}
-	for _, intent := range intents.GetIntents() {
-		if d.isInFlight(intent.GetId()) {
-			continue
-		}
+	for _, intent := range left {
 		if err := d.resolveIntent(ctx, intent); err != nil {
 			return d.recoveryFailed(err)
 		}
 	}
-	d.recovered.Store(true)
+	d.endStranded(stranded)
 	return nil
+}
+
+// listStranded returns the ids of the operations that were left to recovery.
+func (d *Drive) listStranded() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Collect(maps.Keys(d.stranded))
+}
+
+// endStranded ends operations that were left to recovery and whose intents are resolved. The drive is recovered unless another
+// operation was left to recovery meanwhile.
+func (d *Drive) endStranded(ids []string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, id := range ids {
+		delete(d.stranded, id)
+		delete(d.inFlight, id)
+		d.drives.metrics.inFlight.Dec()
+	}
+	d.recovered.Store(len(d.stranded) == 0)
+}
+
+// listLeft returns the open intents that belong to no operation of this process. An operation completes its intent before it
+// is not in flight any more, so that its intent can be in a list that is older. A second list does not have it.
+func (d *Drive) listLeft() ([]*activityv1.Intent, error) {
+	left, err := d.listIntents()
+	if err != nil {
+		return nil, err
+	}
+	left = slices.DeleteFunc(left, func(intent *activityv1.Intent) bool { return d.isRunning(intent.GetId()) })
+	if len(left) == 0 {
+		return nil, nil
+	}
+	now, err := d.listIntents()
+	if err != nil {
+		return nil, err
+	}
+	open := map[string]bool{}
+	for _, intent := range now {
+		open[intent.GetId()] = true
+	}
+	return slices.DeleteFunc(left, func(intent *activityv1.Intent) bool { return !open[intent.GetId()] }), nil
+}
+
+// isRunning reports whether an id belongs to an operation of this process that resolves its intent itself.
+func (d *Drive) isRunning(id string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, isInFlight := d.inFlight[id]
+	_, isStranded := d.stranded[id]
+	return isInFlight && !isStranded
+}
+
+func (d *Drive) listIntents() ([]*activityv1.Intent, error) {
+	reply, err := d.ask(&activityv1.ListIntents{})
+	if err != nil {
+		return nil, err
+	}
+	intents, ok := reply.(*activityv1.Intents)
+	if !ok {
+		return nil, fmt.Errorf("drive: unexpected reply %T", reply)
+	}
+	return intents.GetIntents(), nil
 }
 
 // recoveryFailed logs the error that keeps a drive closed and returns Unavailable, without details, for the client.
@@ -164,6 +223,11 @@ func (d *Drive) moveBackTrash(a *attempt, op *activityv1.Operation) error {
 		return err
 	}
 	at, err := d.locate(op.GetPath())
+	if isGone(err) {
+		// A process has removed, moved or replaced the folder above, so there is no place to move the entry back to. Without this
+		// the drive could never be opened again. The trash is deleted by the sweep.
+		return nil
+	}
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,9 @@
 package drive_test
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -30,6 +33,37 @@ func TestRecoverAll(t *testing.T) {
 	if want := []string{"", "ws_0", workspace}; !slices.Equal(after, want) {
 		t.Errorf("pages after %q, want %q", after, want)
 	}
+	if open := activity.Intents(); len(open) > 0 {
+		t.Errorf("open intents: %v", open)
+	}
+}
+
+// TestRecoverWithoutParent recovers a drive on which a folder was being replaced when the node crashed, and a process has removed
+// the folder above it. The drive can be used.
+func TestRecoverWithoutParent(t *testing.T) {
+	dir, activity := t.TempDir(), &drivetest.Activity{}
+	drives := open(t, dir, activity)
+	for _, path := range []string{"gone/folder", "file/folder", "link/folder"} {
+		id := "i-" + filepath.Dir(path)
+		var intend proto.Message = &activityv1.Intend{Intent: &activityv1.Intent{Id: id, Inode: 1 << 40, Operation: &activityv1.Operation{
+			Kind: activityv1.Kind_KIND_CREATE, Path: path, EntryKind: activityv1.EntryKind_ENTRY_KIND_FOLDER, Author: change.Author,
+		}}}
+		if _, err := activity.Ask(t.Context(), entity.Command{Kind: entity.KindActivity, Identity: workspace, Message: intend}); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Mkdir(filepath.Join(dir, workspace, "tmp", id+".trash"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	files := filepath.Join(dir, workspace, "files")
+	if err := errors.Join(os.WriteFile(filepath.Join(files, "file"), nil, 0o644), os.Symlink(".", filepath.Join(files, "link"))); err != nil {
+		t.Fatal(err)
+	}
+	_, release, err := drives.Open(t.Context(), workspace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	release()
 	if open := activity.Intents(); len(open) > 0 {
 		t.Errorf("open intents: %v", open)
 	}

@@ -54,6 +54,9 @@ func (d *Drive) Restore(ctx context.Context, mark string, archive io.Reader, ver
 	if err := a.lock(ctx, ""); err != nil {
 		return err
 	}
+	if d.hasMark(mark) { // another attempt at the same restore has replaced the tree meanwhile
+		return nil
+	}
 	if err := a.checkGuard(); err != nil {
 		return err
 	}

@@ -237,6 +237,34 @@ func TestRepeatedRestoreKeepsLaterChanges(t *testing.T) {
 	}
 }
 
+// TestOverlappingRestoresReplaceOnce runs a restore while an earlier attempt at it, which was given up, still runs.
+func TestOverlappingRestoresReplaceOnce(t *testing.T) {
+	dir, activity := t.TempDir(), &drivetest.Activity{}
+	d := openDrive(t, open(t, dir, activity))
+	prepare(t, dir)
+	unpacked, resume, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	go func() {
+		archive := newArchive(entry{"folder/", ""}, entry{"./", ""})
+		done <- d.Restore(context.Background(), "tsk_1", bytes.NewReader(archive), func(int64) error {
+			close(unpacked)
+			<-resume
+			return nil
+		}, change)
+	}()
+	<-unpacked
+	must(t, operations["restore"](t.Context(), d))
+	_, _, err := d.Put(t.Context(), "folder/after", drive.Upload{Body: strings.NewReader("new"), Size: 3}, change)
+	must(t, err)
+	close(resume)
+	must(t, <-done)
+	if got := snapshot(t, dir)["folder/after"]; got != "new" {
+		t.Errorf("after the earlier attempt has ended a later file has %q, want \"new\"", got)
+	}
+	if rows := activity.Rows(); len(rows) != 2 {
+		t.Errorf("rows %v", rows)
+	}
+}
+
 // TestRestoreWaitsForHeldPaths verifies that a restore replaces the tree only after all path locks are released.
 func TestRestoreWaitsForHeldPaths(t *testing.T) {
 	dir, activity := t.TempDir(), &drivetest.Activity{}

@@ -51,11 +51,29 @@ func (d *Drive) Move(ctx context.Context, from, to string, overwrite bool, c Cha
 	op := d.operation(activityv1.Kind_KIND_RENAME, source.entryKind(), to, c.Author)
 	op.FromPath, op.FromTree = from, d.drives.GeneratedTree(from)
 	return target.exists(), a.commit(op, source.st.Ino, func() (bool, error) {
+		// The activity may have taken long. After a crash, recovery looks for the inode that the intent names.
+		if err := source.validateUnchanged(); err != nil {
+			return false, err
+		}
 		if err := a.install(source.parent, source.name, source.st, target); err != nil {
 			return false, err
 		}
 		return true, errors.Join(target.parent.Sync(), source.parent.Sync(), d.staging.Sync())
 	})
+}
+
+// validateUnchanged returns Unavailable if a process has replaced the located entry by another, and NotFound if it is gone.
+func (l *location) validateUnchanged() error {
+	st, err := l.parent.stat(l.name)
+	switch {
+	case err != nil:
+		return err
+	case st == nil:
+		return errNotFound
+	case st.Ino != l.st.Ino:
+		return unavailable("a process has replaced the file or folder; try again")
+	}
+	return nil
 }
 
 // validateTransfer returns an error if an entry cannot be moved or copied between the paths, without looking at the disk.

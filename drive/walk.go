@@ -21,6 +21,8 @@ type walk struct {
 	ctx context.Context
 	// enter is called for a folder before its entries. The walk skips the folder if visit is false.
 	enter func(path string, depth int) (visit bool, err error)
+	// opened is called after enter for a folder that was opened.
+	opened func(folder handle, path string) error
 	// file is called for each entry that is not a folder.
 	file func(parent handle, name, path string, st *unix.Stat_t, depth int) error
 	// vanished is called for an entry that was listed and does not exist any more.
@@ -62,6 +64,11 @@ func (w *walk) run(root handle, top string) error {
 	defer func() { at.Close() }()
 	if w.enter != nil {
 		if visit, err := w.enter("", 0); err != nil || !visit {
+			return err
+		}
+	}
+	if w.opened != nil {
+		if err := w.opened(at, ""); err != nil {
 			return err
 		}
 	}
@@ -156,6 +163,12 @@ func (w *walk) openChild(at handle, path, name string, depth int) (handle, error
 	if isVanished(err) {
 		return handle{}, nil
 	}
+	if err == nil && w.opened != nil {
+		if err := w.opened(below, path); err != nil {
+			below.Close()
+			return handle{}, err
+		}
+	}
 	return below, err
 }
 
@@ -210,12 +223,13 @@ func (d *Drive) Walk(ctx context.Context, visit func(path string, st *unix.Stat_
 	defer done()
 	w := &walk{
 		ctx: ctx,
-		enter: func(path string, _ int) (bool, error) {
-			st, err := tree.files.stat(orDot(path))
+		// Not enter: processes make paths that are too long for a system call, and replace folders of a path by files.
+		opened: func(folder handle, path string) error {
+			st, err := folder.stat(".")
 			if err != nil || st == nil {
-				return false, err
+				return err
 			}
-			return isFolder(st), visit(path, st)
+			return visit(path, st)
 		},
 		file: func(_ handle, _, path string, st *unix.Stat_t, _ int) error { return visit(path, st) },
 	}

@@ -246,7 +246,7 @@ func (l *Limiter) Total() (uint64, error) {
 }
 
 // measure measures a drive again, unless it was measured within pause, or its walks have taken their share of the time, or the
-// use of the disk is what it was at the last walk.
+// use of the disk is what it was at the last walk and nothing was granted since.
 func (l *Limiter) measure(ctx context.Context, a *account, workspaceID string, pause time.Duration) error {
 	isCounted := l.isCounted(a, workspaceID)
 	if !isCounted && !l.isDue(a, pause) {
@@ -310,7 +310,7 @@ func (l *Limiter) isDue(a *account, pause time.Duration) bool {
 	switch {
 	case err != nil || age > staleAfter:
 		return true
-	case free == a.free:
+	case free == a.free && a.added == (Usage{}): // what was granted and has left no trace was not used, or is used no more
 		return false
 	case l.options.Limit.Bytes > 0 && free.bytes+l.options.Limit.Bytes < a.free.bytes+a.used.Bytes:
 		return true

@@ -97,6 +97,28 @@ func TestGrantsDuringWalk(t *testing.T) {
 	}
 }
 
+// TestFailedUploadReleasesItsGrant verifies that a drive is walked again if operations were granted something that the disk does
+// not show: an upload that broke off has left nothing.
+func TestFailedUploadReleasesItsGrant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &fakeDrive{}
+		l := d.limiter(t, Limit{Files: 10})
+		l.options.Dir = "/proc" // has a file system whose use never changes
+		if err := l.Require(t.Context(), "ws_1", Usage{Files: 8}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second) // the upload has failed, and its file was removed
+		if err := l.Require(t.Context(), "ws_1", Usage{Files: 8}); err != nil {
+			t.Errorf("the second attempt: %v", err)
+		}
+		walks := d.walks
+		time.Sleep(time.Second)
+		if err := l.Require(t.Context(), "ws_1", Usage{Files: 2}); err != nil || d.walks != walks {
+			t.Errorf("%d walks, %v", d.walks, err)
+		}
+	})
+}
+
 func TestMeasureFails(t *testing.T) {
 	d := &fakeDrive{err: errors.New("no such drive")}
 	l := d.limiter(t, Limit{Bytes: 100})

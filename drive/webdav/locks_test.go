@@ -114,6 +114,8 @@ func TestLockLimits(t *testing.T) {
 		s.lock("/a", shared, 200)
 	}
 	s.do("LOCK", "/a", shared).is(409).says("limit_reached")
+	s.do("LOCK", "/new", exclusive).is(409).says("limit_reached")
+	s.do("GET", "/new", "").is(404) // a lock that is refused creates no file
 	s.do("LOCK", "/b", strings.Replace(exclusive, "me", strings.Repeat("x", 3<<10), 1)).is(400)
 }
 

@@ -118,28 +118,28 @@ func (l *lockTable) acquire(wanted lock, timeout time.Duration) (*lock, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	current := l.current()
-	if err := findConflict(current, &wanted); err != nil {
+	if err := checkAcquirable(current, &wanted); err != nil {
 		return nil, err
-	}
-	if len(current) >= maxLocks {
-		return nil, entity.Errorf(entity.LimitReached, "the drive already has %d locks, which is the maximum", maxLocks)
 	}
 	wanted.Token, wanted.Expires = newToken(), expiry(timeout)
 	return &wanted, l.replace(append(current, &wanted))
 }
 
-// checkFree returns a conflict if another lock excludes the wanted one.
+// checkFree returns the error with which acquire would refuse the lock now.
 func (l *lockTable) checkFree(wanted *lock) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return findConflict(l.current(), wanted)
+	return checkAcquirable(l.current(), wanted)
 }
 
-func findConflict(current []*lock, wanted *lock) error {
+func checkAcquirable(current []*lock, wanted *lock) error {
 	for _, held := range current {
 		if held.overlaps(wanted) && !(held.Shared && wanted.Shared) {
 			return &conflict{path: held.Path, code: codeLockConflict}
 		}
+	}
+	if len(current) >= maxLocks {
+		return entity.Errorf(entity.LimitReached, "the drive already has %d locks, which is the maximum", maxLocks)
 	}
 	return nil
 }
