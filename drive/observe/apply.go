@@ -46,7 +46,7 @@ func (r *reader) applyEvent(b *batch, at int, e *event, isOwn bool, now time.Tim
 	case isOwn:
 		r.observer.metrics.events.WithLabelValues("own").Inc()
 		if arrives && len(there.drive.installed) < maxTimes {
-			there.drive.installed = append(there.drive.installed, there.path)
+			there.drive.installed = append(there.drive.installed, installation{there.path, now})
 		}
 		return
 	case e.mask&unix.FAN_RENAME != 0:

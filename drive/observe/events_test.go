@@ -1,11 +1,13 @@
 package observe
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 )
 
 func TestRows(t *testing.T) {
-	outside := t.TempDir()
+	outside := filepath.Join(t.TempDir(), "outside")
 	tests := []struct {
 		name, before, script string
 		want                 []string
@@ -60,14 +62,37 @@ with open("a", "r+b") as f, mmap.mmap(f.fileno(), 0) as m:
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			n := newNode(t, Options{})
-			if test.before != "" {
-				n.script(app, test.before)
+			for attempt := 1; ; attempt++ {
+				if err := os.RemoveAll(outside); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.Mkdir(outside, 0o700); err != nil {
+					t.Fatal(err)
+				}
+				n := newNode(t, Options{})
+				if test.before != "" {
+					n.script(app, test.before)
+				}
+				before := len(n.rows())
+				n.script(session, test.script)
+				n.activity.Forget(before)
+				if !n.hasMissed() || attempt == 5 {
+					n.expect(test.want...)
+					return
+				}
 			}
-			before := len(n.rows())
-			n.script(session, test.script)
-			n.activity.Forget(before)
-			n.expect(test.want...)
 		})
 	}
+}
+
+// hasMissed reports whether the observer has scanned the drive, because the queues of the kernel did not hold the events of this busy
+// machine, or folders were gone before it came to their events. A scan has fewer rows.
+func (n *node) hasMissed() bool {
+	n.t.Helper()
+	for _, queue := range []string{"kernel", "folders", "processes"} {
+		if counter(n.t, n.observer.metrics.overflows.WithLabelValues(queue)) > 0 {
+			return true
+		}
+	}
+	return false
 }

@@ -35,10 +35,18 @@ type flight struct {
 	observer    *Observer
 	workspaceID string
 	times       *modificationTimes
-	// installed are the paths that the drive's routes have written since the last flight.
-	installed []string
-	// made has the stands of paths after the operations of this flight, which the activity does not have yet.
-	made recentRows
+	// installed are the files that the drive's routes have written since the last flight.
+	installed []installation
+	// made has the stands of paths after the operations of this flight, which the activity does not have yet. recorded are the
+	// operations of the changes before those that are being recorded.
+	made     recentRows
+	recorded []*activityv1.Operation
+}
+
+// An installation is a file that the drive's routes have written, at a time or shortly before.
+type installation struct {
+	path string
+	at   time.Time
 }
 
 // errRefused means that the activity does not accept the rows of a drive, for example because its workspace was deleted.
@@ -47,9 +55,8 @@ var errRefused = errors.New("observe: the activity refuses the rows")
 // run verifies and records changes, in their order. It returns those that do not agree with the disk and have not been tried
 // before. It retries until the activity answers; it returns errRefused or the error of ctx.
 func (f *flight) run(ctx context.Context, t *table) (deferred []*change, err error) {
-	now := time.Now()
-	for _, path := range f.installed {
-		f.times.set(path, now, 0)
+	for _, file := range f.installed {
+		f.times.set(file.path, file.at, 0) // not the present time: a process may have written to a mapping of the file since
 	}
 	all := t.subjects()
 	for len(all) > 0 && err == nil {
@@ -135,7 +142,7 @@ func (f *flight) record(ctx context.Context, d *drive.Drive, files *os.File, sub
 		return nil, err
 	}
 	defer release()
-	v := verifier{files: int(files.Fd()), times: f.times}
+	v := verifier{files: int(files.Fd()), times: f.times, modified: map[string]time.Time{}}
 	operations := make([]*activityv1.Operation, 0, len(subjects))
 	for _, s := range subjects {
 		verdict := v.verify(s)
@@ -147,6 +154,7 @@ func (f *flight) record(ctx context.Context, d *drive.Drive, files *os.File, sub
 		}
 		made, err := f.operations(ctx, files, s, verdict)
 		if err != nil {
+			f.forgetUnrecorded()
 			return nil, err
 		}
 		operations = append(operations, made...)
@@ -154,7 +162,21 @@ func (f *flight) record(ctx context.Context, d *drive.Drive, files *os.File, sub
 			f.made.addOperation(op)
 		}
 	}
+	// From here on the changes are not tried again.
+	for path, modified := range v.modified {
+		f.times.set(path, modified, 0)
+	}
+	f.recorded = append(f.recorded, operations...)
 	return deferred, f.observer.record(ctx, f.workspaceID, operations)
+}
+
+// forgetUnrecorded removes from made the operations of an attempt that has failed. The next attempt begins with the first one
+// again.
+func (f *flight) forgetUnrecorded() {
+	f.made = recentRows{}
+	for _, op := range f.recorded {
+		f.made.addOperation(op)
+	}
 }
 
 // operations returns the operations of a change: one, or none if it has left nothing, or two if it crosses the border between

@@ -26,8 +26,8 @@ type hints struct {
 	mu sync.Mutex
 	// drives has the drive of each watched folder.
 	drives map[int32]string
-	// isFull reports that some folders could not be watched. All drives are then scanned from time to time.
-	isFull bool
+	// full has the drives with folders that the last scan could not watch. They are scanned from time to time.
+	full map[string]bool
 }
 
 func openHints() (*hints, error) {
@@ -35,7 +35,7 @@ func openHints() (*hints, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &hints{fd: fd, buffer: make([]byte, 64<<10), drives: map[int32]string{}}, nil
+	return &hints{fd: fd, buffer: make([]byte, 64<<10), drives: map[int32]string{}, full: map[string]bool{}}, nil
 }
 
 func (h *hints) close() { _ = unix.Close(h.fd) } // only read from
@@ -45,7 +45,7 @@ func (h *hints) add(o *Observer, workspaceID, folder string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.drives) >= maxHints {
-		h.isFull = true
+		h.full[workspaceID] = true
 		return
 	}
 	id, err := unix.InotifyAddWatch(h.fd, filepath.Join(o.filesDir(workspaceID), folder), hintMask)
@@ -53,14 +53,22 @@ func (h *hints) add(o *Observer, workspaceID, folder string) {
 	case err == nil:
 		h.drives[int32(id)] = workspaceID
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.ENOMEM):
-		h.isFull = true
+		h.full[workspaceID] = true
 	}
+}
+
+// beginScan is called before the scan of a drive, which adds each of its folders.
+func (h *hints) beginScan(workspaceID string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.full, workspaceID)
 }
 
 // forget ends the watches of a drive.
 func (h *hints) forget(workspaceID string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	delete(h.full, workspaceID)
 	for id, drive := range h.drives {
 		if drive == workspaceID {
 			_, _ = unix.InotifyRmWatch(h.fd, uint32(id)) // it fails if the folder has gone
@@ -116,14 +124,11 @@ func (r *reader) drainHints() error {
 		}
 	})
 	r.hints.mu.Lock()
-	isFull := r.hints.isFull
-	r.hints.mu.Unlock()
-	if isFull {
-		for _, d := range r.drives {
-			if d.scanSince.IsZero() && !d.isBusy {
-				d.requestScan(d.lastScan)
-				d.scanAt = now.Add(pollInterval)
-			}
+	defer r.hints.mu.Unlock()
+	for id := range r.hints.full {
+		if d := r.drives[id]; d != nil && d.scanSince.IsZero() && !d.isBusy {
+			d.requestScan(d.lastScan)
+			d.scanAt = now.Add(pollInterval)
 		}
 	}
 	return err

@@ -183,31 +183,89 @@ func TestCloseLeavesTheRestToRecover(t *testing.T) {
 	}
 }
 
+// TestBeginEndsWithItsContext begins a second watch while the first one waits for the activity, which does not answer.
+func TestBeginEndsWithItsContext(t *testing.T) {
+	n := newNode(t, Options{scanOnly: true})
+	if err := n.observer.writeMark(t.Context(), workspace, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	repairing, answer := make(chan struct{}, 1), make(chan struct{})
+	n.activity.Fail(func(m proto.Message, _ bool) error {
+		if _, ok := m.(*activityv1.ReadFeed); ok {
+			select {
+			case repairing <- struct{}{}:
+			default:
+			}
+			<-answer
+		}
+		return nil
+	})
+	first := make(chan error, 1)
+	go func() {
+		w, err := n.observer.Begin(t.Context(), workspace, session)
+		if err == nil {
+			err = w.End(t.Context())
+		}
+		first <- err
+	}()
+	<-repairing
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	second := make(chan error, 1)
+	go func() {
+		_, err := n.observer.Begin(ctx, workspace, app)
+		second <- err
+	}()
+	select {
+	case err := <-second:
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the second watch: %v", err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("the second watch waits for the first one after its context has ended")
+	}
+	close(answer)
+	if err := <-first; err != nil {
+		t.Errorf("the first watch: %v", err)
+	}
+	n.script(session, "echo a >a") // nothing is left of the second watch
+	n.expect("session:ses_1 create a")
+	if n.observer.watches != 0 {
+		t.Errorf("%d watches are left", n.observer.watches)
+	}
+}
+
 // TestKernelQueueOverflow stops the reader until the kernel drops events.
 func TestKernelQueueOverflow(t *testing.T) {
 	n := newNode(t, Options{isLimited: true})
 	n.script(session, "mkdir old; for i in {1..20}; do echo a >old/$i; done")
 	s := n.start(session)
+	s.run("mkdir moved; echo a >moved/a")
+	n.awaitRows(23)
 	n.put("web", "content")
 	held, release := make(chan struct{}), make(chan struct{})
 	if err := s.watch.reader.do(func() { close(held); <-release }); err != nil {
 		t.Fatal(err)
 	}
 	<-held
-	s.run("mkdir new; for i in {1..17000}; do : >new/$i; done; rm old/7 old/8; echo b >old/9")
+	s.run("mkdir new; for i in {1..17000}; do : >new/$i; done; rm old/7 old/8; echo b >old/9; mv moved there")
 	close(release)
+	s.awaitScan()
+	s.run("echo b >>there/a") // in a folder whose move was missed
 	s.end()
 	if got := counter(t, n.observer.metrics.overflows.WithLabelValues("kernel")); got == 0 {
 		t.Skip("the queue of this kernel holds all events")
 	}
 	n.expectSameTree()
-	if !slices.Contains(n.rows(), "session:ses_1 write old/9") {
-		t.Error("no row for an overwritten file")
+	for _, want := range []string{"session:ses_1 write old/9", "session:ses_1 write there/a"} {
+		if !slices.Contains(n.rows(), want) {
+			t.Errorf("no row %q", want)
+		}
 	}
 	n.expectNoDuplicates()
 }
 
-func counter(t *testing.T, c prometheus.Counter) float64 {
+func counter(t testing.TB, c prometheus.Counter) float64 {
 	t.Helper()
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(c)

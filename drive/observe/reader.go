@@ -138,6 +138,7 @@ func (r *reader) run() {
 		if err := r.cycle(); err != nil {
 			r.log.Error("cannot observe drives; they are scanned instead", slog.Any("error", err))
 			r.missed("kernel", r.drainedAt)
+			r.runRequests() // which cycle has not come to
 			// A failure that lasts must not use a processor.
 			r.wait(time.Second, false)
 		}
@@ -153,6 +154,12 @@ func (r *reader) run() {
 		}
 	}
 	r.closeFiles()
+}
+
+func (r *reader) hasRequests() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.requests) > 0
 }
 
 // runRequests calls the functions that other goroutines have requested.
@@ -182,8 +189,12 @@ func (r *reader) cycle() error {
 	return nil
 }
 
-// timeout returns the time until the next flush or scan; negative: there is none.
+// timeout returns the time until the next flush or scan; negative: there is none. It is 0 if there are requests: another wait
+// than that for events may have been woken by them.
 func (r *reader) timeout() time.Duration {
+	if r.hasRequests() {
+		return 0
+	}
 	next := time.Duration(-1)
 	for _, d := range r.drives {
 		if due := d.due(); !due.IsZero() {
@@ -224,11 +235,17 @@ func (r *reader) wait(limit time.Duration, events bool) (woken, ready bool) {
 	return woken, ready
 }
 
-// drain reads and applies all events that are queued.
-func (r *reader) drain() error {
+// drain reads and applies all events that are queued. When it loses events, it forgets the paths of folders, because the lost ones
+// may have moved them.
+func (r *reader) drain() (err error) {
 	if r.hints != nil {
 		return r.drainHints()
 	}
+	defer func() {
+		if err != nil {
+			r.folders.forget()
+		}
+	}()
 	started := time.Now()
 	for r.running.Err() == nil {
 		b := batch{folders: r.folders}
@@ -241,6 +258,7 @@ func (r *reader) drain() error {
 		}
 		r.apply(&b)
 		if overflow {
+			r.folders.forget()
 			r.missed("kernel", r.drainedAt)
 		}
 		if !more {

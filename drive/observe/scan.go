@@ -213,6 +213,7 @@ func (s *scan) operation(ctx context.Context, files int, c candidate, times map[
 		op.EntryKind = activityv1.EntryKind_ENTRY_KIND_FILE
 		if folder {
 			op.EntryKind = activityv1.EntryKind_ENTRY_KIND_FOLDER
+			s.explain(c.path) // it is new, and nothing with a row was removed from it
 		}
 	}
 	return op, nil
@@ -332,6 +333,7 @@ func (r *reader) startScan(d *watched, now time.Time) {
 	s := &scan{observer: r.observer, workspaceID: d.workspaceID, since: d.scanSince, author: d.onlyAuthor(), times: &d.times}
 	switch {
 	case r.hints != nil:
+		r.hints.beginScan(d.workspaceID)
 		s.visit = func(folder string) { r.hints.add(r.observer, d.workspaceID, folder) }
 	case d.table.isEmpty():
 		s.until = r.drainedAt
@@ -363,6 +365,7 @@ func (r *reader) scanned(d *watched, since, began time.Time, err error) {
 	default:
 		r.log.Warn("cannot scan a drive yet", slog.String("workspace", d.workspaceID), slog.Any("error", err))
 		d.requestScan(since)
+		d.retryAt = time.Now().Add(scanPause)
 	}
 	d.scanAt = next
 }

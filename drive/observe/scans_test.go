@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -34,6 +35,7 @@ func TestScansFindChanges(t *testing.T) {
 		{"permissions", "echo a >a", "chmod 600 a", nil},
 		{"tree", "", "mkdir -p a/b; echo c >a/b/c",
 			[]string{"session:ses_1 create a/b/c", "session:ses_1 create folder a", "session:ses_1 create folder a/b"}},
+		{"empty folder", "", "mkdir a", []string{"session:ses_1 create folder a"}},
 		{"in a generated tree", "mkdir node_modules", "echo a >node_modules/a", []string{"session:ses_1 create node_modules/a in node_modules"}},
 		{"pipe", "", "mkfifo a", nil},
 		{"unknown entry is removed", "mkdir build; echo b >build/b", "rm build/b",
@@ -49,13 +51,34 @@ func TestScansFindChanges(t *testing.T) {
 				<-time.After(2 * clockMargin) // times of files are not more exact
 			}
 			before := len(n.activity.Rows())
-			n.script(session, test.script)
+			s := n.start(session)
+			s.awaitScan() // or it finds the drive in the middle of the script
+			s.run(test.script)
+			s.end()
 			got := n.rows()[before:]
 			slices.Sort(got)
 			if !slices.Equal(got, test.want) {
 				t.Errorf("rows:\n  %s\nwant:\n  %s", strings.Join(got, "\n  "), strings.Join(test.want, "\n  "))
 			}
 		})
+	}
+}
+
+// awaitScan waits until the scan with which the observation of a drive begins has ended.
+func (s *shell) awaitScan() {
+	s.node.t.Helper()
+	for isIdle := make(chan bool); ; {
+		err := s.watch.reader.do(func() {
+			d := s.watch.reader.drives[workspace]
+			isIdle <- d.scanSince.IsZero() && !d.isBusy
+		})
+		if err != nil {
+			s.node.t.Fatal(err)
+		}
+		if <-isIdle {
+			return
+		}
+		<-time.After(time.Millisecond)
 	}
 }
 
@@ -158,5 +181,24 @@ func TestRecoverFindsChangesBeforeACrash(t *testing.T) {
 	}
 	if content, err := d.ReadState(markName); content != nil || err != nil {
 		t.Errorf("the mark is left: %s, %v", content, err)
+	}
+}
+
+// TestScanOfPathsThatAreTooLong scans a drive with a folder whose path is longer than a system call accepts.
+func TestScanOfPathsThatAreTooLong(t *testing.T) {
+	n := newNode(t, Options{scanOnly: true})
+	if err := n.observer.writeMark(t.Context(), workspace, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	run := exec.Command("/bin/bash", "-c", `echo a >a; name=$(printf '%0200d'); for i in {1..25}; do mkdir $name; cd -P $name || exit; done; echo b >b`)
+	run.Dir = n.files
+	if out, err := run.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if err := n.observer.Recover(t.Context(), workspace); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(n.rows(), "system create a") {
+		t.Errorf("rows %q", n.rows())
 	}
 }

@@ -103,6 +103,8 @@ type verifier struct {
 	files int
 	// times has the modification times of files as of the last change that was recorded.
 	times *modificationTimes
+	// modified has the modification times of the verified files, which are added to times once no attempt can fail any more.
+	modified map[string]time.Time
 }
 
 // verify compares a change with the disk.
@@ -155,7 +157,7 @@ func (v verifier) verifyContent(s subject) verdict {
 	if s.isSilent && !v.times.isNew(s.now, modified) {
 		return isNothing
 	}
-	v.times.set(s.now, modified, 0)
+	v.modified[s.now] = modified
 	return agrees
 }
 

@@ -25,7 +25,7 @@ type watched struct {
 	// tableSince is a time before the first change of the table was made. It may have been read much later.
 	tableSince time.Time
 	times      modificationTimes
-	installed  []string
+	installed  []installation
 	// isMarking reports that the mark is being stored or removed; waiting are the beginnings of watches that wait for the end.
 	isMarking bool
 	waiting   []func()
@@ -33,6 +33,8 @@ type watched struct {
 	isBusy bool
 	// scanSince is the time since which changes may have been missed; zero: none were. scanAt is the time of the next scan.
 	scanSince, scanAt time.Time
+	// retryAt is the least time of the scan after one that has failed, also while watches are ending.
+	retryAt time.Time
 	// missedUntil is a time after which no changes were missed. All changes before flushedAt are in the tables of finished flights
 	// or were missed.
 	missedUntil, flushedAt time.Time
@@ -54,14 +56,16 @@ type ending struct {
 // enoughFlights is the number of flights, started after the ending has begun, after which all changes are recorded.
 const enoughFlights = 2
 
-// begin adds a watch. The first watch of a drive stores the mark and repairs what was missed before; others wait for it. begin
-// returns when changes are observed.
+// begin adds a watch. The first watch of a drive stores the mark and repairs what was missed before; others wait for it, at most
+// until ctx ends. begin returns when changes are observed.
 func (r *reader) begin(ctx context.Context, w *Watch) error {
 	joined := make(chan *watched, 1)
+	isWithdrawn := false
 	var join func()
 	join = func() {
 		d := r.drives[w.workspaceID]
 		switch {
+		case isWithdrawn:
 		case d == nil:
 			d = &watched{reader: r, workspaceID: w.workspaceID, watches: map[*Watch]struct{}{}, isMarking: true}
 			r.drives[w.workspaceID] = d
@@ -76,15 +80,46 @@ func (r *reader) begin(ctx context.Context, w *Watch) error {
 	if err := r.do(join); err != nil {
 		return err
 	}
-	var first *watched
+	withdraw := func() { isWithdrawn = true }
+	first, err := r.awaitJoined(ctx, joined, withdraw)
+	if err != nil || first == nil {
+		return err
+	}
+	return r.beginFirst(ctx, w, first)
+}
+
+// awaitJoined waits until a watch has joined its drive, which it returns if the watch is the first one. When ctx ends before, it
+// calls withdraw in the reader's goroutine and returns ctx's error, unless the watch has joined meanwhile.
+func (r *reader) awaitJoined(ctx context.Context, joined <-chan *watched, withdraw func()) (*watched, error) {
 	select {
-	case first = <-joined:
+	case first := <-joined:
+		return first, nil
 	case <-r.done:
-		return errors.New("observe: the observer was closed")
+		return nil, errClosed
+	case <-ctx.Done():
 	}
-	if first == nil {
-		return nil
+	withdrawn := make(chan struct{})
+	if err := r.do(func() { withdraw(); close(withdrawn) }); err != nil {
+		return nil, err
 	}
+	select {
+	case <-withdrawn:
+	case <-r.done:
+		return nil, errClosed
+	}
+	select {
+	case first := <-joined:
+		return first, nil
+	default:
+		return nil, ctx.Err()
+	}
+}
+
+var errClosed = errors.New("observe: the observer was closed")
+
+// beginFirst stores the mark of a drive and adds its first watch.
+func (r *reader) beginFirst(ctx context.Context, w *Watch, first *watched) error {
+	added := make(chan struct{})
 	now := time.Now()
 	failed := r.observer.begin(ctx, w.workspaceID, now)
 	err := r.do(func() {
@@ -99,16 +134,16 @@ func (r *reader) begin(ctx context.Context, w *Watch) error {
 			}
 		}
 		first.marked()
-		joined <- nil
+		close(added)
 	})
 	if err != nil {
 		return errors.Join(failed, err)
 	}
 	select {
-	case <-joined:
+	case <-added:
 		return failed
 	case <-r.done:
-		return errors.New("observe: the observer was closed")
+		return errClosed
 	}
 }
 
@@ -156,8 +191,8 @@ func (d *watched) due() time.Time {
 		due = d.table.since.Add(d.reader.observer.options.window)
 	}
 	if !d.scanSince.IsZero() {
-		scanAt := d.scanAt
-		if len(d.ending) > 0 {
+		scanAt := d.nextScan()
+		if len(d.ending) > 0 && scanAt.Before(d.missedUntil) {
 			scanAt = d.missedUntil
 		}
 		if due.IsZero() || scanAt.Before(due) {
@@ -165,6 +200,14 @@ func (d *watched) due() time.Time {
 		}
 	}
 	return due
+}
+
+// nextScan returns the least time of the next scan. Watches that are ending wait for it, so that only a failure delays it.
+func (d *watched) nextScan() time.Time {
+	if len(d.ending) > 0 {
+		return d.retryAt
+	}
+	return d.scanAt
 }
 
 // maxTable is the number of changes of a drive that are recorded before the window has ended.
@@ -183,7 +226,7 @@ func (r *reader) advance(d *watched) {
 	}
 	now := time.Now()
 	isEnding := len(d.ending) > 0
-	isScanDue := !d.scanSince.IsZero() && (isEnding || !now.Before(d.scanAt))
+	isScanDue := !d.scanSince.IsZero() && !now.Before(d.nextScan())
 	switch {
 	case d.err != nil:
 		d.table, d.scanSince = table{}, time.Time{}
