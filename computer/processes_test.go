@@ -64,6 +64,7 @@ func (h *fakeHost) Start(ctx context.Context, _ string, s computer.Spec) (comput
 		return nil, err
 	}
 	p := &fakeProcess{ended: make(chan struct{}), size: s.Terminal, cwd: s.Cwd, group: s.Group, spec: s}
+	p.input, p.stdin = io.Pipe()
 	if s.Prepare != nil {
 		if err := s.Prepare(ctx, p); err != nil {
 			return nil, err
@@ -147,6 +148,8 @@ func (h *fakeHost) expectOrder(want string) {
 type fakeProcess struct {
 	output *io.PipeWriter
 	stdout *io.PipeReader
+	input  *io.PipeReader
+	stdin  *io.PipeWriter
 	size   *computer.TerminalSize
 	cwd    string
 	group  string
@@ -166,7 +169,9 @@ func (p *fakeProcess) exit(e computer.Exit) {
 	})
 }
 
-func (p *fakeProcess) Streams() computer.Streams          { return computer.Streams{Stdout: p.stdout} }
+func (p *fakeProcess) Streams() computer.Streams {
+	return computer.Streams{Stdin: p.stdin, Stdout: p.stdout}
+}
 func (p *fakeProcess) Resize(computer.TerminalSize) error { return nil }
 func (p *fakeProcess) Signal(syscall.Signal) error        { return nil }
 

@@ -19,12 +19,13 @@ import (
 type Bounds struct {
 	// Limit is the number of tasks of the kind that run at the same time.
 	Limit int
-	// Timeout limits one attempt.
+	// Timeout limits one attempt: the context of Run has it as its deadline.
 	Timeout time.Duration
 }
 
 // maxAttempts limits the attempts of a backup or restore. With pauses of up to a minute they last about a quarter of an hour.
-// Other tasks are retried without limit.
+// An attempt that reaches its timeout is the last one, because the next one would need as long. Other tasks are retried without
+// limit.
 const maxAttempts = 20
 
 // Kinds returns the kinds of tasks that Run handles, with their bounds. Tasks that read or write a whole drive have a longer
@@ -53,9 +54,9 @@ func (f *Fleet) Run(ctx context.Context, workspaceID string, work *computerv1.Wo
 	case err == nil:
 		log.Info("completed a task of a computer")
 		return report, nil
-	case ctx.Err() != nil:
-		return nil, err
-	case entity.IsRefusal(err), attempt >= maxAttempts && isSlow(task.GetKind()):
+	case errors.Is(ctx.Err(), context.Canceled):
+		return nil, err // the process stops, or the task was removed
+	case entity.IsRefusal(err), isSlow(task.GetKind()) && (attempt >= maxAttempts || ctx.Err() != nil):
 		log.Error("a task of a computer has failed", slog.Int("attempts", attempt), slog.Any("error", err))
 		return &computerv1.ReportFailed{TaskId: task.GetId(), Reason: truncateReason(err)}, nil
 	}

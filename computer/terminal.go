@@ -16,6 +16,8 @@ import (
 const (
 	// scrollBack is the number of last bytes of a terminal's output that can be read again.
 	scrollBack = 256 << 10
+	// maxWaiting is the number of bytes of input that wait for the process to read them, beyond which Write blocks.
+	maxWaiting = 256 << 10
 	// endedTerminalTime is the time for which a terminal that has ended can be resumed, to read the rest of its output.
 	endedTerminalTime = time.Minute
 	// DefaultDetachedLimit is the default of Options.DetachedLimit.
@@ -39,7 +41,10 @@ type Terminal struct {
 	isEOF    bool
 	// changed is closed and replaced when the output grows or ends.
 	changed chan struct{}
-	clients int
+	// waiting is the input that the process has not read yet. inputChanged is closed and replaced when it grows or shrinks.
+	waiting      []byte
+	inputChanged chan struct{}
+	clients      int
 	// expiry ends the terminal; nil while there are clients.
 	expiry *time.Timer
 }
@@ -61,13 +66,14 @@ func (f *Fleet) OpenTerminal(ctx context.Context, l Launch) (*Terminal, error) {
 		return nil, err
 	}
 	t := &Terminal{
-		Running: running, userID: l.Principal.GetUserId(), changed: make(chan struct{}),
+		Running: running, userID: l.Principal.GetUserId(), changed: make(chan struct{}), inputChanged: make(chan struct{}),
 		detachedLimit: cmp.Or(f.o.DetachedLimit, DefaultDetachedLimit), log: f.o.Log,
 	}
 	f.terminals.Store(t.ID, t)
 	t.mu.Lock()
 	t.expire()
 	t.mu.Unlock()
+	go t.feed()
 	go func() {
 		t.follow(t.Streams().Stdout)
 		<-t.Ended()
@@ -137,8 +143,58 @@ func (t *Terminal) copyFrom(at uint64, b []byte) int {
 	return n
 }
 
-// Write sends input to the process.
-func (t *Terminal) Write(b []byte) (int, error) { return t.Streams().Stdin.Write(b) }
+// Write sends input to the process. Input waits in memory for the process to read it, up to maxWaiting; beyond that Write
+// blocks until there is room. It drops b when ctx or the process ends before.
+func (t *Terminal) Write(ctx context.Context, b []byte) {
+	for {
+		t.mu.Lock()
+		if len(t.waiting) == 0 || len(t.waiting)+len(b) <= maxWaiting {
+			t.waiting = append(t.waiting, b...)
+			t.notifyInput()
+			t.mu.Unlock()
+			return
+		}
+		changed := t.inputChanged
+		t.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		case <-t.Ended():
+			return
+		}
+	}
+}
+
+// feed writes the input to the process until the process ends. Input that cannot be written is dropped.
+func (t *Terminal) feed() {
+	for {
+		t.mu.Lock()
+		next, changed := t.waiting[:min(len(t.waiting), 32<<10)], t.inputChanged
+		t.mu.Unlock()
+		if len(next) > 0 {
+			_, _ = t.Streams().Stdin.Write(next)
+			t.mu.Lock()
+			if t.waiting = t.waiting[len(next):]; len(t.waiting) == 0 {
+				t.waiting = nil // releases its memory
+			}
+			t.notifyInput()
+			t.mu.Unlock()
+			continue
+		}
+		select {
+		case <-changed:
+		case <-t.Ended():
+			return
+		}
+	}
+}
+
+// notifyInput wakes the goroutines that wait for a change of the input. The caller holds mu.
+func (t *Terminal) notifyInput() {
+	close(t.inputChanged)
+	t.inputChanged = make(chan struct{})
+}
 
 // follow reads the output until it ends.
 func (t *Terminal) follow(output io.Reader) {

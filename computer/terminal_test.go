@@ -1,6 +1,7 @@
 package computer_test
 
 import (
+	"context"
 	"io"
 	"strings"
 	"testing"
@@ -60,6 +61,41 @@ func TestTerminalIsReadFromAnyPosition(t *testing.T) {
 		if _, _, err := terminal.Read(t.Context(), uint64(written.Len())+1, make([]byte, 1)); !entity.IsRefusal(err) {
 			t.Errorf("a position after the end: %v", err)
 		}
+		if err := w.fleet.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestTerminalInputWaitsForItsProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := provisioned(t)
+		terminal, process := openTerminal(t, w)
+		var written strings.Builder
+		for i := range 4 {
+			message := strings.Repeat(string(rune('a'+i)), 60_000)
+			terminal.Write(t.Context(), []byte(message)) // returns although nothing reads
+			written.WriteString(message)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		terminal.Write(ctx, make([]byte, 60_000)) // beyond the limit
+		if ctx.Err() == nil {
+			t.Error("too much input waits")
+		}
+		waits := make(chan struct{})
+		go func() {
+			terminal.Write(t.Context(), []byte(strings.Repeat("e", 60_000)))
+			close(waits)
+		}()
+		written.WriteString(strings.Repeat("e", 60_000))
+		read := make([]byte, written.Len())
+		if _, err := io.ReadFull(process.input, read); err != nil || string(read) != written.String() {
+			t.Errorf("the process reads other input than was written, %v", err)
+		}
+		<-waits
+		process.exit(computer.Exit{})
+		<-terminal.Ended()
 		if err := w.fleet.Close(t.Context()); err != nil {
 			t.Error(err)
 		}

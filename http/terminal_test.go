@@ -240,6 +240,45 @@ func TestTerminalDoesNotRead(t *testing.T) {
 	}
 }
 
+// TestTerminalHearsItsClient has a program that does not read its input, and a client that still resizes and ends the terminal.
+func TestTerminalHearsItsClient(t *testing.T) {
+	m := newMachine(t, func(o *http.Options) { o.Heartbeat, o.Limits.StallTime = 20*time.Millisecond, 200*time.Millisecond })
+	p := m.connect("")
+	p.enter("stty raw -echo; echo is-$((1+1))-raw; while :; do stty size; sleep 0.05; done")
+	p.until("is-2-raw")
+	for range 4 {
+		p.send(websocket.MessageBinary, strings.Repeat("x", 60_000))
+	}
+	p.send(websocket.MessageText, `{"resize":{"columns":123,"rows":45}}`)
+	p.until("45 123")
+	p.send(websocket.MessageText, `{"end":true}`)
+	if code := p.closed(); code != websocket.StatusNormalClosure || p.end != "137" {
+		t.Errorf("closed with %d after %s", code, p.end)
+	}
+}
+
+// TestTerminalReleasesItsStream has a program that does not read its input, and a client that has gone.
+func TestTerminalReleasesItsStream(t *testing.T) {
+	m := newMachine(t, func(o *http.Options) {
+		o.Heartbeat, o.Limits.StallTime, o.Limits.CredentialStreams = 20*time.Millisecond, 200*time.Millisecond, 1
+	})
+	p := m.connect("")
+	p.enter("stty raw -echo; echo is-$((1+1))-raw; sleep 1000")
+	p.until("is-2-raw")
+	for p.conn.Write(t.Context(), websocket.MessageBinary, make([]byte, 60_000)) == nil { // until the server drops the connection
+	}
+	m.waitAttached(p.id, 0)
+	again, response, err := m.dialTerminal("?terminalId=" + p.id)
+	for late := time.Now().Add(2 * time.Second); err != nil && time.Now().Before(late); { // the request ends after the client is detached
+		again, response, err = m.dialTerminal("?terminalId=" + p.id)
+	}
+	if err != nil {
+		t.Fatalf("%v: %v", response, err)
+	}
+	again.send(websocket.MessageText, `{"end":true}`)
+	again.closed()
+}
+
 func TestTerminalOrigins(t *testing.T) {
 	public, _ := url.Parse("https://atelier.example.com")
 	m := newMachine(t, func(o *http.Options) { o.PublicURL = public })

@@ -17,7 +17,7 @@ import (
 func TestAgentsInContainers(t *testing.T) {
 	engine := dockertest.Start(t, "github.com/atelier-run/atelier/cmd/atelier")
 	inContainers := func(o *Options) {
-		o.Computers = ComputerOptions{Driver: DockerDriver, Engine: engine.Address, Image: dockertest.Image, program: engine.Agent}
+		o.Computers = ComputerOptions{Driver: DockerDriver, Engine: engine.Address, Image: dockertest.Image, Program: engine.Agent}
 	}
 	for _, one := range []struct {
 		name string

@@ -21,7 +21,7 @@ func TestAppsInContainers(t *testing.T) {
 	engine := dockertest.Start(t, dockertest.TestAgent)
 	inContainers := func(o *Options) {
 		o.Computers = ComputerOptions{
-			Driver: DockerDriver, Engine: engine.Address, Image: dockertest.Image, program: engine.Agent, IdleAfter: 500 * time.Millisecond,
+			Driver: DockerDriver, Engine: engine.Address, Image: dockertest.Image, Program: engine.Agent, IdleAfter: 500 * time.Millisecond,
 		}
 		o.HTTP.PublicURL = &url.URL{Scheme: "http", Host: "atelier.test"}
 		o.Domains.EdgeHost = "apps.test"

@@ -48,10 +48,10 @@ type ComputerOptions struct {
 	Policy  egress.Policy
 	// DetachedLimit is the time after which a terminal without clients ends; 0: computer.DefaultDetachedLimit.
 	DetachedLimit time.Duration
+	// Program is the program of the containers of the docker driver, which has the commands of this one; empty: this one. Tests have
+	// another, because theirs may not be static.
+	Program string
 
-	// program is the program of the containers of the docker driver; empty: this one. A test with the race detector has another,
-	// because its own is not static.
-	program string
 	// processes and flows limit those of all computers together; see descriptors.
 	processes, flows int
 }
@@ -75,10 +75,11 @@ func (n *Node) newFleet(ctx context.Context, o Options, archive computer.Archive
 			return n.Router.Put(ctx, workspaceID, row)
 		},
 	}
-	var err error
-	if n.driver, err = n.newDriver(o); err != nil {
-		return nil, err
+	driver, err := n.newDriver(o)
+	if err != nil {
+		return nil, err // n.driver stays nil: driver has a nil pointer, which Stop could not tell from a driver
 	}
+	n.driver = driver
 	settings.Driver, settings.Host, settings.Observer = n.driver, n.driver, unobserved{}
 	if runsProcesses(o.Computers) {
 		if n.observer, err = observe.New(observe.Options{Drives: n.Drives, Asker: n.Router, Log: o.Log}); err != nil {
@@ -145,7 +146,7 @@ func (n *Node) newDriver(o Options) (driver, error) {
 const temporaryBytes = 512 << 20
 
 func newDockerDriver(o Options, name string, drives *drive.Drives) (driver, error) {
-	program := o.Computers.program
+	program := o.Computers.Program
 	if program == "" {
 		var err error
 		if program, err = os.Executable(); err != nil {

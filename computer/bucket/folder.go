@@ -13,8 +13,8 @@ import (
 )
 
 // Folder is a Bucket that stores each object as a file; the object's name is the path of the file below the folder. Put
-// writes a temporary file named "<name>.<random>.tmp", syncs it and renames it. Only the process's user can read the files
-// and folders.
+// writes a temporary file named "<name>.<random>.tmp", syncs it and renames it. If only the sync of the folder fails after that, an
+// existing object was replaced by the complete new one. Only the process's user can read the files and folders.
 //
 // Each operation opens the folder anew, and only OpenFolder creates it: if the folder is on a disk that is not mounted,
 // operations fail instead of reporting that objects do not exist.
@@ -50,7 +50,7 @@ func (f *Folder) Put(ctx context.Context, name string, write func(to io.Writer) 
 		return err
 	}
 	defer func() {
-		if err != nil {
+		if err != nil && temporary != "" {
 			err = errors.Join(err, root.Remove(temporary))
 		}
 	}()
@@ -63,10 +63,14 @@ func (f *Folder) Put(ctx context.Context, name string, write func(to io.Writer) 
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	_, existing := root.Lstat(name)
 	if err := root.Rename(temporary, name); err != nil {
 		return err
 	}
-	temporary = name // remove the object if its name cannot be made durable
+	temporary = "" // the object stays if it has replaced another
+	if errors.Is(existing, fs.ErrNotExist) {
+		temporary = name // remove the object if its name cannot be made durable
+	}
 	return syncFolder(root.Open, path.Dir(name))
 }
 

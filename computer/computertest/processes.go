@@ -197,6 +197,11 @@ func (r *running) expect(t *testing.T, want string) {
 	}()
 	select {
 	case got := <-line:
+		if got == io.EOF.Error() {
+			exit, err := r.Wait(limit(t))
+			<-r.drained
+			t.Fatalf("got no line, want %q; exit %+v, %v; standard error %q", want, exit, err, &r.stderr)
+		}
 		if got != want {
 			t.Fatalf("got the line %q, want %q", got, want)
 		}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"math"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -158,6 +159,10 @@ func (d *Driver) hostConfig(files string) *container.HostConfig {
 			NanoCPUs: int64(math.Round(o.Limits.Processors * 1e9)),
 			Ulimits:  ulimits(),
 		},
+	}
+	// Docker disables IPv6 in containers without a network. Servers for development may listen on localhost as ::1.
+	if _, err := os.Stat("/proc/sys/net/ipv6"); err == nil {
+		h.Sysctls = map[string]string{"net.ipv6.conf.all.disable_ipv6": "0"}
 	}
 	if o.Limits.Processes > 0 {
 		most := int64(o.Limits.Processes)

@@ -158,7 +158,7 @@ func (c *runningContainer) startDialer(ctx context.Context) (*agent.Mux, error) 
 	if err != nil {
 		ended = nil
 	}
-	mux := agent.NewMux(s.stdout, s.conn, false)
+	mux := c.newMux(s, false)
 	c.dialers.add(mux)
 	go func() { _, _ = io.Copy(io.Discard, s.stderr) }()
 	go func() {
@@ -166,6 +166,33 @@ func (c *runningContainer) startDialer(ctx context.Context) (*agent.Mux, error) 
 		c.dialers.remove(mux)
 	}()
 	return mux, nil
+}
+
+// newMux returns the server's side of the Mux of an agent's session.
+func (c *runningContainer) newMux(s *session, accepts bool) *agent.Mux {
+	return agent.NewMux(s.stdout, frames{c, s.conn}, accepts)
+}
+
+// frames are what the server writes to a Mux. If the agent accepts none of it for Options.Timeout, the write fails, and the Mux with it:
+// callers that wait for the Mux would otherwise wait for ever, for example if a process of the container has stopped the agent. The
+// agent of a frozen container has all the time that it needs.
+type frames struct {
+	container *runningContainer
+	conn      net.Conn
+}
+
+// Write implements io.Writer.
+func (f frames) Write(b []byte) (written int, err error) {
+	for {
+		wasFrozen := f.container.isFrozen()
+		_ = f.conn.SetWriteDeadline(time.Now().Add(f.container.driver.options.Timeout)) // fails if the connection has ended
+		n, err := f.conn.Write(b[written:])
+		written += n
+		isSlow := errors.Is(err, os.ErrDeadlineExceeded) && (n > 0 || wasFrozen || f.container.isFrozen())
+		if err == nil || !isSlow {
+			return written, err
+		}
+	}
 }
 
 // endMux waits until a Mux or the container has ended, and ends the agent's process and its session.

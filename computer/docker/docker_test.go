@@ -143,6 +143,7 @@ func TestDriver(t *testing.T) {
 		{"half-closed connection", testHalfClosedConnection},
 		{"many connections", testManyConnections},
 		{"killed dialer", testKilledDialer},
+		{"canceled start", testCanceledStart},
 		{"lost container", testLostContainer},
 		{"killed listener", testKilledListener},
 		{"idle listener", testIdleListener},

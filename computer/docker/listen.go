@@ -61,7 +61,7 @@ func (c *runningContainer) listen(ctx context.Context, s *session, port int) (*l
 		ended = nil
 	}
 	l := &listener{
-		addr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port}, mux: agent.NewMux(s.stdout, s.conn, true),
+		addr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port}, mux: c.newMux(s, true),
 	}
 	go func() { _, _ = io.Copy(io.Discard, s.stderr) }()
 	go c.endMux(l.mux, s, identity.PID, ended)
@@ -83,7 +83,8 @@ func (l *listener) Accept() (net.Conn, error) {
 	near, far, err := socketPair()
 	if err != nil {
 		_ = stream.Close()
-		return nil, err
+		// Servers of HTTP try again after this error if no descriptor was free, and end after other ones.
+		return nil, &net.OpError{Op: "accept", Net: "tcp", Addr: l.addr, Err: err}
 	}
 	a := &accepted{relayed: relayed{UnixConn: near, closed: make(chan struct{})}, addr: l.addr}
 	go a.relay(far, stream, l.mux.Done())

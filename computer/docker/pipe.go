@@ -65,6 +65,13 @@ func (p *pipe) Read(b []byte) (int, error) {
 	return n, nil
 }
 
+// isFull reports whether more can be written only when the caller has read.
+func (p *pipe) isFull() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.bytes) == pipeSize
+}
+
 // end says that nothing more is written.
 func (p *pipe) end() {
 	p.mu.Lock()

@@ -93,6 +93,8 @@ func (c *runningContainer) exec(ctx context.Context, s computer.Spec) (_ *proces
 	isRunning = true // supervise forgets it
 	go p.supervise(ended)
 	if err := p.letGo(ctx, steps, s); err != nil {
+		// Nobody reads what the program may have written already.
+		_, _ = session.stdout.Close(), session.stderr.Close()
 		_ = p.End(steps)
 		_ = session.conn.Close()
 		return nil, err
@@ -190,23 +192,30 @@ func (c *runningContainer) endReason() computer.EndReason {
 }
 
 // exitStatus asks the engine for the exit status of a process of which init has reported the end. The engine may notice the
-// end a little later. If it does not, the status is that of a killed process and the process counts as lost.
+// end a little later, and Podman does so only when it could send all output, for which it waits for the reader. If it does not, the
+// status is that of a killed process and the process counts as lost.
 func (p *process) exitStatus(reply agent.Reply) computer.Exit {
 	exit := computer.Exit{Status: 128 + int(syscall.SIGKILL), Signal: syscall.SIGKILL, Reason: computer.EndedLost, At: time.Now()}
-	ctx, cancel := p.container.driver.limit(context.Background())
-	defer cancel()
+	d := p.container.driver
+	deadline := time.Now().Add(d.options.Timeout)
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
-		inspected, err := p.container.driver.engine.ExecInspect(ctx, p.session.execID, client.ExecInspectOptions{})
+		ctx, cancel := d.limit(context.Background())
+		inspected, err := d.engine.ExecInspect(ctx, p.session.execID, client.ExecInspectOptions{})
+		cancel()
 		if err == nil && !inspected.Running {
 			exit = computer.Exit{Status: inspected.ExitCode & 0xff, At: exit.At}
 			break
 		}
+		if err == nil && !p.isKilled.Load() && (p.session.stdout.isFull() || p.session.stderr.isFull()) {
+			deadline = time.Now().Add(d.options.Timeout)
+		}
 		select {
 		case <-time.After(pause):
-			continue
+			if time.Now().Before(deadline) {
+				continue
+			}
 		case <-p.container.ended:
 			exit.Reason = p.container.endReason()
-		case <-ctx.Done():
 		}
 		return exit
 	}

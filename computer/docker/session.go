@@ -136,19 +136,42 @@ func parseIdentity(text string) (i agent.Identity, err error) {
 // hostPID returns the process id on this machine of a held process, or 0 if the engine runs on another one or in another
 // process namespace. The engine's answer is verified: the process must have the same id in the container.
 func (c *runningContainer) hostPID(ctx context.Context, execID string, i agent.Identity) int {
-	inspected, err := c.driver.engine.ExecInspect(ctx, execID, client.ExecInspectOptions{})
-	if err != nil || inspected.PID <= 0 {
+	pid := c.enginePID(ctx, execID)
+	if pid <= 0 {
 		return 0
 	}
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", inspected.PID))
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return 0
 	}
 	for line := range strings.Lines(string(text)) {
 		ids, found := strings.CutPrefix(line, "NSpid:")
 		if fields := strings.Fields(ids); found && len(fields) > 1 && fields[len(fields)-1] == strconv.Itoa(i.PID) &&
-			agent.IsStartedAt(inspected.PID, i.Started) {
+			agent.IsStartedAt(pid, i.Started) {
+			return pid
+		}
+	}
+	return 0
+}
+
+// The pauses between queries for a process id, and the number of queries.
+const (
+	firstPIDPause = time.Millisecond
+	pidQueries    = 10
+)
+
+// enginePID returns the process id of a command as the engine knows it, or 0. Docker may record it only after the process has begun to
+// write.
+func (c *runningContainer) enginePID(ctx context.Context, execID string) int {
+	for query := range pidQueries {
+		inspected, err := c.driver.engine.ExecInspect(ctx, execID, client.ExecInspectOptions{})
+		if err != nil || inspected.PID > 0 {
 			return inspected.PID
+		}
+		select {
+		case <-time.After(firstPIDPause << query):
+		case <-ctx.Done():
+			return 0
 		}
 	}
 	return 0

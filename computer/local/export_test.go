@@ -1,6 +1,7 @@
 package local
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"net"
@@ -50,4 +51,13 @@ func ForgetPretended(d *Driver, workspaceID string) error {
 // NewListener returns the listener of a socket, which ends when a channel is closed.
 func NewListener(socket *net.TCPListener, ended <-chan struct{}) net.Listener {
 	return newListener(socket, ended)
+}
+
+// HoldTurn keeps the computer of a workspace from starting and stopping until give is called.
+func HoldTurn(ctx context.Context, d *Driver, workspaceID string) (give func(), err error) {
+	g, err := d.guest(workspaceID)
+	if err != nil {
+		return nil, err
+	}
+	return g.give, g.take(ctx)
 }

@@ -53,7 +53,9 @@ type guest struct {
 	released  bool
 	processes map[string]*process
 	groups    map[string]*group
-	idle      *time.Timer
+	// idle stops the computer if it has no process, at idleAt or later.
+	idle   *time.Timer
+	idleAt time.Time
 	// measured is the last measurement of the running computer.
 	measured measurement
 	// failed is the error of the last start, after which failures starts in a row have failed; retryAt is the time of the next.
@@ -316,6 +318,7 @@ func (g *guest) awaitIdle() {
 	if len(g.processes) > 0 || g.box == nil || g.stopping {
 		return
 	}
+	g.idleAt = time.Now().Add(g.driver.o.IdleAfter)
 	if g.idle == nil {
 		g.idle = time.AfterFunc(g.driver.o.IdleAfter, g.stopIdle)
 	} else {
@@ -323,14 +326,14 @@ func (g *guest) awaitIdle() {
 	}
 }
 
-// stopIdle stops the computer if it has no process.
+// stopIdle stops the computer if it has no process. It does nothing if the time began again while it waited for its turn.
 func (g *guest) stopIdle() {
 	if g.take(g.driver.running) != nil {
 		return
 	}
 	defer g.give()
 	g.mu.Lock()
-	idle := len(g.processes) == 0
+	idle := len(g.processes) == 0 && !time.Now().Before(g.idleAt)
 	g.mu.Unlock()
 	if !idle {
 		return

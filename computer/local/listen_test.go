@@ -174,3 +174,36 @@ func TestListenerLimitsConnections(t *testing.T) {
 		t.Errorf("Read of an accepted connection after the end: %v", err)
 	}
 }
+
+// TestListenAtTheIdleTime opens a listener when the computer is about to stop because it was idle. The time begins again.
+func TestListenAtTheIdleTime(t *testing.T) {
+	const idle = 300 * time.Millisecond
+	d, _ := openHost(t, func(o *local.Options) { o.IdleAfter = idle })
+	if _, err := d.Provision(t.Context(), "ws_1", "vm-1"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Listen(t.Context(), "ws_1", 0); err != nil {
+		t.Fatal(err)
+	}
+	give, err := local.HoldTurn(t.Context(), d, "ws_1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	opened := make(chan net.Listener, 1)
+	go func() {
+		l, err := d.Listen(t.Context(), "ws_1", 0)
+		if err != nil {
+			t.Error(err)
+		}
+		opened <- l
+	}()
+	<-time.After(2 * idle) // Listen waits for its turn, and behind it the end of the idle computer
+	began := time.Now()
+	give()
+	if l := <-opened; l != nil {
+		awaitListenerEnd(t, l)
+	}
+	if lasted := time.Since(began); lasted < idle {
+		t.Errorf("the listener has ended after %s", lasted)
+	}
+}

@@ -59,8 +59,9 @@ type Terminal interface {
 	// the first byte, which is later than asked for if the scroll-back no longer has it; io.EOF after the last byte of a
 	// terminal that has ended. Errors: invalid_request for a position after the end of the output.
 	Read(ctx context.Context, position uint64, b []byte) (n int, at uint64, err error)
-	// Write writes input. It blocks while the process does not read, until the terminal ends.
-	Write(b []byte) (int, error)
+	// Write writes input. Some input waits in memory for the process to read it; beyond that Write blocks, until ctx or the
+	// terminal ends, and drops b then.
+	Write(ctx context.Context, b []byte)
 	Resize(columns, rows uint16) error
 	// Attach marks a client as connected until the returned function is called; a terminal without clients ends after a time.
 	Attach() (detach func())

@@ -166,12 +166,12 @@ func (s *terminalSession) run(ctx context.Context) {
 		defer close(s.outputDone)
 		end(s.sendOutput(ctx))
 	})
-	working.Go(func() { end(s.receiveInput()) })
+	working.Go(func() { end(s.receiveInput(ctx)) })
 	working.Go(func() { end(s.socket.KeepAlive(ctx)) })
 	<-ctx.Done()
 	s.close(ctx)
 	detach()
-	working.Wait() // the process may not have read the last input yet
+	working.Wait()
 }
 
 // sendOutput sends the terminal's output until ctx ends, the client has gone, or the terminal ends (endError). Each time when
@@ -234,14 +234,14 @@ type terminalSize struct {
 
 // receiveInput passes the client's messages to the terminal until the connection is closed, or a message is invalid
 // (invalidMessage). Input for a terminal that has ended is dropped.
-func (s *terminalSession) receiveInput() error {
+func (s *terminalSession) receiveInput(ctx context.Context) error {
 	for {
 		isBinary, message, err := s.socket.Receive()
 		if err != nil {
 			return err
 		}
 		if isBinary {
-			_, _ = s.terminal.Write(message)
+			s.terminal.Write(ctx, message)
 			continue
 		}
 		var in clientMessage

@@ -10,7 +10,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -20,6 +22,10 @@ import (
 
 // Image is the reference of the engine's image.
 const Image = "localhost/atelier-test:latest"
+
+// otherEngine is the environment variable with the address of an engine that tests use in place of their own one, such as
+// unix:///var/run/docker.sock for Docker's. It must have no containers of others. Tests that kill the engine are skipped.
+const otherEngine = "ATELIER_TEST_ENGINE"
 
 // requirements are the programs that the engine consists of, and the image.
 var requirements = []string{"podman", "runc", "conmon", "busybox"}
@@ -64,8 +70,12 @@ func Start(t testing.TB, program string) *Engine {
 			t.Fatalf("go build: %v\n%s", err, out)
 		}
 	}
-	e.configure(t)
-	e.Run(t)
+	if other := os.Getenv(otherEngine); other != "" {
+		e.Address = other
+	} else {
+		e.configure(t)
+		e.Run(t)
+	}
 	e.Import(t, Image)
 	return e
 }
@@ -133,6 +143,9 @@ func (e *Engine) Run(t testing.TB) {
 // Kill ends the engine's service with SIGKILL.
 func (e *Engine) Kill(t testing.TB) {
 	t.Helper()
+	if e.command == nil {
+		t.Skip("the engine is not the test's own")
+	}
 	if err := e.command.Process.Signal(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +177,29 @@ func (e *Engine) Containers(t testing.TB) int {
 // Import gives the engine an image with BusyBox, and returns its reference. The changes are instructions of a Dockerfile.
 func (e *Engine) Import(t testing.TB, reference string, changes ...string) string {
 	t.Helper()
-	source := client.ImageImportSource{Source: bytes.NewReader(rootFiles(t)), SourceName: "-"}
+	return e.importFiles(t, reference, rootFiles(t), changes)
+}
+
+// ImportLibraries gives the engine an image with BusyBox and the shared libraries that programs need, and returns its reference.
+func (e *Engine) ImportLibraries(t testing.TB, reference string, programs ...string) string {
+	t.Helper()
+	// A line of ldd is the name of a library, "=>" and its path, or the path of the program that loads them.
+	said, err := exec.Command("ldd", programs...).Output()
+	if err != nil {
+		t.Fatalf("ldd: %v", err)
+	}
+	var paths []string
+	for _, field := range strings.Fields(string(said)) {
+		if filepath.IsAbs(field) && !strings.HasSuffix(field, ":") && !slices.Contains(paths, field) {
+			paths = append(paths, field)
+		}
+	}
+	return e.importFiles(t, reference, rootFiles(t, paths...), nil)
+}
+
+func (e *Engine) importFiles(t testing.TB, reference string, files []byte, changes []string) string {
+	t.Helper()
+	source := client.ImageImportSource{Source: bytes.NewReader(files), SourceName: "-"}
 	result, err := e.Client(t).ImageImport(t.Context(), source, reference, client.ImageImportOptions{Changes: changes})
 	if err == nil {
 		_, err = io.Copy(io.Discard, result)
@@ -176,8 +211,8 @@ func (e *Engine) Import(t testing.TB, reference string, changes ...string) strin
 	return reference
 }
 
-// rootFiles returns an archive of a root file system with busybox.
-func rootFiles(t testing.TB) []byte {
+// rootFiles returns an archive of a root file system with busybox, and with further files of this machine.
+func rootFiles(t testing.TB, further ...string) []byte {
 	t.Helper()
 	program, err := exec.LookPath("busybox")
 	if err != nil {
@@ -213,6 +248,18 @@ func rootFiles(t testing.TB) []byte {
 		if name := string(applet); name != "busybox" && name != "nohup" {
 			add(tar.Header{Name: "bin/" + name, Typeflag: tar.TypeSymlink, Linkname: "busybox"}, nil)
 		}
+	}
+	made := map[string]bool{".": true}
+	for _, path := range further {
+		for dir := filepath.Dir(path[1:]); !made[dir]; dir = filepath.Dir(dir) { // Docker makes others for root only
+			add(tar.Header{Name: dir + "/", Typeflag: tar.TypeDir, Mode: 0o755}, nil)
+			made[dir] = true
+		}
+		content, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		add(tar.Header{Name: path[1:], Typeflag: tar.TypeReg, Mode: 0o755}, content)
 	}
 	if err := archive.Close(); err != nil {
 		t.Fatal(err)

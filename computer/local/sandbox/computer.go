@@ -232,11 +232,12 @@ func (c *Computer) finish(e event) {
 	p.finish(r)
 }
 
+// deliver passes an answer on. It holds mu until then, so that a caller that has forgotten its call either finds the answer or has none.
 func (c *Computer) deliver(e event, files []*os.File) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	waiting := c.calls[e.Call]
 	delete(c.calls, e.Call)
-	c.mu.Unlock()
 	switch {
 	case waiting == nil:
 		closeAll(files)

@@ -224,7 +224,7 @@ func (c *Computers) OpenTerminal(ctx context.Context, workspaceID string, p *wir
 	if err != nil {
 		return nil, err
 	}
-	t := &terminal{master: master, limit: c.ScrollBack, changed: make(chan struct{})}
+	t := &terminal{master: master, limit: c.ScrollBack, changed: make(chan struct{}), input: make(chan []byte, 8)}
 	if t.limit == 0 {
 		t.limit = 64 << 10
 	}
@@ -246,6 +246,7 @@ func (c *Computers) OpenTerminal(ctx context.Context, workspaceID string, p *wir
 	t.id, t.owner = fmt.Sprintf("term_%d", len(c.terminals)+1), workspaceID+" "+p.GetUserId()
 	c.terminals[t.id] = t
 	go t.record()
+	go t.feed()
 	return t, nil
 }
 

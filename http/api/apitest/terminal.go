@@ -19,6 +19,8 @@ type terminal struct {
 	id, owner string
 	master    *os.File
 	limit     int
+	// input has the messages that wait for the process to read them.
+	input chan []byte
 
 	mu sync.Mutex
 	// output has the last bytes of the output, which end at position end.
@@ -115,7 +117,30 @@ func (t *terminal) Read(ctx context.Context, position uint64, b []byte) (int, ui
 	}
 }
 
-func (t *terminal) Write(b []byte) (int, error) { return t.master.Write(b) }
+func (t *terminal) Write(ctx context.Context, b []byte) {
+	select {
+	case t.input <- b:
+		return
+	default:
+	}
+	select {
+	case t.input <- b:
+	case <-ctx.Done():
+	case <-t.ended:
+	}
+}
+
+// feed writes the input until the terminal ends.
+func (t *terminal) feed() {
+	for {
+		select {
+		case b := <-t.input:
+			_, _ = t.master.Write(b)
+		case <-t.ended:
+			return
+		}
+	}
+}
 
 func (t *terminal) Resize(columns, rows uint16) error {
 	return control(t.master, func(fd int) error {
