@@ -23,6 +23,8 @@ const (
 type gate struct {
 	url    string
 	server *http.Server
+	// ended is closed when the gate accepts no further connections: it was closed, or its network has ended.
+	ended chan struct{}
 }
 
 // The ports of gates in networks of processes: the first one, or the second if the app uses the first. They are outside of the range
@@ -39,12 +41,20 @@ func gatePort(used int) int {
 
 // serveGate serves the API to an app at a listener.
 func (l *loop) serveGate(listener net.Listener) *gate {
-	g := &gate{url: gateURL(listener.Addr().String()), server: &http.Server{
+	g := &gate{url: gateURL(listener.Addr().String()), ended: make(chan struct{}), server: &http.Server{
 		Handler: onlyAPI(l.s.o.API), ReadHeaderTimeout: gateHeaderTime, IdleTimeout: gateIdleTime, MaxHeaderBytes: maxGateHead,
 		ErrorLog: slog.NewLogLogger(l.s.o.Log.Handler(), slog.LevelDebug),
 	}}
-	go func() { _ = g.server.Serve(netutil.LimitListener(listener, maxGateConns)) }() // ends when the gate is closed, or the computer stops
+	go func() {
+		defer close(g.ended)
+		_ = g.server.Serve(netutil.LimitListener(listener, maxGateConns)) // ends when the gate is closed, or the computer stops
+	}()
 	return g
+}
+
+// isOpen reports whether the gate accepts connections. A nil gate, that of a process without one, counts as open.
+func (g *gate) isOpen() bool {
+	return g == nil || !isClosed(g.ended)
 }
 
 func gateURL(address string) string { return "http://" + address }

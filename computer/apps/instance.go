@@ -78,7 +78,10 @@ func (r *runState) try(ctx context.Context, c configuration) (*instance, error) 
 	started := time.Now()
 	i, err := r.start(ctx, c, through != nil)
 	if err == nil {
-		if err = i.await(ctx, r.s.o.Ready); err != nil {
+		if err = i.await(ctx, r.s.o.Ready); err == nil && !i.isConnected(through) {
+			err = errStopped
+		}
+		if err != nil {
 			r.discard(i)
 		}
 	}
@@ -117,6 +120,15 @@ func (r *runState) reserve(ctx context.Context, port int) (*relay, error) {
 		return nil, portTaken(port)
 	}
 	return nil, ctx.Err()
+}
+
+// isConnected reports whether what was opened in the computer for a process that runs is open. It is not if the computer was stopped, and
+// started again for the process.
+func (i *instance) isConnected(through *relay) bool {
+	if through != nil {
+		return through.isOpen() // the gate is in the network of the process
+	}
+	return i.gate.isOpen()
 }
 
 // isTaken reports whether a process of the computer listens on a port: its answers would pass for those of the app.
@@ -158,9 +170,9 @@ func (l *loop) launch(ctx context.Context, c configuration, s start) (Process, e
 	streams := p.Streams()
 	_ = streams.Stdin.Close()
 	out, errs := l.log.writer(cmp.Or(s.stream, "stdout"), s.secret, s.output), l.log.writer(cmp.Or(s.stream, "stderr"), s.secret, s.output)
-	go out.consume(streams.Stdout)
+	out.start(streams.Stdout)
 	if streams.Stderr != nil {
-		go errs.consume(streams.Stderr)
+		errs.start(streams.Stderr)
 	}
 	return p, nil
 }

@@ -147,15 +147,17 @@ func (s *Supervisor) endLeft(ctx context.Context, identity string) error {
 	for {
 		s.mu.Lock()
 		all := s.left[identity]
-		s.mu.Unlock()
 		if len(all) == 0 {
+			s.mu.Unlock()
 			return nil
 		}
-		if err := all[0].end(ctx); err != nil {
+		first := all[0] // read under the lock: another caller removes elements in place
+		s.mu.Unlock()
+		if err := first.end(ctx); err != nil {
 			return err
 		}
 		s.mu.Lock()
-		if s.left[identity] = slices.DeleteFunc(s.left[identity], func(i *instance) bool { return i == all[0] }); len(s.left[identity]) == 0 {
+		if s.left[identity] = slices.DeleteFunc(s.left[identity], func(i *instance) bool { return i == first }); len(s.left[identity]) == 0 {
 			delete(s.left, identity)
 		}
 		s.mu.Unlock()

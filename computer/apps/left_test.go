@@ -2,6 +2,7 @@ package apps
 
 import (
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -130,5 +131,33 @@ func TestAfterACrashOfTheNode(t *testing.T) {
 		if !w.state().GetRemoved() {
 			t.Error("the app was not removed after the end of its process was recorded")
 		}
+	})
+}
+
+// TestEndLeftTwice ends two processes that were left, as Run and Stop may do at the same time. Neither returns before both have ended.
+func TestEndLeftTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{t: t, programs: map[string]program{"serve": {port: -1, ignoresTerm: true}}, listening: network{}}
+		w.s = New(Options{Computers: w, Dir: t.TempDir()})
+		l := w.s.newLoop("ws/app")
+		for range 2 {
+			p, err := w.Launch(t.Context(), Launch{Argv: []string{"serve"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = p.Streams().Stdout.Close()
+			i := &instance{l: l, process: p}
+			i.watch()
+			w.s.leave(i)
+		}
+		var callers sync.WaitGroup
+		for range 2 {
+			callers.Go(func() {
+				if err := w.s.endLeft(t.Context(), l.identity); err != nil || len(w.alive()) > 0 {
+					t.Errorf("endLeft returned %v, and %d processes run", err, len(w.alive()))
+				}
+			})
+		}
+		callers.Wait()
 	})
 }

@@ -70,7 +70,7 @@ func newLogs(dir string, log *slog.Logger) *logs {
 type appLog struct {
 	*logs
 	appID string
-	// users counts the loops and readers. logs.mu guards it.
+	// users counts the loops, the readers, and the streams of processes. logs.mu guards it.
 	users int
 
 	mu    sync.Mutex
@@ -99,6 +99,13 @@ func (l *logs) acquire(appID string) (*appLog, error) {
 	}
 	a.users++
 	return a, nil
+}
+
+// hold adds a user of a log that is in use. release must follow.
+func (a *appLog) hold() {
+	a.logs.mu.Lock()
+	defer a.logs.mu.Unlock()
+	a.users++
 }
 
 func (l *logs) release(a *appLog) {

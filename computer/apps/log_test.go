@@ -204,3 +204,52 @@ func TestTailIsOfOneProcess(t *testing.T) {
 		t.Errorf("the last lines of a flood have %d bytes, want %d", len(got), tailBytes)
 	}
 }
+
+// TestOutputEndsWithAPartialLine ends outputs in the moment in which the beginning of their last line is logged for lack of the rest. The
+// line is logged once.
+func TestOutputEndsWithAPartialLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, a := openLog(t, t.TempDir())
+		defer l.release(a)
+		const rounds = 2000
+		for range rounds {
+			from, to := io.Pipe()
+			go func() {
+				_, _ = io.WriteString(to, "text")
+				time.Sleep(partialPause)
+				_ = to.Close()
+			}()
+			a.writer("stdout", "", newOutput()).consume(from)
+			synctest.Wait()
+		}
+		if last := a.read(0, 1).Last; last != rounds {
+			t.Errorf("%d outputs have %d lines", rounds, last)
+		}
+	})
+}
+
+// TestOutputAfterTheEndOfTheLoop has a process whose output ends after its loop has, when the next loop uses the log.
+func TestOutputAfterTheEndOfTheLoop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, ended := openLog(t, t.TempDir())
+		from, to := io.Pipe()
+		ended.writer("stdout", "", newOutput()).start(from)
+		l.release(ended)
+		next, err := l.acquire(logApp)
+		if err != nil {
+			t.Fatal(err)
+		}
+		next.platform("started")
+		if _, err := io.WriteString(to, "late\n"); err != nil {
+			t.Fatal(err)
+		}
+		_ = to.Close()
+		synctest.Wait()
+		next.platform("listens")
+		expectLines(t, next.read(0, 10), "1 platform started", "2 stdout late", "3 platform listens")
+		l.release(next)
+		if len(l.open) != 0 {
+			t.Error("the log is open although nothing uses it")
+		}
+	})
+}

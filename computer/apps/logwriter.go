@@ -89,10 +89,22 @@ func (w *lineWriter) flushLate() {
 	}
 }
 
+// start consumes a stream in the background. The log stays in use until the stream ends, which may be after the end of the loop: opened
+// again meanwhile, it would be another one with the same files, and number its lines beside this one.
+func (w *lineWriter) start(from io.ReadCloser) {
+	w.log.hold()
+	go func() {
+		defer w.log.release(w.log)
+		w.consume(from)
+	}()
+}
+
 // consume writes the output of a stream until it ends. The last line may have no end.
 func (w *lineWriter) consume(from io.ReadCloser) {
 	defer from.Close()
 	_, _ = io.Copy(w, from)
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if len(w.rest) > 0 {
 		w.flush()
 	}

@@ -33,7 +33,7 @@ func (n fakeNetwork) Dial(_ context.Context, port int) (net.Conn, error) {
 }
 
 func (n fakeNetwork) Listen(_ context.Context, port int) (net.Listener, error) {
-	l := &fakeListener{fakeNetwork: n, port: port, conns: make(chan net.Conn), closed: make(chan struct{})}
+	l := &fakeListener{fakeNetwork: n, port: port, conns: make(chan net.Conn), failures: make(chan error), closed: make(chan struct{})}
 	n.w.mu.Lock()
 	defer n.w.mu.Unlock()
 	if n.network[port] != nil {
@@ -46,6 +46,7 @@ func (n fakeNetwork) Listen(_ context.Context, port int) (net.Listener, error) {
 			c.Close()
 		}
 	}
+	n.w.listeners = append(n.w.listeners, l)
 	return l, nil
 }
 
@@ -56,16 +57,19 @@ func (halfClosable) CloseWrite() error { return nil }
 
 type fakeListener struct {
 	fakeNetwork
-	port   int
-	conns  chan net.Conn
-	once   sync.Once
-	closed chan struct{}
+	port     int
+	conns    chan net.Conn
+	failures chan error // Accept returns them
+	once     sync.Once
+	closed   chan struct{}
 }
 
 func (l *fakeListener) Accept() (net.Conn, error) {
 	select {
 	case c := <-l.conns:
 		return c, nil
+	case err := <-l.failures:
+		return nil, err
 	case <-l.closed:
 		return nil, net.ErrClosed
 	}
@@ -175,6 +179,7 @@ func (p *fakeProcess) serve(c net.Conn) {
 
 // Dial implements Process.
 func (p *fakeProcess) Dial(ctx context.Context, port int) (net.Conn, error) {
+	time.Sleep(p.connects)
 	return fakeNetwork{p.w, p.network}.Dial(ctx, port)
 }
 

@@ -53,7 +53,9 @@ type world struct {
 	// hasNetworks is set if processes have networks of their own. listening has the listeners of the network of the computer.
 	hasNetworks bool
 	listening   network
-	settled     int
+	// listeners are the listeners of the platform, in the order in which they were opened.
+	listeners []*fakeListener
+	settled   int
 	// recorded are the processes that the computer's entity has recorded.
 	recorded map[string]*computerv1.Process
 }
@@ -67,6 +69,8 @@ type program struct {
 	// port is the port on which it listens, after a time; 0: that of the variable PORT; -1: none.
 	port  int
 	after time.Duration
+	// connects is the time that it takes to connect to it.
+	connects time.Duration
 	// exit is how it ends after a time, unless life is 0.
 	life time.Duration
 	exit computer.Exit
@@ -324,7 +328,10 @@ func (w *world) Launch(ctx context.Context, l Launch) (Process, error) {
 	}
 	if l.OwnNetwork {
 		p.network = network{}
-		if err := l.Prepare(ctx, fakeNetwork{w, p.network}); err != nil {
+		w.mu.Unlock()
+		err := l.Prepare(ctx, fakeNetwork{w, p.network})
+		w.mu.Lock()
+		if err != nil {
 			return nil, err
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"slices"
 	"sync"
@@ -20,6 +21,9 @@ type relay struct {
 
 // maxRelayed is the number of connections that a relay passes on at the same time. Each takes two descriptors of the server.
 const maxRelayed = 512
+
+// acceptPause is the pause after a connection could not be accepted, for example because the server had no free descriptor.
+const acceptPause = time.Second
 
 // relayDial limits the time for which a connection waits for the process.
 const relayDial = 10 * time.Second
@@ -56,14 +60,15 @@ func (l *loop) closeRelays() {
 
 // isOpen reports whether the relay accepts connections. The relay may be nil.
 func (r *relay) isOpen() bool {
-	if r == nil {
-		return false
-	}
+	return r != nil && !isClosed(r.ended)
+}
+
+func isClosed(c <-chan struct{}) bool {
 	select {
-	case <-r.ended:
-		return false
-	default:
+	case <-c:
 		return true
+	default:
+		return false
 	}
 }
 
@@ -72,8 +77,13 @@ func (r *relay) serve(l *loop) {
 	slots := make(chan struct{}, maxRelayed)
 	for {
 		c, err := r.listener.Accept()
-		if err != nil {
+		if errors.Is(err, net.ErrClosed) {
 			return
+		}
+		if err != nil {
+			l.s.o.Log.Warn("cannot accept a connection to an app; trying again", slog.String("app", l.identity), slog.Any("error", err))
+			time.Sleep(acceptPause)
+			continue
 		}
 		select {
 		case slots <- struct{}{}:

@@ -5,7 +5,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -220,5 +222,28 @@ func TestConnectionsOfAGateAreBounded(t *testing.T) {
 			t.Errorf("the connection was answered with %q after others had ended", line)
 		}
 		waiting.Close()
+	})
+}
+
+// TestRelayWithoutDescriptors has no descriptor for a connection for a moment.
+func TestRelayWithoutDescriptors(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		w.programs["serve"] = program{}
+		w.register(&appv1.Runtime{Command: "serve"})
+		if !w.hasNetworks {
+			return
+		}
+		w.listeners[0].failures <- &net.OpError{Op: "accept", Net: "tcp", Err: os.NewSyscallError("accept4", syscall.EMFILE)}
+		c, err := w.Dial(t.Context(), testWorkspace, testPort)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		if name, err := bufio.NewReader(c).ReadString('\n'); name != "serve\n" {
+			t.Errorf("a later connection was answered with %q, %v", name, err)
+		}
 	})
 }

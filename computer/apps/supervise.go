@@ -130,8 +130,10 @@ type runState struct {
 	failures int
 	retryAt  time.Time
 	retryOf  uint64
-	// interrupted is the time of the first of the interruptions in a row; zero: the last attempt was not interrupted.
-	interrupted time.Time
+	// interrupted is the time of the first of the interruptions in a row of the generation interruptedOf; zero: its last attempt was not
+	// interrupted.
+	interrupted   time.Time
+	interruptedOf uint64
 	// asleep is the time of the last report that the app is to sleep, which the state of the app confirms by closing the task.
 	asleep time.Time
 	timer  *time.Timer
@@ -222,11 +224,13 @@ func (r *runState) finish(ctx context.Context, done result) {
 		r.s.metrics.starts.WithLabelValues("ready").Inc()
 		r.interrupted = time.Time{}
 		if a.isRequested {
-			r.failures = 0
-			r.reconciled, r.wanted.isRequested = a.generation, false
+			r.failures, r.reconciled = 0, a.generation
+			if r.wanted != nil && r.wanted.generation == a.generation { // or it was replaced too late to cancel the attempt
+				r.wanted.isRequested = false
+			}
 			r.report(ctx, &appv1.ReportReconciled{Generation: a.generation, BusyPorts: r.usedPorts()})
 		}
-	case errors.Is(done.err, errInterrupted) && r.mayResume(a.isRequested):
+	case errors.Is(done.err, errInterrupted) && r.mayResume(a):
 		r.log.platform(done.err.Error())
 		r.retryAt, r.retryOf = time.Now().Add(r.s.o.FirstPause), a.generation
 	case a.isRequested:
@@ -244,11 +248,11 @@ func (r *runState) finish(ctx context.Context, done result) {
 
 // mayResume reports whether an interrupted attempt is repeated. That of a requested configuration fails in the end, because
 // a member waits for its result.
-func (r *runState) mayResume(isRequested bool) bool {
-	if r.interrupted.IsZero() {
-		r.interrupted = time.Now()
+func (r *runState) mayResume(a *attempt) bool {
+	if r.interrupted.IsZero() || r.interruptedOf != a.generation {
+		r.interrupted, r.interruptedOf = time.Now(), a.generation
 	}
-	if isRequested && time.Since(r.interrupted) >= r.s.o.Ready {
+	if a.isRequested && time.Since(r.interrupted) >= r.s.o.Ready {
 		r.interrupted = time.Time{}
 		return false
 	}
@@ -341,7 +345,7 @@ func (r *runState) nextTime() <-chan time.Time {
 	switch current := r.now(); {
 	case r.attempt == nil && r.isPending():
 		wait = max(0, time.Until(r.nextStart()))
-	case current != nil && r.sleepAfter > 0:
+	case r.attempt == nil && current != nil && r.sleepAfter > 0: // an attempt keeps the app awake
 		idle, isIdle := current.idle()
 		wait = r.sleepAfter
 		if isIdle {
