@@ -180,15 +180,9 @@ func (a *agent) Prompt(ctx context.Context, p acp.PromptRequest) (acp.PromptResp
 	return s.prompt(ctx, inputs)
 }
 
-// Cancel implements acp.Agent. The library also ends the context of Prompt.
-func (a *agent) Cancel(_ context.Context, p acp.CancelNotification) error {
-	s, err := a.session(p.SessionId)
-	if err != nil {
-		return nil // the session has been closed meanwhile
-	}
-	s.interrupt()
-	return nil
-}
+// Cancel implements acp.Agent. The library has ended the context of Prompt before the call. By now that turn may be over and the
+// next one may run, which must go on.
+func (a *agent) Cancel(context.Context, acp.CancelNotification) error { return nil }
 
 // CloseSession implements acp.Agent.
 func (a *agent) CloseSession(_ context.Context, p acp.CloseSessionRequest) (acp.CloseSessionResponse, error) {

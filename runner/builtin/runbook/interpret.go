@@ -90,7 +90,7 @@ func (in Interpreter) Run(ctx context.Context, state *State) (Outcome, error) {
 		step := state.Steps[0]
 		state.Steps = state.Steps[1:]
 		outcome, err := in.begin(ctx, state, step)
-		if stopped := ctx.Err(); stopped != nil && state.Running != nil {
+		if stopped := ctx.Err(); stopped != nil && (state.Running != nil || outcome != Ended) {
 			state.IsInterrupted = true
 			return Ended, stopped
 		}

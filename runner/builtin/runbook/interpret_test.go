@@ -266,3 +266,40 @@ func TestInterjectBoundsTheSteps(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A cancelling is a world in which Run is cancelled when it has asked, or sleeps.
+type cancelling struct {
+	*world
+	cancel context.CancelFunc
+}
+
+func (c cancelling) Ask(ctx context.Context, question string, options []string) error {
+	defer c.cancel()
+	return c.world.Ask(ctx, question, options)
+}
+
+func (c cancelling) Sleep(ctx context.Context, until time.Time) error {
+	defer c.cancel()
+	return c.world.Sleep(ctx, until)
+}
+
+func TestRunStopsWhenItBeginsToWait(t *testing.T) {
+	for _, text := range []string{"ask Which?\nsay never", "sleep 1h\nsay never"} {
+		w := newWorld(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		in := w.interpreter()
+		in.Platform = cancelling{w, cancel}
+		state := &runbook.State{Steps: parsed(t, text)}
+		if _, err := in.Run(ctx, state); !errors.Is(err, context.Canceled) || !state.IsInterrupted {
+			t.Errorf("%q: %v, %+v", text, err, state)
+		}
+		w.log = nil
+		state.Resume()
+		if err := state.Interject(nil); err != nil { // as the agent does with a runbook that waits
+			t.Fatal(err)
+		}
+		if got := w.run(state); len(w.log) != 1 {
+			t.Errorf("%q: it goes on with %q, %q", text, w.log, got)
+		}
+	}
+}
