@@ -83,11 +83,14 @@ type agent struct {
 // sessionID names a session.
 type sessionID struct{ workspace, session string }
 
-// A prompt is a request that the agent works on. Its fields are set when done is closed.
+// A prompt is a request that the agent works on. response and err are set when done is closed.
 type prompt struct {
-	done     chan struct{}
-	response acp.PromptResponse
-	err      error
+	// sent is closed when the request is on its way to the agent.
+	sent, done chan struct{}
+	response   acp.PromptResponse
+	err        error
+	// isCancelled is set when the agent is told to end the prompt. The caller holds the mu of the agent.
+	isCancelled bool
 }
 
 // A permission is a request of the agent that waits for an answer.
@@ -183,15 +186,11 @@ func (l *agent) openError(ctx context.Context, err error) error {
 	if l.r.addresses.isLost(l.address) {
 		return errAddressLost
 	}
-	timer := time.NewTimer(l.r.o.CancelTimeout)
-	defer timer.Stop()
 	status := 0
-	select {
-	case <-l.exited:
+	if l.awaitExit(context.WithoutCancel(ctx), l.r.o.CancelTimeout) || l.awaitExit(ctx, recordTimeout) {
 		if status = l.status; l.isComputerLost() {
 			return fmt.Errorf("the computer has stopped while an agent was started: %w", err)
 		}
-	case <-timer.C:
 	}
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.DeadlineExceeded) {
 		return cause
@@ -244,6 +243,24 @@ func (l *agent) drain() {
 		p.close()
 	}
 	l.out.close()
+}
+
+// awaitExit waits until the end of the process is known, and reports false if it is not known in time.
+func (l *agent) awaitExit(ctx context.Context, most time.Duration) bool {
+	return await(ctx, l.exited, most)
+}
+
+// await waits until a channel is closed, and reports false if it is not in time.
+func await(ctx context.Context, closed <-chan struct{}, most time.Duration) bool {
+	timer := time.NewTimer(most)
+	defer timer.Stop()
+	select {
+	case <-closed:
+		return true
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return false
 }
 
 // isComputerLost reports whether the process was ended because its computer was stopped or lost.

@@ -144,7 +144,7 @@ func budgetAsk(scope, state string) *sessionv1.EndTurn {
 // decideBudget carries out the answer to the question of a budget, if the inputs have one, and ends the turn if a budget is used
 // up. It returns the inputs that the agent gets.
 func (t *turn) decideBudget(ctx context.Context, inputs []row) (*sessionv1.EndTurn, []row, error) {
-	resolved, err := t.resolve(ctx, inputs, 0)
+	resolved, err := t.resolve(ctx, inputs, 0, 0)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -218,11 +218,14 @@ func (t *turn) choiceOf(ctx context.Context, in row) (scope, choice, state strin
 const maxQuestions = 16
 
 // resolve replaces answers to the question of a budget by what the agent gets: the inputs of the turn that the budget did not let
-// begin, or the request to go on.
-func (t *turn) resolve(ctx context.Context, inputs []row, depth int) ([]row, error) {
+// begin, or the request to go on. If none of the inputs is such an answer, those of a turn right before that did not begin precede
+// them. from is the position right before the turn of the inputs; 0: the end of the timeline.
+func (t *turn) resolve(ctx context.Context, inputs []row, from uint64, depth int) ([]row, error) {
 	var all []row
+	isAnswered := false
 	for _, in := range inputs {
 		_, _, state, ok := t.choiceOf(ctx, in)
+		isAnswered = isAnswered || ok
 		switch {
 		case !ok:
 			all = append(all, in)
@@ -236,17 +239,63 @@ func (t *turn) resolve(ctx context.Context, inputs []row, depth int) ([]row, err
 			if err != nil {
 				return nil, err
 			}
-			before, err := t.r.inputs(ctx, t.identity, q.inputs)
+			before, err := t.resolveAsked(ctx, q, depth)
 			if err != nil {
-				return nil, err
-			}
-			if before, err = t.resolve(ctx, before, depth+1); err != nil {
 				return nil, err
 			}
 			all = append(all, before...)
 		}
 	}
-	return all, nil
+	if isAnswered || depth == maxQuestions || t.r.o.Config.Budgets == (Budgets{}) {
+		return all, nil
+	}
+	q, err := t.unbegun(ctx, from)
+	if err != nil || q.ask == nil {
+		return all, err
+	}
+	before, err := t.resolveAsked(ctx, q, depth)
+	return append(before, all...), err
+}
+
+// resolveAsked returns what the agent would have got in the turn that a budget has ended with a question.
+func (t *turn) resolveAsked(ctx context.Context, q question, depth int) ([]row, error) {
+	inputs, err := t.r.inputs(ctx, t.identity, q.inputs)
+	if err != nil || q.seq <= 1 {
+		return nil, err
+	}
+	return t.resolve(ctx, inputs, q.seq-1, depth+1)
+}
+
+// unbegun returns the question of the turn right before a position, if a budget did not let that begin.
+func (t *turn) unbegun(ctx context.Context, from uint64) (question, error) {
+	var q question
+	for range mostPages {
+		page, next, err := t.r.rows(ctx, t.identity, from, true, pageRows)
+		if err != nil {
+			return question{}, err
+		}
+		for _, row := range page {
+			switch terminal := row.GetTerminal(); {
+			case row.GetAsk() != nil:
+				if options := row.GetAsk().GetOptions(); len(options) > 0 && isUnbegunOption(options[0].GetId()) {
+					q.ask, q.seq = row.GetAsk(), row.seq
+				}
+				return q, nil
+			case terminal != nil && terminal.GetTurnStatus() != sessionv1.TurnStatus_TURN_STATUS_ASK:
+				return question{}, nil
+			case terminal != nil:
+				q.inputs = append(q.inputs, terminal.GetInputSeq())
+			}
+		}
+		if from = next; next == 0 {
+			break
+		}
+	}
+	return question{}, nil
+}
+
+func isUnbegunOption(id string) bool {
+	return strings.HasPrefix(id, budgetPrefix) && strings.HasSuffix(id, "."+unbegun)
 }
 
 // addUsage adds the use of the turn to that of the workspace.

@@ -136,3 +136,54 @@ func TestUsageOfAPromptOverTurns(t *testing.T) {
 		}
 	})
 }
+
+// TestBudgetThatIsUsedUpAtTheEnd has an agent ask a question with its last tokens. It has many rounds, because the runner may see the
+// tokens or the end of the turn first.
+func TestBudgetThatIsUsedUpAtTheEnd(t *testing.T) {
+	for range 50 {
+		synctest.Test(t, func(t *testing.T) {
+			var f *fixture
+			f = newFixture(t, &runnertest.Agent{Extended: true, Prompt: func(ctx context.Context, p *runnertest.Process, r acp.PromptRequest) (acp.PromptResponse, error) {
+				_ = f.tools.sessions[0].Ask(ctx, "Which?", nil)
+				p.UpdateMeta(ctx, r, acp.UpdateAgentThoughtText("Hm."), map[string]any{meta.Usage: meta.TokenUsage{InputTokens: 110}})
+				return done, nil
+			}}, withBudgets(runner.Budgets{SessionTokens: 100}))
+			defer f.end()
+			f.start("go", auto)
+			f.mustRun()
+			f.last(t, 2, "ask Which? ", "terminal ask")
+		})
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+// TestMessageAfterTheQuestionOfABudget sends another message in place of an answer, or before there is a question. The agent gets both.
+func TestMessageAfterTheQuestionOfABudget(t *testing.T) {
+	for name, isEarly := range map[string]bool{"another message": false, "two messages at once": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t, &runnertest.Agent{Extended: true, Prompt: spend}, withBudgets(runner.Budgets{SessionTokens: 100}))
+				defer f.end()
+				f.start("go", auto)
+				f.mustRun()
+				f.send("end one")
+				if isEarly {
+					f.send("end two")
+				}
+				f.mustRun()
+				if !isEarly {
+					f.send("end two")
+				}
+				f.mustRun()
+				f.answer("continue")
+				f.mustRun()
+				f.last(t, 3, "input budget.session.continue.unbegun", "text end one\nend two", "terminal complete")
+				f.send("end three")
+				f.mustRun()
+				f.last(t, 2, "text end three", "terminal complete")
+			})
+		})
+	}
+}

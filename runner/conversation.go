@@ -183,7 +183,8 @@ func (l *agent) serve(ctx context.Context, method string, params json.RawMessage
 	return acp.RequestPermissionResponse{Outcome: l.permit(ctx, request)}, nil
 }
 
-// permit grants a permission, or waits for the answer of a person.
+// permit grants a permission, or waits for the answer of a person. A request that meets the cancellation of its prompt is refused,
+// because agents wait for an answer before they end the prompt.
 func (l *agent) permit(ctx context.Context, request acp.RequestPermissionRequest) acp.RequestPermissionOutcome {
 	isFree := l.choice.agent.preset != nil && l.choice.agent.preset.IsPlatformCall(request)
 	if l.mode != sessionv1.Mode_MODE_CONFIRM || isFree {
@@ -192,6 +193,10 @@ func (l *agent) permit(ctx context.Context, request acp.RequestPermissionRequest
 	}
 	p := &permission{request: request, answer: make(chan acp.RequestPermissionOutcome, 1)}
 	l.mu.Lock()
+	if l.prompt != nil && l.prompt.isCancelled {
+		l.mu.Unlock()
+		return acp.NewRequestPermissionOutcomeCancelled()
+	}
 	l.waiting = append(l.waiting, p)
 	l.mu.Unlock()
 	l.signal()
@@ -228,7 +233,7 @@ func grant(options []acp.PermissionOption) acp.PermissionOption {
 
 // send sends a prompt.
 func (l *agent) send(blocks []acp.ContentBlock, values map[string]any) *prompt {
-	p := &prompt{done: make(chan struct{})}
+	p := &prompt{sent: make(chan struct{}), done: make(chan struct{})}
 	l.mu.Lock()
 	l.counted = l.turnUsage()
 	l.metered, l.reported = meta.TokenUsage{}, meta.TokenUsage{}
@@ -236,8 +241,8 @@ func (l *agent) send(blocks []acp.ContentBlock, values map[string]any) *prompt {
 	l.mu.Unlock()
 	go func() {
 		defer close(p.done)
-		p.err = l.peer.call(context.Background(), acp.AgentMethodSessionPrompt,
-			acp.PromptRequest{SessionId: l.session, Prompt: blocks, Meta: values}, &p.response)
+		p.err = l.peer.callAndReport(context.Background(), acp.AgentMethodSessionPrompt,
+			acp.PromptRequest{SessionId: l.session, Prompt: blocks, Meta: values}, &p.response, func() { close(p.sent) })
 	}()
 	return p
 }
@@ -247,6 +252,9 @@ func (l *agent) cancel(ctx context.Context) bool {
 	l.mu.Lock()
 	p, waiting := l.prompt, l.waiting
 	l.waiting = nil
+	if p != nil {
+		p.isCancelled = true
+	}
 	l.mu.Unlock()
 	for _, w := range waiting {
 		w.answer <- acp.NewRequestPermissionOutcomeCancelled()
@@ -256,13 +264,50 @@ func (l *agent) cancel(ctx context.Context) bool {
 	}
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), l.r.o.CancelTimeout)
 	defer stop()
-	_ = l.peer.sendNotification(ctx, acp.AgentMethodSessionCancel, acp.CancelNotification{SessionId: l.session})
+	p.awaitSent(ctx) // an agent ignores a cancellation that comes before the prompt
+	// Some agents, such as those with the SDK of the protocol, handle messages at the same time, and lose a cancellation that they
+	// handle before the prompt. It is repeated, but not after the end of the prompt, because the agent could take it for that of the
+	// next one.
+	for again := firstCancelPause; !p.hasEnded(); again *= 2 {
+		_ = l.peer.sendNotification(ctx, acp.AgentMethodSessionCancel, acp.CancelNotification{SessionId: l.session})
+		select {
+		case <-p.done:
+		case <-time.After(again):
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return p.isAnswered()
+}
+
+// firstCancelPause is the time after which a cancellation is sent again. It doubles.
+const firstCancelPause = 250 * time.Millisecond
+
+// awaitSent waits until the request is on its way to the agent, or ctx ends.
+func (p *prompt) awaitSent(ctx context.Context) {
+	select {
+	case <-p.sent:
+	case <-p.done:
+	case <-ctx.Done():
+	}
+}
+
+// hasEnded reports whether the agent has ended the prompt, or is gone.
+func (p *prompt) hasEnded() bool {
 	select {
 	case <-p.done:
-		return p.err == nil || isRequestError(p.err)
-	case <-ctx.Done():
+		return true
+	default:
 		return false
 	}
+}
+
+// isAnswered reports whether the agent has answered a prompt, if only with an error. done is closed.
+func (p *prompt) isAnswered() bool { return p.err == nil || isRequestError(p.err) }
+
+// hasEndedByItself reports whether the agent has ended a prompt before it knew of its cancellation. done is closed.
+func (p *prompt) hasEndedByItself() bool {
+	return p.err == nil && p.response.StopReason != acp.StopReasonCancelled
 }
 
 func isRequestError(err error) bool {

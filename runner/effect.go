@@ -61,6 +61,13 @@ func (l *agent) request(e effect) error {
 	return nil
 }
 
+// forget drops the question or the sleep that the agent has requested in a prompt that does not go on.
+func (l *agent) forget() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.effect = effect{}
+}
+
 // Progress implements Session.
 func (l *agent) Progress(_ context.Context, step string, completed, total uint64) error {
 	l.mu.Lock()

@@ -130,6 +130,20 @@ func (f *fixture) expect(want ...string) {
 	}
 }
 
+// thenEcho returns an agent's handler of prompts: first handles the first one, and those after it are said again.
+func thenEcho(first promptHandler) promptHandler {
+	n := 0
+	return func(ctx context.Context, p *runnertest.Process, r acp.PromptRequest) (acp.PromptResponse, error) {
+		if n++; n == 1 {
+			return first(ctx, p, r)
+		}
+		p.Say(ctx, r, textOf(r))
+		return done, nil
+	}
+}
+
+type promptHandler = func(context.Context, *runnertest.Process, acp.PromptRequest) (acp.PromptResponse, error)
+
 // textOf returns the text of a prompt.
 func textOf(r acp.PromptRequest) string {
 	var all []string

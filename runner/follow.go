@@ -28,7 +28,8 @@ func (t *turn) follow(ctx context.Context) *sessionv1.EndTurn {
 		defer close(watched)
 		t.watch(watching, news)
 	}()
-	defer func() { cancel(); <-watched }()
+	t.steeringContext = watching
+	defer func() { cancel(); <-watched; t.steering.Wait() }()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -36,7 +37,9 @@ func (t *turn) follow(ctx context.Context) *sessionv1.EndTurn {
 		timer.Reset(t.nextLimit())
 		select {
 		case <-ctx.Done():
-			l.cancel(ctx)
+			if l.cancel(ctx) && p.hasEndedByItself() {
+				return t.ended(ctx, p)
+			}
 			return t.interrupted(t.lost())
 		case <-t.feed.refused:
 			return t.abandon(ctx)
@@ -45,6 +48,7 @@ func (t *turn) follow(ctx context.Context) *sessionv1.EndTurn {
 				return end
 			}
 		case <-p.done:
+			t.awaitSteering(ctx)
 			return t.ended(ctx, p)
 		case <-l.changed:
 			if end := t.checkAgent(ctx); end != nil {
@@ -119,12 +123,16 @@ func (t *turn) changed(ctx context.Context, s *sessionv1.Session) *sessionv1.End
 	case s == nil, s.GetTurn().GetId() != t.turnID, s.GetTurn().GetRunId() != t.runID:
 		return t.abandon(ctx)
 	case s.GetTurn().GetInterrupting():
-		if !t.l.cancel(ctx) {
+		p, code := t.l.current(), s.GetTurn().GetInterruptCode()
+		switch {
+		case !t.l.cancel(ctx):
 			t.r.metrics.agentFailures.WithLabelValues("cancel").Inc()
 			t.r.pool.discard(t.id)
+		case code != "" && p.hasEndedByItself():
+			return t.ended(ctx, p) // the platform, unlike a person, wants nothing dropped
 		}
 		t.takeResult()
-		if code := s.GetTurn().GetInterruptCode(); code != "" {
+		if code != "" {
 			return t.interrupted(&failure{code, requested(code)})
 		}
 		return t.interrupted(nil)
@@ -163,64 +171,6 @@ func (t *turn) abandon(ctx context.Context) *sessionv1.EndTurn {
 	t.l.cancel(ctx)
 	t.r.pool.discard(t.id)
 	return t.interrupted(nil)
-}
-
-// steer gives the agent inputs while the turn runs. It returns the end of the turn if the agent fails.
-func (t *turn) steer(ctx context.Context, seqs []uint64) *sessionv1.EndTurn {
-	var inputs []row
-	err := retry(ctx, func() (err error) {
-		inputs, err = t.r.inputs(ctx, t.identity, seqs)
-		return err
-	})
-	inputs = fitting(nil, inputs)
-	seqs = seqsOf(inputs)
-	if err == nil && t.l.isExtended && !t.l.isAsking() {
-		var accepted bool
-		if accepted, err = t.l.steer(ctx, inputs); err == nil {
-			if accepted {
-				t.l.out.join(seqs...)
-			}
-			return nil // inputs that are not accepted start the next turn
-		}
-	}
-	if err != nil {
-		// The inputs wait, and start the next turn.
-		t.l.log().Warn("cannot give an agent an input of its turn", slog.Any("error", err))
-		return nil
-	}
-	p := t.l.current()
-	select {
-	case <-p.done:
-		return nil // the turn ends, and the inputs start the next one
-	default:
-	}
-	if !t.l.cancel(ctx) {
-		return t.stopped(ctx)
-	}
-	if p.err == nil && p.response.StopReason != acp.StopReasonCancelled {
-		return nil // it had ended before
-	}
-	t.takeResult()
-	if err := t.prompt(ctx, inputs, seqs); err != nil {
-		t.l.log().Error("cannot give an agent an input of its turn", slog.Any("error", err))
-		return t.interrupted(&failure{codeAgentFailed, "The input could not be read."})
-	}
-	return nil
-}
-
-// steer sends inputs to an agent with the extension, and reports whether it has taken them.
-func (l *agent) steer(ctx context.Context, inputs []row) (bool, error) {
-	blocks, from, err := l.blocks(ctx, inputs)
-	if err != nil {
-		return false, err
-	}
-	request := meta.SteerRequest[acp.ContentBlock]{SessionID: string(l.session), Prompt: blocks}
-	request.Meta.Inputs = from
-	var response meta.SteerResponse
-	ctx, cancel := context.WithTimeout(ctx, l.r.o.CancelTimeout)
-	defer cancel()
-	err = l.peer.call(ctx, meta.SteerMethod, request, &response)
-	return response.Accepted, err
 }
 
 // ended returns the end of a turn whose prompt has ended.
@@ -302,21 +252,23 @@ func (t *turn) takeResult() meta.TurnError {
 	return turnError
 }
 
+// recordTimeout is more than the time in which a computer records the last changes of a process, before its end is known.
+const recordTimeout = 75 * time.Second
+
 // stopped returns the end of a turn whose agent has closed its connection or does not answer.
 func (t *turn) stopped(ctx context.Context) *sessionv1.EndTurn {
 	l := t.l
-	short, cancel := context.WithTimeout(ctx, t.r.o.CancelTimeout)
-	defer cancel()
-	select {
-	case <-l.exited:
-	case <-short.Done():
+	if !l.awaitExit(ctx, t.r.o.CancelTimeout) {
 		t.r.pool.discard(t.id)
+		isKnown := l.awaitExit(ctx, recordTimeout)
 		if ctx.Err() != nil {
 			return t.interrupted(t.lost())
 		}
-		t.r.metrics.agentFailures.WithLabelValues("exit").Inc()
-		l.log().Error("an agent has closed its output in a turn", slog.Any("error", context.Cause(l.peer.ctx)), slog.String("stderr", l.lastWords()))
-		return t.interrupted(&failure{codeAgentFailed, "The agent does not answer any more. The log of the server has its messages."})
+		if !isKnown || !l.isComputerLost() {
+			t.r.metrics.agentFailures.WithLabelValues("exit").Inc()
+			l.log().Error("an agent has closed its output in a turn", slog.Any("error", context.Cause(l.peer.ctx)), slog.String("stderr", l.lastWords()))
+			return t.interrupted(&failure{codeAgentFailed, "The agent does not answer any more. The log of the server has its messages."})
+		}
 	}
 	if l.isComputerLost() {
 		end := t.interrupted(&failure{codeComputerLost, "The computer of the workspace was stopped or lost while the turn ran."})
@@ -384,8 +336,12 @@ func (t *turn) nextLimit() time.Duration {
 func (t *turn) checkLimits(ctx context.Context) *sessionv1.EndTurn {
 	l := t.l
 	if scope := t.budget.exceeded(l.usage(), time.Now()); scope != "" {
-		if !l.cancel(ctx) {
+		p := l.current()
+		switch {
+		case !l.cancel(ctx):
 			t.r.pool.discard(t.id)
+		case p.hasEndedByItself():
+			return t.ended(ctx, p) // perhaps with a question of its own; the next turn asks for the budget
 		}
 		t.takeResult()
 		return budgetAsk(scope, begun)

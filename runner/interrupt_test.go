@@ -53,14 +53,7 @@ func TestSteer(t *testing.T) {
 	})
 	t.Run("without it the prompt is cancelled", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			n := 0
-			f := newFixture(t, &runnertest.Agent{Prompt: func(ctx context.Context, p *runnertest.Process, r acp.PromptRequest) (acp.PromptResponse, error) {
-				if n++; n == 1 {
-					return waitForCancel(ctx, p, r)
-				}
-				p.Say(ctx, r, textOf(r))
-				return done, nil
-			}}, nil)
+			f := newFixture(t, &runnertest.Agent{Prompt: thenEcho(waitForCancel)}, nil)
 			defer f.end()
 			f.start("go", auto)
 			go func() {

@@ -61,8 +61,15 @@ type output struct {
 	report   *sessionv1.RecordRows
 	isUrgent bool
 	sending  bool
-	// flushed are closed when nothing waits.
-	flushed []chan struct{}
+	// added counts the rows so far, takenRows and takenBatches what was taken to be recorded.
+	added, takenRows, takenBatches uint64
+	flushes                        []flush
+}
+
+// A flush waits until the first rows and batches of an output are recorded.
+type flush struct {
+	rows, batches uint64
+	done          chan struct{}
 }
 
 func newOutput(asker Asker, identity string, m *metrics) *output {
@@ -91,6 +98,9 @@ func (o *output) attach(ctx context.Context, turnID uint64, runID string, inputS
 	f := &feed{o: o, turnID: turnID, runID: runID, cancel: cancel, ended: make(chan struct{}), refused: make(chan struct{})}
 	o.mu.Lock()
 	o.inputSeq = inputSeq
+	for _, d := range o.deltas[o.ended:] {
+		d.InputSeq = inputSeq // as the row of their text, which was begun after the end of the last turn
+	}
 	o.mu.Unlock()
 	o.signal()
 	go f.send(ctx)
@@ -189,6 +199,7 @@ func (o *output) endBlock() {
 
 func (o *output) enqueue(row *sessionv1.Row) {
 	o.rows = append(o.rows, row)
+	o.added++
 	o.waiting += proto.Size(row)
 }
 
@@ -234,8 +245,8 @@ func (o *output) join(seqs ...uint64) {
 	o.set(true, func(r *sessionv1.RecordRows) { r.Joined = append(r.Joined, seqs...) })
 }
 
-// flush ends the text that is being written, and waits until everything is recorded. It returns false if ctx ended before, or
-// the session has refused a report.
+// flush ends the text that is being written, and waits until everything so far is recorded, but not for what the agent writes
+// meanwhile. It returns false if ctx ended before, or the session has refused a report.
 func (f *feed) flush(ctx context.Context) bool {
 	o := f.o
 	o.mu.Lock()
@@ -244,13 +255,16 @@ func (f *feed) flush(ctx context.Context) bool {
 		o.mu.Unlock()
 		return true
 	}
-	flushed := make(chan struct{})
-	o.flushed = append(o.flushed, flushed)
-	o.isUrgent = o.isUrgent || o.report != nil
+	waits := flush{rows: o.added, batches: o.takenBatches, done: make(chan struct{})}
+	if o.report != nil {
+		o.isUrgent = true
+		waits.batches++
+	}
+	o.flushes = append(o.flushes, waits)
 	o.mu.Unlock()
 	o.signal()
 	select {
-	case <-flushed:
+	case <-waits.done:
 		return true
 	case <-f.refused:
 	case <-f.ended:
@@ -265,6 +279,7 @@ func (f *feed) take(now time.Time) (deltas []*sessionv1.PublishDelta, batch *ses
 	o := f.o
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.endFlushes()
 	isDue := len(o.rows) > 0 || o.report != nil && (o.isUrgent || now.Sub(f.lastReport) >= reportPause)
 	switch {
 	case isDue:
@@ -283,13 +298,18 @@ func (f *feed) take(now time.Time) (deltas []*sessionv1.PublishDelta, batch *ses
 		pause = reportPause - now.Sub(f.lastReport)
 	}
 	o.sending = batch != nil
-	if batch == nil && len(o.rows) == 0 && o.report == nil {
-		for _, flushed := range o.flushed {
-			close(flushed)
-		}
-		o.flushed = nil
-	}
 	return deltas, batch, pause
+}
+
+// endFlushes ends the flushes that wait for nothing more. Everything that was taken is recorded. The caller holds mu.
+func (o *output) endFlushes() {
+	o.flushes = slices.DeleteFunc(o.flushes, func(f flush) bool {
+		isDone := o.takenRows >= f.rows && o.takenBatches >= f.batches
+		if isDone {
+			close(f.done)
+		}
+		return isDone
+	})
 }
 
 func beginsWithText(rows []*sessionv1.Row) bool {
@@ -318,6 +338,7 @@ func (o *output) takeBatch() *sessionv1.RecordRows {
 		}
 		n, size = n+1, size+length
 	}
+	o.takenRows, o.takenBatches = o.takenRows+uint64(n), o.takenBatches+1
 	batch.Rows = slices.Clone(o.rows[:n])
 	o.rows = slices.Delete(o.rows, 0, n)
 	o.waiting -= size

@@ -20,6 +20,7 @@ import (
 type recorded struct {
 	rows    []*sessionv1.Row
 	deltas  []string
+	inputs  []uint64 // of deltas
 	batches []uint64
 	times   []time.Time
 	pause   time.Duration
@@ -36,7 +37,7 @@ func (r *recorded) Ask(_ context.Context, c entity.Command) (proto.Message, erro
 		r.rows = append(r.rows, m.GetRows()...)
 		r.batches = append(r.batches, m.GetBatch())
 	case *sessionv1.PublishDelta:
-		r.deltas, r.times = append(r.deltas, m.GetText()), append(r.times, time.Now())
+		r.deltas, r.times, r.inputs = append(r.deltas, m.GetText()), append(r.times, time.Now()), append(r.inputs, m.GetInputSeq())
 	}
 	return nil, nil
 }
@@ -172,4 +173,53 @@ func TestMiddle(t *testing.T) {
 			t.Errorf("%d bytes became %d", len(text), len(got))
 		}
 	}
+}
+
+// TestFlushOfAnAgentThatWritesOn expects that a turn ends although its agent never stops writing.
+func TestFlushOfAnAgentThatWritesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &recorded{pause: 2 * time.Millisecond}
+		o := newOutput(r, "ws/ses", newMetrics())
+		f := o.attach(t.Context(), 1, "run", 1)
+		written := make(chan struct{})
+		go func() {
+			defer close(written)
+			for begun := time.Now(); time.Since(begun) < time.Minute; time.Sleep(time.Millisecond) {
+				o.add(&sessionv1.Row{Plan: &sessionv1.Plan{}})
+			}
+		}()
+		time.Sleep(time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		if !f.flush(ctx) {
+			t.Error("not flushed")
+		}
+		f.detach()
+		o.close()
+		<-written
+	})
+}
+
+// TestDeltasBetweenTurns has an agent write after the end of its turn. The deltas of a text belong to the same input as its row.
+func TestDeltasBetweenTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &recorded{}
+		o := newOutput(r, "ws/ses", newMetrics())
+		o.attach(t.Context(), 1, "run", 1).detach()
+		o.write("late", false)
+		f := o.attach(t.Context(), 2, "run2", 2)
+		defer f.detach()
+		time.Sleep(time.Second)
+		o.write(" and later", false)
+		time.Sleep(time.Second)
+		f.flush(t.Context())
+		if len(r.deltas) == 0 || len(r.rows) != 1 {
+			t.Fatalf("deltas %q, rows %v", r.deltas, r.rows)
+		}
+		for _, seq := range r.inputs {
+			if want := r.rows[0].GetText().GetInputSeq(); seq != want {
+				t.Errorf("a delta belongs to the input %d, and its row to %d", seq, want)
+			}
+		}
+	})
 }

@@ -109,6 +109,11 @@ func (p *peer) send(ctx context.Context, m rpcMessage) error {
 // call sends a request and decodes its result. Errors: *acp.RequestError if the agent has refused it, those of ctx, and the
 // reason for which the connection was closed.
 func (p *peer) call(ctx context.Context, method string, params, result any) error {
+	return p.callAndReport(ctx, method, params, result, func() {})
+}
+
+// callAndReport is call. It calls sent when the request is before all messages that are sent later.
+func (p *peer) callAndReport(ctx context.Context, method string, params, result any, sent func()) error {
 	encoded, err := json.Marshal(params)
 	if err != nil {
 		return err
@@ -127,6 +132,7 @@ func (p *peer) call(ctx context.Context, method string, params, result any) erro
 	if err := p.send(ctx, rpcMessage{ID: json.RawMessage(fmt.Sprint(id)), Method: method, Params: encoded}); err != nil {
 		return err
 	}
+	sent()
 	select {
 	case m := <-answer:
 		return decodeResult(m, result)

@@ -5,11 +5,15 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/coder/acp-go-sdk"
+
+	"github.com/atelier-run/atelier/runner/meta"
 )
 
 // connect returns a peer that reads what is written to agent, and the lines that it writes.
@@ -102,4 +106,75 @@ func TestPeerStopsAnAgentThatSendsTooFast(t *testing.T) {
 	}
 	close(release)
 	<-done
+}
+
+// TestMessagesFollowThePrompt cancels a prompt at once, and steers another one at once: the agent gets each prompt first.
+func TestMessagesFollowThePrompt(t *testing.T) {
+	for method, act := range map[string]func(context.Context, *agent){
+		acp.AgentMethodSessionCancel: func(ctx context.Context, l *agent) { l.cancel(ctx) },
+		meta.SteerMethod:             func(ctx context.Context, l *agent) { _, _ = l.steer(ctx, l.current(), nil) },
+	} {
+		t.Run(method, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p, agentOut, lines := connect(t, func(string, json.RawMessage) {})
+				l := &agent{r: New(Options{}), peer: p, session: "inner"}
+				for range 20 {
+					l.send([]acp.ContentBlock{acp.TextBlock(strings.Repeat("x", 4<<10))}, nil)
+					acted := make(chan struct{})
+					go func() {
+						defer close(acted)
+						act(t.Context(), l)
+					}()
+					var answers string
+					for _, want := range []string{acp.AgentMethodSessionPrompt, method} {
+						var got rpcMessage
+						line, err := lines.ReadBytes('\n')
+						if err != nil || json.Unmarshal(line, &got) != nil || got.Method != want {
+							t.Fatalf("the agent gets %s, want %s: %v", got.Method, want, err)
+						}
+						if got.ID != nil {
+							answers += fmt.Sprintf("{\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":{}}\n", got.ID)
+						}
+					}
+					_, _ = io.WriteString(agentOut, answers)
+					<-acted
+				}
+			})
+		})
+	}
+}
+
+// TestCancellationIsRepeated has an agent ignore the first one.
+func TestCancellationIsRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, agentOut, lines := connect(t, func(string, json.RawMessage) {})
+		l := &agent{r: New(Options{}), peer: p, session: "inner"}
+		l.send([]acp.ContentBlock{acp.TextBlock("go")}, nil)
+		go func() {
+			for range 3 {
+				_, _ = lines.ReadString('\n')
+			}
+			_, _ = io.WriteString(agentOut, `{"jsonrpc":"2.0","id":1,"result":{"stopReason":"cancelled"}}`+"\n")
+		}()
+		if !l.cancel(t.Context()) {
+			t.Error("the agent was cancelled only once")
+		}
+	})
+}
+
+// TestPromptThatHasEndedIsNotCancelled expects that nothing is sent that could cancel the next prompt.
+func TestPromptThatHasEndedIsNotCancelled(t *testing.T) {
+	p, agentOut, lines := connect(t, func(string, json.RawMessage) {})
+	l := &agent{r: New(Options{}), peer: p, session: "inner"}
+	for id := range 2 {
+		ended := l.send([]acp.ContentBlock{acp.TextBlock("go")}, nil)
+		if line, err := lines.ReadString('\n'); err != nil || !strings.Contains(line, acp.AgentMethodSessionPrompt) {
+			t.Fatalf("the agent gets %q %v", line, err)
+		}
+		fmt.Fprintf(agentOut, "{\"jsonrpc\":\"2.0\",\"id\":%d,\"result\":{}}\n", id+1)
+		<-ended.done
+		if !l.cancel(t.Context()) {
+			t.Error("it was not answered")
+		}
+	}
 }

@@ -62,16 +62,8 @@ func TestPermissions(t *testing.T) {
 	})
 	t.Run("a lost process gets the answer as text", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			n := 0
 			f := newFixture(t, &runnertest.Agent{
-				Capabilities: acp.AgentCapabilities{LoadSession: true},
-				Prompt: func(ctx context.Context, p *runnertest.Process, r acp.PromptRequest) (acp.PromptResponse, error) {
-					if n++; n == 1 {
-						return askPermission(ctx, p, r)
-					}
-					p.Say(ctx, r, textOf(r))
-					return done, nil
-				},
+				Capabilities: acp.AgentCapabilities{LoadSession: true}, Prompt: thenEcho(askPermission),
 			}, nil)
 			defer f.end()
 			f.start("go", confirm)
@@ -85,14 +77,7 @@ func TestPermissions(t *testing.T) {
 	})
 	t.Run("another message cancels the request", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			n := 0
-			f := newFixture(t, &runnertest.Agent{Prompt: func(ctx context.Context, p *runnertest.Process, r acp.PromptRequest) (acp.PromptResponse, error) {
-				if n++; n == 1 {
-					return askPermission(ctx, p, r)
-				}
-				p.Say(ctx, r, textOf(r))
-				return done, nil
-			}}, nil)
+			f := newFixture(t, &runnertest.Agent{Prompt: thenEcho(askPermission)}, nil)
 			defer f.end()
 			f.start("go", confirm)
 			f.mustRun()
@@ -139,5 +124,33 @@ func TestTwoRequestsForPermissionAtOnce(t *testing.T) {
 		if got := f.world.Timeline(sessionID); got[len(got)-1] != "terminal complete" || time.Since(began) > time.Minute {
 			t.Errorf("after %s: %q", time.Since(began), got)
 		}
+	})
+}
+
+// TestQuestionBeforeARequestForPermission has an agent ask a question, and request a permission before it ends its prompt. The question
+// is asked when it does.
+func TestQuestionBeforeARequestForPermission(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var f *fixture
+		f = newFixture(t, &runnertest.Agent{Prompt: func(ctx context.Context, p *runnertest.Process, r acp.PromptRequest) (acp.PromptResponse, error) {
+			if textOf(r) != "go" {
+				return done, nil
+			}
+			if err := f.tools.sessions[0].Ask(ctx, "Which?", nil); err != nil {
+				t.Error(err)
+			}
+			return askPermission(ctx, p, r)
+		}}, nil)
+		defer f.end()
+		f.start("go", confirm)
+		f.mustRun()
+		f.answer("Yes")
+		f.mustRun()
+		f.last(t, 3, "text yes", "ask Which? ", "terminal ask")
+		f.send("go")
+		f.mustRun()
+		f.send("never mind")
+		f.mustRun()
+		f.last(t, 2, "input never mind", "terminal complete")
 	})
 }

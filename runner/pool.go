@@ -83,6 +83,7 @@ func (p *pool) findOrStart(ctx context.Context, id sessionID, s *sessionv1.Sessi
 		p.mu.Unlock()
 		return nil, context.Canceled
 	}
+	var before *agent
 	if found := p.agents[id]; found != nil {
 		if found.timer != nil {
 			found.timer.Stop()
@@ -93,7 +94,7 @@ func (p *pool) findOrStart(ctx context.Context, id sessionID, s *sessionv1.Sessi
 			return found.agent, nil
 		}
 		delete(p.agents, id)
-		defer found.agent.end()
+		before = found.agent
 	}
 	evicted, ok := p.makeRoom(id.workspace)
 	if ok {
@@ -102,6 +103,10 @@ func (p *pool) findOrStart(ctx context.Context, id sessionID, s *sessionv1.Sessi
 	p.mu.Unlock()
 	if evicted != nil {
 		evicted.end()
+	}
+	if before != nil {
+		before.end()
+		before.awaitExit(ctx, p.r.o.CancelTimeout)
 	}
 	if !ok {
 		return nil, errTooManyAgents

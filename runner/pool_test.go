@@ -136,3 +136,35 @@ func TestAWorkspaceLeavesRoomForOthers(t *testing.T) {
 		turns.Wait()
 	})
 }
+
+// TestAgentOfAnotherFolderEndsFirst moves the folder of a session whose agent waits for a permission. The agent ends before its successor
+// starts, so that two never work at once, and use the memory of one session.
+func TestAgentOfAnotherFolderEndsFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := 0
+		f := newFixture(t, &runnertest.Agent{Prompt: func(ctx context.Context, p *runnertest.Process, r acp.PromptRequest) (acp.PromptResponse, error) {
+			if n++; n == 1 {
+				return askPermission(ctx, p, r)
+			}
+			return done, nil
+		}}, nil)
+		defer f.end()
+		f.start("go", confirm)
+		f.mustRun()
+		f.must(alice, &sessionv1.MoveCwd{Cwd: "other", Expected: "src"})
+		f.send("never mind")
+		f.computers.Refuse = func() error {
+			select {
+			case <-f.computers.Started()[0].Ended():
+			default:
+				t.Error("the agent still runs")
+			}
+			return nil
+		}
+		f.mustRun()
+		f.last(t, 1, "terminal complete")
+		if n := len(f.computers.Started()); n != 2 {
+			t.Errorf("%d agents were started", n)
+		}
+	})
+}

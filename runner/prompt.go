@@ -105,6 +105,7 @@ func labelOf(ask *sessionv1.Ask, id string) string {
 // A question is the last question of a session before a row, and the inputs of the turn that asked it.
 type question struct {
 	ask    *sessionv1.Ask
+	seq    uint64
 	inputs []uint64
 }
 
@@ -118,7 +119,7 @@ func (r *Runner) question(ctx context.Context, identity string, before uint64) (
 		}
 		for _, row := range page {
 			if row.GetAsk() != nil {
-				q.ask = row.GetAsk()
+				q.ask, q.seq = row.GetAsk(), row.seq
 				return q, nil
 			}
 			if row.GetTerminal().GetTurnStatus() == sessionv1.TurnStatus_TURN_STATUS_ASK {

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"slices"
 
 	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
 )
@@ -18,11 +19,27 @@ func (l *agent) hasNotBegun() bool {
 	return l.isExtended && !l.hasState && !l.hasActed && !(l.choice.HasModel && l.hasWorked)
 }
 
+// isRepeat reports whether an input is that of the system with repeatText.
+func isRepeat(in row) bool {
+	return in.GetInput().GetSender().GetKind() == sessionv1.SenderKind_SENDER_KIND_SYSTEM && in.GetInput().GetText() == repeatText
+}
+
+// joinRepeated returns inputs and those that join them. The input of the system is among the latter if another input has arrived
+// before the computer was lost; the inputs that it stands for are older, and come first.
+func (t *turn) joinRepeated(ctx context.Context, inputs, more []row) ([]row, error) {
+	i := slices.IndexFunc(more, isRepeat)
+	if i < 0 {
+		return append(inputs, more...), nil
+	}
+	again, err := t.repeated(ctx, more[i:i+1])
+	return slices.Concat(again, inputs, more[:i], more[i+1:]), err
+}
+
 // repeated replaces the input of the system with repeatText by the inputs of the turn before it.
 func (t *turn) repeated(ctx context.Context, inputs []row) ([]row, error) {
 	var all []row
 	for _, in := range inputs {
-		if sender := in.GetInput().GetSender(); sender.GetKind() != sessionv1.SenderKind_SENDER_KIND_SYSTEM || in.GetInput().GetText() != repeatText {
+		if !isRepeat(in) {
 			all = append(all, in)
 			continue
 		}

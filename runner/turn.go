@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/coder/acp-go-sdk"
@@ -34,6 +35,9 @@ type turn struct {
 	after uint64
 	// title is the title that the agent has suggested.
 	title string
+	// steering are the requests to take inputs that the agent has not answered, which end with steeringContext.
+	steering        sync.WaitGroup
+	steeringContext context.Context
 }
 
 // A stoppedWorkspace makes the task of a turn wait until its workspace runs sessions again.
@@ -282,9 +286,14 @@ func (t *turn) tryBegin(ctx context.Context) (*sessionv1.EndTurn, error) {
 	if t.answerPermission(inputs) {
 		return nil, nil
 	}
-	if !t.l.cancel(ctx) { // the question of an earlier turn was not answered
+	switch p := t.l.current(); {
+	case t.l.cancel(ctx): // the question of an earlier turn was not answered
+	case p.hasEnded():
+		return t.stopped(ctx), nil
+	default:
 		return t.endStuck(), nil
 	}
+	t.l.forget()
 	more, err := t.r.inputs(ctx, t.identity, t.waitingInputs())
 	if err != nil {
 		return nil, err
@@ -294,7 +303,10 @@ func (t *turn) tryBegin(ctx context.Context) (*sessionv1.EndTurn, error) {
 	if len(seqs) > 0 {
 		t.after = max(t.after, slices.Max(seqs))
 	}
-	return nil, t.prompt(ctx, append(inputs, more...), seqs)
+	if inputs, err = t.joinRepeated(ctx, inputs, more); err != nil {
+		return nil, err
+	}
+	return nil, t.prompt(ctx, inputs, seqs)
 }
 
 // maxWaitingInputs is the number of the inputs that a turn takes at once.
@@ -349,6 +361,9 @@ func (t *turn) answerPermission(inputs []row) bool {
 	l := t.l
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.prompt == nil || l.prompt.hasEnded() && l.prompt.isAnswered() { // the agent does not wait for the permission any more
+		return false
+	}
 	if len(l.waiting) == 0 || !l.waiting[0].asked || len(inputs) != 1 || inputs[0].GetInput().GetKind() != sessionv1.InputKind_INPUT_KIND_ANSWER {
 		return false
 	}
@@ -383,7 +398,7 @@ func (l *agent) begin(t *turn) {
 	l.mu.Lock()
 	isNew := l.turns == 0
 	l.turns++
-	l.turn, l.effect, l.lastUpdate, l.progress = t, effect{}, time.Now(), t.s.GetMachine()
+	l.turn, l.lastUpdate, l.progress = t, time.Now(), t.s.GetMachine()
 	if l.prompt == nil {
 		l.metered, l.reported = meta.TokenUsage{}, meta.TokenUsage{}
 	}

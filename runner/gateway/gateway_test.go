@@ -9,10 +9,12 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"net/url"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/atelier-run/atelier/runner/gateway"
 )
@@ -267,14 +269,19 @@ func TestRequestsOfARunAreBounded(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var waiting sync.WaitGroup
 	var writers []*io.PipeWriter
+	patient := &http.Transport{ExpectContinueTimeout: time.Minute}
+	t.Cleanup(patient.CloseIdleConnections)
 	for range 2 {
 		body, writer := io.Pipe() // without a length, which counts as the longest
+		known := make(chan struct{})
+		req := request(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{Got100Continue: func() { close(known) }}), body)
+		req.Header.Set("Expect", "100-continue")
 		waiting.Go(func() {
-			if resp, err := http.DefaultClient.Do(request(ctx, body)); err == nil {
+			if resp, err := patient.RoundTrip(req); err == nil {
 				resp.Body.Close()
 			}
 		})
-		_, _ = io.WriteString(writer, "{")
+		<-known // the gateway reads the body of a request that it has admitted
 		writers = append(writers, writer)
 	}
 	post := func() int {
@@ -284,8 +291,6 @@ func TestRequestsOfARunAreBounded(t *testing.T) {
 		}
 		defer resp.Body.Close()
 		return resp.StatusCode
-	}
-	for post() == http.StatusOK { // until both are known to the gateway
 	}
 	if status := post(); status != http.StatusServiceUnavailable {
 		t.Errorf("the status is %d", status)

@@ -1,0 +1,113 @@
+package runner
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/coder/acp-go-sdk"
+
+	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
+	"github.com/atelier-run/atelier/runner/meta"
+)
+
+// steer gives the agent inputs while the turn runs. It returns the end of the turn if the agent fails.
+func (t *turn) steer(ctx context.Context, seqs []uint64) *sessionv1.EndTurn {
+	var inputs []row
+	err := retry(ctx, func() (err error) {
+		inputs, err = t.r.inputs(ctx, t.identity, seqs)
+		return err
+	})
+	inputs = fitting(nil, inputs)
+	seqs = seqsOf(inputs)
+	if err == nil && t.l.isExtended && !t.l.isAsking() {
+		t.steerExtended(ctx, inputs)
+		return nil
+	}
+	if err != nil {
+		// The inputs wait, and start the next turn.
+		t.l.log().Warn("cannot give an agent an input of its turn", slog.Any("error", err))
+		return nil
+	}
+	p := t.l.current()
+	if p.hasEnded() {
+		return nil // the turn ends, and the inputs start the next one
+	}
+	if !t.l.cancel(ctx) {
+		return t.stopped(ctx)
+	}
+	if p.hasEndedByItself() {
+		return nil
+	}
+	t.takeResult()
+	if err := t.prompt(ctx, inputs, seqs); err != nil {
+		t.l.log().Error("cannot give an agent an input of its turn", slog.Any("error", err))
+		return t.interrupted(&failure{codeAgentFailed, "The input could not be read."})
+	}
+	return nil
+}
+
+// steerAttempts is how often an agent is given inputs, and firstSteerPause the first pause between, which doubles.
+const (
+	steerAttempts   = 4
+	firstSteerPause = 50 * time.Millisecond
+)
+
+// steerExtended gives inputs to an agent with the extension. Those that it does not accept start the next turn. An answer that comes
+// late counts nevertheless, because the next turn would give the agent the inputs again.
+func (t *turn) steerExtended(ctx context.Context, inputs []row) {
+	p, answered := t.l.current(), make(chan struct{})
+	t.steering.Go(func() {
+		defer close(answered)
+		accepted, err := t.l.steerRunning(t.steeringContext, p, inputs)
+		if err != nil {
+			t.l.log().Warn("cannot give an agent an input of its turn", slog.Any("error", err))
+		}
+		if accepted {
+			t.l.out.join(seqsOf(inputs)...)
+		}
+	})
+	await(ctx, answered, t.r.o.CancelTimeout)
+}
+
+// awaitSteering waits until the agent, which has ended its prompt, has answered whether it had accepted inputs, for a limited time.
+func (t *turn) awaitSteering(ctx context.Context) {
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		t.steering.Wait()
+	}()
+	await(ctx, answered, t.r.o.CancelTimeout)
+}
+
+// steerRunning is steer. An agent that handles messages at the same time may not have begun with the prompt, and gets the inputs
+// again.
+func (l *agent) steerRunning(ctx context.Context, p *prompt, inputs []row) (bool, error) {
+	for attempt := 1; ; attempt++ {
+		accepted, err := l.steer(ctx, p, inputs)
+		if accepted || err != nil || attempt == steerAttempts {
+			return accepted, err
+		}
+		select {
+		case <-p.done:
+			return false, nil
+		case <-time.After(firstSteerPause << (attempt - 1)):
+		case <-ctx.Done():
+			return false, ctx.Err()
+		}
+	}
+}
+
+// steer sends inputs to an agent with the extension that works on a prompt, and reports whether it has taken them.
+func (l *agent) steer(ctx context.Context, p *prompt, inputs []row) (bool, error) {
+	blocks, from, err := l.blocks(ctx, inputs)
+	if err != nil {
+		return false, err
+	}
+	request := meta.SteerRequest[acp.ContentBlock]{SessionID: string(l.session), Prompt: blocks}
+	request.Meta.Inputs = from
+	var response meta.SteerResponse
+	p.awaitSent(ctx) // no turn runs that could take the inputs before
+	err = l.peer.call(ctx, meta.SteerMethod, request, &response)
+	return response.Accepted, err
+}
