@@ -134,11 +134,15 @@ type Edge struct {
 	proxy     *httputil.ReverseProxy
 	lasting   registry
 	changes   *changes
+	checks    *checks
 	metrics   *metrics
 	upgrades  atomic.Int64
-	ending    context.Context
-	end       context.CancelFunc
-	rounds    sync.WaitGroup
+	// isDraining is set by Drain.
+	isDraining atomic.Bool
+	ending     context.Context
+	end        context.CancelFunc
+	// rounds counts the watcher and its checks.
+	rounds sync.WaitGroup
 }
 
 // The bounds of the caches, in entries.
@@ -166,7 +170,7 @@ func New(o Options) (*Edge, error) {
 	name, _ := hostName(o.EdgeHost)
 	e := &Edge{
 		o: o, now: o.Clock, log: o.Log, scheme: o.PublicURL.Scheme, suffix: "." + name, cookie: visitCookie,
-		addresses: limit.NewBuckets[netip.Prefix](), clients: newClientCounters(), lasting: newRegistry(), changes: newChanges(),
+		addresses: limit.NewBuckets[netip.Prefix](), clients: newClientCounters(), lasting: newRegistry(), changes: newChanges(), checks: newChecks(),
 	}
 	if e.scheme == "https" {
 		e.cookie = "__Host-" + visitCookie
@@ -221,11 +225,18 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Close ends all requests and connections that last, and waits for the round of the watcher.
+// Drain ends the streams of events of all apps, and those that begin afterwards: they would last until the deadline of a server that shuts
+// down, which waits for its requests. Their clients connect again. All other requests continue, and what was upgraded, until Close.
+func (e *Edge) Drain() {
+	e.isDraining.Store(true)
+	e.lasting.end(errEnded, func(x *exchange) bool { return x.isStream.Load() })
+}
+
+// Close ends all requests and connections that last, and waits for the watcher.
 func (e *Edge) Close() {
 	e.end()
 	e.rounds.Wait()
-	e.lasting.endAll(errEnded)
+	e.lasting.end(errEnded, func(*exchange) bool { return true })
 	e.upstreams.close()
 }
 

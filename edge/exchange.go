@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,6 +39,8 @@ type exchange struct {
 	upgrade  bool
 	client   *atomic.Int64
 	upstream *upstream
+	// backend is the connection to the app once it was upgraded.
+	backend *upgraded
 
 	// informational is the number of informational responses.
 	informational int
@@ -47,9 +50,11 @@ type exchange struct {
 	outcome outcome
 	failure error
 
+	// isStream is set once the app has begun a stream of events.
+	isStream atomic.Bool
 	// used is the time of the last traffic, in nanoseconds since started.
 	used atomic.Int64
-	// confirmed is the time at which the watcher has last seen that the access lasts. Only the watcher uses it.
+	// confirmed is the time at which the watcher has last seen that the access lasts. Only the check of its subject uses it.
 	confirmed time.Time
 
 	// mu guards the fields below.
@@ -114,7 +119,8 @@ func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		return nil, nil, x.cause
 	}
 	x.conn, x.status = c, http.StatusSwitchingProtocols
-	return &trackedConn{c, x}, buffers, nil
+	early, _ := buffers.Reader.Peek(buffers.Reader.Buffered()) // httputil reads from the connection alone
+	return &trackedConn{c, x, slices.Clone(early)}, buffers, nil
 }
 
 // stop ends the exchange with a cause, unless it is done.
@@ -144,11 +150,15 @@ func (x *exchange) stopped() error {
 	return x.cause
 }
 
-// release ends the counting of a request. stop has no effect afterwards.
+// release ends the counting of a request, and closes a connection to the app that was upgraded: httputil leaves it open if the app has
+// changed to another protocol than the client has asked for. stop has no effect afterwards.
 func (x *exchange) release() {
 	x.mu.Lock()
 	x.done = true
 	x.mu.Unlock()
+	if x.backend != nil {
+		_ = x.backend.Close() // httputil has closed it in all other cases
+	}
 	if x.upstream != nil {
 		x.upstream.active.Add(-1)
 		x.upstream.usedAt.Store(time.Now().UnixNano())
@@ -160,10 +170,17 @@ func (x *exchange) release() {
 type trackedConn struct {
 	net.Conn
 	x *exchange
+	// early is what the client has sent before the connection was upgraded. A client may do so (RFC 9110, section 7.8).
+	early []byte
 }
 
-func (c *trackedConn) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
+func (c *trackedConn) Read(b []byte) (n int, err error) {
+	if len(c.early) > 0 {
+		n = copy(b, c.early)
+		c.early = c.early[n:]
+	} else {
+		n, err = c.Conn.Read(b)
+	}
 	c.x.touch()
 	return n, err
 }

@@ -115,6 +115,12 @@ func (e *Edge) guardResponse(r *http.Response) error {
 		return e.countUpgrade(x, r)
 	}
 	r.Body = &guardedBody{r.Body, r}
+	if strings.HasPrefix(h.Get("Content-Type"), "text/event-stream") {
+		x.isStream.Store(true)
+		if e.isDraining.Load() { // read after isStream is set: Drain does the reverse, and one of both sees the other
+			x.stop(errEnded)
+		}
+	}
 	return nil
 }
 
@@ -152,10 +158,11 @@ func (e *Edge) countUpgrade(x *exchange, r *http.Response) error {
 	}
 	e.upgrades.Add(1)
 	e.metrics.upgrades.Inc()
-	r.Body = &upgraded{ReadWriteCloser: conn, closed: func() {
+	x.backend = &upgraded{ReadWriteCloser: conn, closed: func() {
 		e.upgrades.Add(-1)
 		e.metrics.upgrades.Dec()
 	}}
+	r.Body = x.backend
 	return nil
 }
 

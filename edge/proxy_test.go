@@ -70,6 +70,20 @@ func (s *stage) dial(cookie string) *websocket.Conn {
 	return c
 }
 
+// newLastingStage returns a stage with a published app, and a connection to it at its standard address and one at its own domain.
+func newLastingStage(t *testing.T) (s *stage, id string, standard, custom *websocket.Conn) {
+	s = newStage(t)
+	id = s.register("notes", echo(nil))
+	s.bind(id, appv1.DomainStatus_DOMAIN_STATUS_ACTIVE, appv1.DomainStatus_DOMAIN_STATUS_ACTIVE)
+	s.publish(id)
+	custom, _, err := websocket.Dial(t.Context(), s.served.URL+"/ws", &websocket.DialOptions{Host: domain})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { custom.CloseNow() })
+	return s, id, s.dial(""), custom
+}
+
 func (s *stage) echoes(c *websocket.Conn, text string) {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), longest)
@@ -168,20 +182,26 @@ func TestLastingConnectionsEnd(t *testing.T) {
 
 // A domain that is not active any more ends what it served, and the standard address continues.
 func TestLastingConnectionsEndWithTheirDomain(t *testing.T) {
-	s := newStage(t)
-	id := s.register("notes", echo(nil))
-	s.bind(id, appv1.DomainStatus_DOMAIN_STATUS_ACTIVE, appv1.DomainStatus_DOMAIN_STATUS_ACTIVE)
-	s.publish(id)
-	standard := s.dial("")
-	custom, _, err := websocket.Dial(t.Context(), s.served.URL+"/ws", &websocket.DialOptions{Host: domain})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer custom.CloseNow()
+	s, id, standard, custom := newLastingStage(t)
 	s.echoes(custom, "before")
 	s.bind(id, appv1.DomainStatus_DOMAIN_STATUS_ACTIVE, appv1.DomainStatus_DOMAIN_STATUS_REMOVING)
 	s.ends(custom)
 	s.echoes(standard, "after")
+}
+
+// A look-up that blocks delays the end of no other connection.
+func TestBlockedLookUp(t *testing.T) {
+	s, id, standard, _ := newLastingStage(t)
+	held, released := make(chan struct{}, 100), make(chan struct{})
+	defer close(released)
+	s.holdBindings(held, released)
+	<-held // a round looks the domain up
+	began := time.Now()
+	s.askApp(id, &appv1.SetVisibility{Visibility: appv1.Visibility_VISIBILITY_FOLDER})
+	s.ends(standard)
+	if took := time.Since(began); took > 4500*time.Millisecond { // the check of the other connection gives up after 5 s
+		t.Errorf("a connection without access ended after %v", took)
+	}
 }
 
 // A process that was replaced serves the connections that it has, and new requests reach the new one.

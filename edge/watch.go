@@ -16,9 +16,10 @@ const (
 	maxAge    = 300 * time.Millisecond
 	// graceTime is the time for which requests last although it cannot be verified that their access does.
 	graceTime = 15 * time.Second
-	// checkers is the number of concurrent checks in a round.
-	checkers = 16
-	shards   = 16
+	// checkers is the number of concurrent checks. One that lasts longer than blockedTime waits for an entity, and is not counted any more.
+	checkers    = 16
+	blockedTime = 50 * time.Millisecond
+	shards      = 16
 )
 
 var (
@@ -83,9 +84,12 @@ func (g registry) before(t time.Time) (all []*exchange) {
 	return all
 }
 
-func (g registry) endAll(cause error) {
+// end ends the exchanges for which matches returns true.
+func (g registry) end(cause error, matches func(*exchange) bool) {
 	for _, x := range g.before(time.Now().Add(time.Hour)) {
-		x.stop(cause)
+		if matches(x) {
+			x.stop(cause)
+		}
 	}
 }
 
@@ -108,8 +112,45 @@ func (e *Edge) watch() {
 // subject is what the access of an exchange depends on.
 type subject struct{ name, appID, visitID string }
 
-// round verifies the access of each request that has started before a time and that concerns selects, once for those of one visit to one
-// app, and ends those that have lost it.
+// checks are those in flight.
+type checks struct {
+	// slots has an element for each check that is counted.
+	slots chan struct{}
+
+	mu sync.Mutex
+	// again has each subject whose check is in flight, with the requests that a round has selected since.
+	again map[subject][]*exchange
+}
+
+func newChecks() *checks {
+	return &checks{slots: make(chan struct{}, checkers), again: map[subject][]*exchange{}}
+}
+
+// begin reports whether the caller checks the requests of a subject. Otherwise they are checked when the check in flight has ended.
+func (c *checks) begin(of subject, all []*exchange) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, isChecked := c.again[of]; isChecked {
+		c.again[of] = all
+		return false
+	}
+	c.again[of] = nil
+	return true
+}
+
+// next ends a check. It returns the requests that are to be checked once more; if there are none, the subject is not checked any more.
+func (c *checks) next(of subject) []*exchange {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := c.again[of]
+	if c.again[of] = nil; len(all) == 0 {
+		delete(c.again, of)
+	}
+	return all
+}
+
+// round begins to verify the access of each request that has started before a time and that concerns selects, once for those of one visit
+// to one app. Those that have lost it end. It does not wait for the checks: a look-up that blocks delays no other.
 func (e *Edge) round(before time.Time, concerns func(*exchange) bool) {
 	e.upstreams.sweep(time.Now(), int64(e.o.Limits.Connections))
 	now := time.Now()
@@ -125,16 +166,22 @@ func (e *Edge) round(before time.Time, concerns func(*exchange) bool) {
 		of := subject{x.target.name, x.target.appID, x.visitID}
 		subjects[of] = append(subjects[of], x)
 	}
-	slots := make(chan struct{}, checkers)
-	var checks sync.WaitGroup
 	for of, all := range subjects {
-		slots <- struct{}{}
-		checks.Go(func() {
-			defer func() { <-slots }()
-			e.recheck(of, all)
-		})
+		if e.checks.begin(of, all) {
+			e.checks.slots <- struct{}{}
+			e.rounds.Go(func() { e.check(of, all) })
+		}
 	}
-	checks.Wait()
+}
+
+// check checks the requests of a subject, and those that rounds select meanwhile.
+func (e *Edge) check(of subject, all []*exchange) {
+	release := sync.OnceFunc(func() { <-e.checks.slots })
+	defer release()
+	defer time.AfterFunc(blockedTime, release).Stop()
+	for ; len(all) > 0; all = e.checks.next(of) {
+		e.recheck(of, all)
+	}
 }
 
 // recheck ends the requests of a subject whose access has ended. If that cannot be verified, they last for a while.

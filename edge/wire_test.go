@@ -11,6 +11,9 @@ import (
 	"net/textproto"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/atelier-run/atelier/edge"
 )
 
 // serveRaw makes a process of an app that answers each connection with bytes, once it has read the head of a request.
@@ -64,6 +67,59 @@ func TestUnaskedUpgrade(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// An app that changes to another protocol than the client has asked for gets no connection, and none is counted or left open.
+func TestWrongUpgrade(t *testing.T) {
+	s := newStage(t, func(o *edge.Options) { o.Limits.Upgrades = 1 })
+	id := s.register("notes", nil)
+	s.publish(id)
+	for _, protocol := range []string{"other", "\x01"} {
+		s.serveRaw(id, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+protocol+"\r\n\r\n")
+		got := s.raw("GET / HTTP/1.1\r\nHost: notes--acme.apps.test\r\nConnection: Upgrade, close\r\nUpgrade: websocket\r\n\r\n")
+		if !strings.HasPrefix(got, "HTTP/1.1 502") {
+			t.Errorf("%q: %s", protocol, got)
+		}
+	}
+	if open := s.metric("atelier_edge_upgrades"); open != 0 {
+		t.Errorf("%v upgraded connections are counted", open)
+	}
+	s.serveBy(id, echo(nil))
+	s.echoes(s.dial(""), "one")
+}
+
+// What a client sends in the new protocol reaches the app also if it arrives before the app has accepted the change.
+func TestEarlyUpgradeData(t *testing.T) {
+	s := newStage(t)
+	id := s.register("notes", nil)
+	s.publish(id)
+	s.serveRaw(id, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+	c, err := net.Dial("tcp", s.served.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := c.SetDeadline(time.Now().Add(longest)); err != nil {
+		t.Fatal(err)
+	}
+	const early = "early"
+	if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: notes--acme.apps.test\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n"+early); err != nil {
+		t.Fatal(err)
+	}
+	in := bufio.NewReader(c)
+	if response, err := http.ReadResponse(in, nil); err != nil || response.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatalf("%v, %v", response, err)
+	}
+	if _, err := io.WriteString(c, " late"); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, len("early late"))
+	if n, err := io.ReadFull(in, got); err != nil {
+		t.Fatalf("%q, %v", got[:n], err)
+	}
+	if string(got) != "early late" {
+		t.Errorf("the app gets %q", got)
 	}
 }
 

@@ -10,9 +10,11 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/activity"
 	"github.com/atelier-run/atelier/entity/app"
 	"github.com/atelier-run/atelier/http"
 	appv1 "github.com/atelier-run/atelier/messages/app/v1"
+	credentialv1 "github.com/atelier-run/atelier/messages/credential/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
@@ -38,6 +40,57 @@ func describeShop(_ context.Context, c entity.Command) (proto.Message, error) {
 		}, Controls: &appv1.Controls{}}, nil
 	default:
 		return nil, nil
+	}
+}
+
+// A change of an app ends what its processes do with their key only if the change has replaced the key.
+func TestChangesOfAppsAndTheirKeys(t *testing.T) {
+	for name, number := range map[string]uint64{"the key remains": 1, "the key is replaced": 2, "the key is gone": 0} {
+		t.Run(name, func(t *testing.T) {
+			const shop = "app_01j00000000000000000000001"
+			text, hash := newKeyOf(kindApp, shop)
+			w := newFakeEntities()
+			w.credentials[shop] = &credentialv1.Credential{
+				Id: shop, Kind: kindApp, UserId: alice, WorkspaceId: acme, Grants: everything, SecretSha256: hash, CreatedAt: 1,
+			}
+			w.before = func(ctx context.Context, c entity.Command) (proto.Message, error) {
+				description := func(number uint64) (proto.Message, error) {
+					found, _ := describeShop(ctx, entity.Command{Message: &appv1.DescribeApp{}})
+					if number > 0 {
+						found.(*appv1.Description).App.Key = &appv1.Key{Number: number, SecretSha256: hash}
+					}
+					return found, nil
+				}
+				switch c.Message.(type) {
+				case *appv1.RestartApp:
+					return description(1)
+				case *appv1.AwaitApp:
+					return description(number)
+				}
+				return describeShop(ctx, c)
+			}
+			following := make(chan context.Context, 1)
+			w.follow = func(ctx context.Context, _ activity.Subscription) error {
+				following <- ctx
+				<-ctx.Done()
+				return nil
+			}
+			s := w.server(t)
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				request(t, s, "GET", events, text, "")
+			}()
+			stream := <-following
+			expect(t, request(t, s, "POST", "/v1/ws/acme/apps/shop/restart", w.key(alice), ""), 200, "shop")
+			if hasEnded := stream.Err() != nil; hasEnded != (number != 1) {
+				t.Errorf("the stream of the app has ended: %t", hasEnded)
+			}
+			if err := s.Shutdown(t.Context()); err != nil {
+				t.Error(err)
+			}
+			<-ended
+		})
 	}
 }
 

@@ -156,7 +156,7 @@ func TestProvider(t *testing.T) {
 	p, s := newProvided(t)
 	s.person("alice")
 	b := s.browser()
-	b.get("/sign-in?next=/account?done=joined").expectPage(200, "Continue with Example &amp; Sons", `href="/sign-in/oidc?next=%2faccount%3fdone%3djoined"`)
+	b.get("/sign-in?next=/account?done=joined").expectPage(200, "Continue with Example &amp; Sons", `href="/sign-in/oidc?next=%2Faccount%3Fdone%3Djoined"`)
 	p.claims = map[string]any{"email": "Alice@example.com", "email_verified": true}
 	away := b.get("/sign-in/oidc?next=/account?done=joined")
 	cookie := away.cookie("atelier-oidc")

@@ -133,6 +133,38 @@ func TestStreamEndsWithItsCredential(t *testing.T) {
 	}
 }
 
+// TestStreamEndsWithItsKey replaces the key of an app, as a process with other scopes does. The stream with the new key continues.
+func TestStreamEndsWithItsKey(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		original := b.key
+		replace := func(edit func(*credentialv1.Credential)) {
+			id, _, _ := parseKey(original)
+			text, hash := newKeyOf(kindApp, "app_"+strings.TrimPrefix(id, "key_"))
+			b.world.change(original, func(c *credentialv1.Credential) {
+				c.Kind, c.SecretSha256 = kindApp, hash
+				edit(c)
+			})
+			b.key = text
+		}
+		replace(func(c *credentialv1.Credential) {
+			c.WorkspaceId, c.Grants = acme, everything
+		})
+		first := b.request("GET", events, nil)
+		time.Sleep(10 * time.Second)
+		replace(func(*credentialv1.Credential) {})
+		replaced := time.Now()
+		second := b.request("GET", events, nil)
+		b.text(first)
+		if late := time.Since(replaced); late > time.Second {
+			b.Errorf("the stream with the key that was replaced ended %v late", late)
+		}
+		b.text(second)
+		if lasted := time.Since(replaced); lasted < 12*time.Minute {
+			b.Errorf("the stream with the new key ended after %v", lasted)
+		}
+	})
+}
+
 // TestBlockedLookupDelaysNoOtherCredential revokes one key among hundreds of keys with look-ups that block.
 func TestBlockedLookupDelaysNoOtherCredential(t *testing.T) {
 	inBubble(t, func(b *bubble) {

@@ -213,6 +213,7 @@ func (fakeEdge) Serves(r *nethttp.Request) bool { return strings.HasSuffix(r.Hos
 func (fakeEdge) ServeHTTP(w nethttp.ResponseWriter, r *nethttp.Request) {
 	io.WriteString(w, "app at "+r.Host)
 }
+func (fakeEdge) Drain() {}
 
 func TestHostsOfAppsGoToTheEdge(t *testing.T) {
 	at := newSecure(t, nil, func(o *http.Options) { o.Edge = fakeEdge{} })
@@ -272,6 +273,24 @@ func TestHandshakesAreBounded(t *testing.T) {
 	silent.SetReadDeadline(time.Now().Add(20 * time.Second))
 	if _, err := silent.Read(make([]byte, 1)); err != io.EOF {
 		t.Errorf("the silent client reads %v, want the end", err)
+	}
+}
+
+// A client with many connections that do not begin their handshakes does not keep other clients from theirs.
+func TestHandshakesOfAClientAreBounded(t *testing.T) {
+	at := newSecure(t, nil, func(o *http.Options) { o.Limits.HeaderTime = time.Minute })
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+	for range 1100 {
+		silent, err := dialer.Dial("tcp4", at.https.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer silent.Close()
+	}
+	c := at.client(t, false)
+	c.Timeout = 2 * time.Second
+	if response, _ := at.get(t, c, "https://atelier.test/v1/whoami"); response.StatusCode != 200 {
+		t.Errorf("beside the silent client the answer is %s", response.Status)
 	}
 }
 

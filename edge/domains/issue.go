@@ -32,6 +32,8 @@ const (
 	// between two looks at its certificate, which another member may have renewed, or an operator removed.
 	firstRetry   = 2 * time.Minute
 	longestCheck = time.Hour
+	// longestRetry limits the pause for which an authority may ask, as that of entity/binding does for custom domains.
+	longestRetry = 7 * 24 * time.Hour
 )
 
 // slashes replaces the separators of a URL's path.
@@ -73,19 +75,27 @@ func (d *Domains) Maintain(ctx context.Context, hosts []string) {
 		}
 		d.maintained.Go(func() {
 			for failures := 0; ; {
-				wait := longestCheck
-				if renewal, err := d.Obtain(ctx, host); err == nil {
-					failures, wait = 0, min(wait, renewal.Sub(d.o.Clock()))
-				} else {
-					wait = max(min(wait, firstRetry<<min(failures, 10)), renewal.Sub(d.o.Clock()))
-					failures++
+				at, err := d.Obtain(ctx, host)
+				wait := nextObtain(at.Sub(d.o.Clock()), failures, err)
+				if failures++; err == nil {
+					failures = 0
 				}
-				if pause(ctx, max(wait, firstRetry)) != nil {
+				if pause(ctx, wait) != nil {
 					return
 				}
 			}
 		})
 	}
+}
+
+// nextObtain returns the pause after a call of Obtain that returned err, and a time that is due in the given duration, with the number
+// of failures before it.
+func nextObtain(due time.Duration, failures int, err error) time.Duration {
+	wait := min(longestCheck, due)
+	if err != nil {
+		wait = max(min(longestCheck, firstRetry<<min(failures, 10)), min(due, longestRetry))
+	}
+	return max(wait, firstRetry)
 }
 
 // A failure is the reason for which there is no certificate.

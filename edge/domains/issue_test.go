@@ -2,6 +2,7 @@ package domains
 
 import (
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -195,5 +196,30 @@ func TestStoreIsDown(t *testing.T) {
 	})
 	if failed := s.issue(); a.orders != 0 || failed.GetFinal() || strings.Contains(failed.GetReason(), "10.0.0.1") {
 		t.Errorf("%d orders, %v", a.orders, failed)
+	}
+}
+
+// TestNextObtain has authorities that ask for pauses, after which the certificate of a host of the node would have ended.
+func TestNextObtain(t *testing.T) {
+	refused := errors.New("refused")
+	for _, test := range []struct {
+		name     string
+		due      time.Duration
+		failures int
+		err      error
+		want     time.Duration
+	}{
+		{"renewal_is_far", 60 * 24 * time.Hour, 0, nil, longestCheck},
+		{"renewal_is_near", 10 * time.Minute, 0, nil, 10 * time.Minute},
+		{"renewal_is_overdue", -time.Hour, 0, nil, firstRetry},
+		{"first_failure", time.Until(time.Time{}), 0, refused, firstRetry},
+		{"third_failure", time.Until(time.Time{}), 2, refused, 4 * firstRetry},
+		{"many_failures", time.Until(time.Time{}), 1 << 40, refused, longestCheck},
+		{"authority_asks_for_a_day", 24 * time.Hour, 0, refused, 24 * time.Hour},
+		{"authority_asks_for_ten_years", 87_600 * time.Hour, 0, refused, longestRetry},
+	} {
+		if got := nextObtain(test.due, test.failures, test.err); got != test.want {
+			t.Errorf("%s: the pause is %v, want %v", test.name, got, test.want)
+		}
 	}
 }

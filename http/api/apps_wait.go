@@ -47,7 +47,7 @@ func waitForChange[In any](a apps, status int, decode func(*server.Call) (In, er
 				})
 				return nil
 			}
-			if made.Await != nil {
+			if made.HasReplacedKey(found.GetApp()) {
 				c.EndCredential(made.AppID) // the process that was replaced had another key
 			}
 			c.Response.WriteJSON(status, appAnswer{a.view(c, found)})

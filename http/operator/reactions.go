@@ -80,19 +80,20 @@ func (r reactions) list(c *server.Call, _ server.None) (operatorPage[parkedRecor
 }
 
 func (r reactions) retry(c *server.Call, in resumptionRequest) (resumed, error) {
-	streams := []string{in.Stream}
-	if in.Stream == "" {
-		rows, err := r.parked.ParkedReactions(c.Context)
-		if err != nil {
-			return resumed{}, err
-		}
-		streams = streams[:0]
-		for _, row := range rows {
-			streams = append(streams, row.GetStream())
-		}
+	if in.Stream != "" {
+		return resumed{[]string{in.Stream}}, r.parked.ResumeReactions(c.Context, in.Stream, false)
 	}
-	for _, stream := range streams {
-		if err := r.parked.ResumeReactions(c.Context, stream, false); err != nil {
+	rows, err := r.parked.ParkedReactions(c.Context)
+	if err != nil {
+		return resumed{}, err
+	}
+	streams := []string{}
+	for _, row := range rows {
+		err := r.parked.ResumeReactions(c.Context, row.GetStream(), false)
+		switch {
+		case err == nil:
+			streams = append(streams, row.GetStream())
+		case !server.HasCode(err, entity.NotFound): // otherwise somebody else has resumed it meanwhile
 			return resumed{}, err
 		}
 	}

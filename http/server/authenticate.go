@@ -56,6 +56,14 @@ func (c *Credential) expired(now time.Time) bool {
 	return true
 }
 
+// appSecret returns the hash of the secret of an app's credential, which a later one replaces; empty for other kinds.
+func (c *Credential) appSecret() string {
+	if c.Principal.GetKind() != wirev1.CredentialKind_CREDENTIAL_KIND_APP {
+		return ""
+	}
+	return string(c.secrets[0].hash)
+}
+
 // matches reports whether the key has one of the credential's live secrets and is of its kind. It compares in constant time.
 func (c *Credential) matches(k key, now time.Time) bool {
 	sum := sha256.Sum256([]byte(k.secret))
@@ -250,13 +258,14 @@ func (a *authenticator) fetchGrant(ctx context.Context, id string) (*Credential,
 }
 
 // revalidate looks up a credential again, without the cache. A grant is valid as long as it has an access token, which may be a
-// later one than c has. Errors: unauthorized if the credential is no longer valid.
+// later one than c has. The credential of an app is valid until its secret is replaced. Errors: unauthorized if the credential is no
+// longer valid.
 func (a *authenticator) revalidate(ctx context.Context, c *Credential) error {
 	if c.Principal.GetKind() != wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH && c.expired(a.now()) {
 		return ErrUnauthorized
 	}
 	found, err := a.fetch(ctx, c.Principal.GetCredentialId(), c)
-	if err == nil && found.expired(a.now()) {
+	if err == nil && (found.expired(a.now()) || found.appSecret() != c.appSecret()) {
 		return ErrUnauthorized
 	}
 	return unauthorizedIfUnknown(err)

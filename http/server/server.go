@@ -389,10 +389,13 @@ func untilClosed(err error) error {
 	return err
 }
 
-// Shutdown ends open streams and terminals at once, refuses new ones, and waits for all other requests. When ctx ends it closes
-// the connections of the requests that are still in flight and returns the context's error.
+// Shutdown ends open streams, also those of apps, and terminals at once, refuses new ones, and waits for all other requests. When ctx
+// ends it closes the connections of the requests that are still in flight and returns the context's error.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.watcher.close()
+	if s.options.Edge != nil {
+		s.options.Edge.Drain()
+	}
 	var failed error
 	for _, server := range []*http.Server{s.redirectServer, s.publicServer, s.operatorServer} {
 		if err := server.Shutdown(ctx); err != nil {

@@ -6,10 +6,13 @@ import (
 	"crypto/tls"
 	"net"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/atelier-run/atelier/limit"
 )
 
 // alpnChallenge is the protocol of the handshakes with which an authority validates a name (RFC 8737). They have no requests.
@@ -20,6 +23,10 @@ const http2Protocol = "h2"
 
 // maxHandshakes is the greatest number of TLS handshakes in progress. Further connections wait in the kernel.
 const maxHandshakes = 1024
+
+// maxClientHandshakes is the greatest number of TLS handshakes in progress with one client. Its further connections are closed, so that
+// a client that begins none does not keep the others waiting.
+const maxClientHandshakes = maxHandshakes / 8
 
 // ServeTLS serves the public routes and the hosts of apps over HTTPS, with HTTP/1.1 and HTTP/2. The configuration chooses the
 // certificate. It returns nil after Shutdown.
@@ -102,6 +109,8 @@ type Edge interface {
 	// Serves reports whether the Host of a request, which may have a port, is that of an app, or would be if the app existed. It is
 	// called for every request before anything else, and reads nothing but the host and the address of the client.
 	Serves(r *http.Request) bool
+	// Drain ends the streams of events, and those that begin afterwards. Shutdown calls it before it waits for the requests in flight.
+	Drain()
 }
 
 // serveEdge passes a request to the edge, within the limits on connections. The edge bounds the time of the request itself, because a
@@ -167,6 +176,9 @@ type tlsListener struct {
 	ready  chan net.Conn
 	// slots has an element for each handshake in progress.
 	slots chan struct{}
+	// mu guards clients, the number of handshakes in progress with each client that has any.
+	mu      sync.Mutex
+	clients map[netip.Prefix]int
 	// running ends when the listener is closed or fails. failed is set before.
 	running context.Context
 	end     context.CancelCauseFunc
@@ -174,7 +186,10 @@ type tlsListener struct {
 }
 
 func newTLSListener(l net.Listener, config *tls.Config, s *Server) *tlsListener {
-	t := &tlsListener{Listener: l, config: config, s: s, ready: make(chan net.Conn), slots: make(chan struct{}, maxHandshakes)}
+	t := &tlsListener{
+		Listener: l, config: config, s: s, ready: make(chan net.Conn), slots: make(chan struct{}, maxHandshakes),
+		clients: map[netip.Prefix]int{},
+	}
 	t.running, t.end = context.WithCancelCause(context.Background())
 	go t.accept()
 	return t
@@ -197,8 +212,38 @@ func (t *tlsListener) accept() {
 			t.end(err)
 			return
 		}
-		go t.handshake(c)
+		release, ok := t.admit(c)
+		if !ok {
+			t.s.metrics.handshakes.WithLabelValues("failed").Inc()
+			c.Close()
+			<-t.slots
+			continue
+		}
+		go t.handshake(c, release)
 	}
+}
+
+// admit counts a handshake against the client. release must be called at its end. It reports false if the client has too many in
+// progress. Trusted proxies, which have the connections of many clients, and peers without an address have no limit.
+func (t *tlsListener) admit(c net.Conn) (release func(), ok bool) {
+	peer, err := netip.ParseAddrPort(c.RemoteAddr().String())
+	if err != nil || limit.IsWithin(peer.Addr().Unmap(), t.s.options.TrustedProxies) {
+		return func() {}, true
+	}
+	client := Network(peer.Addr())
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.clients[client] >= maxClientHandshakes {
+		return nil, false
+	}
+	t.clients[client]++
+	return func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.clients[client]--; t.clients[client] == 0 {
+			delete(t.clients, client)
+		}
+	}, true
 }
 
 // pause waits before accept tries again. It reports false if the listener was closed.
@@ -214,8 +259,9 @@ func (t *tlsListener) pause() bool {
 }
 
 // handshake carries out the handshake of a connection, and passes the connection to Accept.
-func (t *tlsListener) handshake(raw net.Conn) {
+func (t *tlsListener) handshake(raw net.Conn, release func()) {
 	defer func() { <-t.slots }()
+	defer release()
 	ctx, cancel := context.WithTimeout(t.running, t.s.options.Limits.HeaderTime)
 	defer cancel()
 	c := tls.Server(raw, t.config)

@@ -54,6 +54,8 @@ type traffic struct {
 	hasBegun bool
 	// refusal is the error with which the access ended, or nil.
 	refusal error
+	// isFinished is set by finish. The deadlines are those of the connection's next request from then on.
+	isFinished bool
 }
 
 func newTraffic(control *http.ResponseController, stall time.Duration, r *http.Request) *traffic {
@@ -66,11 +68,14 @@ func newTraffic(control *http.ResponseController, stall time.Duration, r *http.R
 	}
 }
 
-// cutOff ends the transfer because the access has ended. A response that has begun is aborted; otherwise endGrace remains to
-// send the refusal.
+// cutOff ends the transfer because the access has ended, unless it is over. A response that has begun is aborted; otherwise endGrace
+// remains to send the refusal.
 func (t *traffic) cutOff(lost error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.isFinished {
+		return
+	}
 	t.refusal = lost
 	now := time.Now()
 	if !t.isBodyDone {
@@ -137,6 +142,7 @@ func (t *traffic) finish() {
 	t.boundRemainder()
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.isFinished = true
 	switch {
 	case t.refusal == nil:
 		t.control.SetWriteDeadline(time.Now().Add(2 * t.writeDeadline.stall))

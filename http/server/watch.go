@@ -26,7 +26,7 @@ type watcher struct {
 	gauge         prometheus.Gauge
 
 	mu          sync.Mutex
-	credentials map[string]*watchedCredential
+	credentials map[watchedID]*watchedCredential
 	// streams is the number of open streams.
 	streams  int
 	sweeping bool
@@ -34,6 +34,14 @@ type watcher struct {
 	drained chan struct{}
 	// open counts the streams and terminals. It grows only before drained is closed.
 	open sync.WaitGroup
+}
+
+// watchedID identifies a credential and, for the credential of an app, the hash of its secret: when the secret is replaced, requests
+// with the old one end, and those with the new one continue.
+type watchedID struct{ credentialID, appSecret string }
+
+func watchedIDOf(c *Credential) watchedID {
+	return watchedID{c.Principal.GetCredentialId(), c.appSecret()}
 }
 
 // watchedCredential has the watched operations of one credential.
@@ -74,7 +82,7 @@ type access struct {
 
 func newWatcher(a *authenticator, limits Limits, gauge prometheus.Gauge) *watcher {
 	return &watcher{
-		authenticator: a, limits: limits, gauge: gauge, credentials: map[string]*watchedCredential{}, drained: make(chan struct{}),
+		authenticator: a, limits: limits, gauge: gauge, credentials: map[watchedID]*watchedCredential{}, drained: make(chan struct{}),
 	}
 }
 
@@ -83,7 +91,7 @@ func newWatcher(a *authenticator, limits Limits, gauge prometheus.Gauge) *watche
 func (w *watcher) addStream(c *Credential, a access, end context.CancelCauseFunc) (remove func(), err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	of := w.credentials[c.Principal.GetCredentialId()]
+	of := w.credentials[watchedIDOf(c)]
 	switch {
 	case w.isClosed():
 		return nil, errShuttingDown
@@ -102,7 +110,7 @@ func (w *watcher) addStream(c *Credential, a access, end context.CancelCauseFunc
 func (w *watcher) addTerminal(c *Call, end context.CancelCauseFunc) (remove func(), err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	of := w.credentials[c.Caller.Principal.GetCredentialId()]
+	of := w.credentials[watchedIDOf(c.Caller)]
 	switch {
 	case w.isClosed():
 		return nil, errShuttingDown
@@ -131,7 +139,7 @@ func (c *Call) access() access {
 
 // add watches a request and starts the checks if there are none. The caller holds mu.
 func (w *watcher) add(c *Credential, l *watchedRequest) (remove func()) {
-	id := c.Principal.GetCredentialId()
+	id := watchedIDOf(c)
 	of := w.credentials[id]
 	if of == nil {
 		of = &watchedCredential{credential: c, requests: map[*watchedRequest]struct{}{}}
@@ -146,7 +154,7 @@ func (w *watcher) add(c *Credential, l *watchedRequest) (remove func()) {
 	return func() { w.remove(id, of, l) }
 }
 
-func (w *watcher) remove(id string, of *watchedCredential, l *watchedRequest) {
+func (w *watcher) remove(id watchedID, of *watchedCredential, l *watchedRequest) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(of.requests, l)
@@ -175,8 +183,10 @@ func (w *watcher) count(of *watchedCredential, l *watchedRequest, n int) {
 func (w *watcher) end(id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if of := w.credentials[id]; of != nil {
-		of.endMatching(ErrUnauthorized, func(*watchedRequest) bool { return true })
+	for watched, of := range w.credentials {
+		if watched.credentialID == id {
+			of.endMatching(ErrUnauthorized, func(*watchedRequest) bool { return true })
+		}
 	}
 }
 
@@ -261,7 +271,9 @@ func (w *watcher) check(of *watchedCredential) {
 	defer cancel()
 	err := w.authenticator.revalidate(ctx, of.credential)
 	if errors.Is(err, ErrUnauthorized) {
-		w.end(of.credential.Principal.GetCredentialId())
+		w.mu.Lock()
+		of.endMatching(ErrUnauthorized, func(*watchedRequest) bool { return true })
+		w.mu.Unlock()
 	} else {
 		w.checkWorkspaces(ctx, of)
 	}

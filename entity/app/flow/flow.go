@@ -46,6 +46,8 @@ type Change struct {
 	AppID string
 	// Await is the query that waits for its result; nil: the change needs no reconciliation.
 	Await *appv1.AwaitApp
+	// keyNumber is the number of the key of the app when the change was recorded; 0: it had none.
+	keyNumber uint64
 }
 
 // errNoFolder is the error for a path that names no folder below the root.
@@ -141,7 +143,7 @@ func Update(c Caller, workspaceID, appID string, call entity.Call, update *appv1
 	if err != nil {
 		return Change{}, err
 	}
-	made := Change{AppID: appID}
+	made := Change{AppID: appID, keyNumber: after.GetApp().GetKey().GetNumber()}
 	if generation := after.GetApp().GetGeneration(); generation > before.GetApp().GetGeneration() {
 		made.Await = &appv1.AwaitApp{Generation: generation}
 	}
@@ -155,7 +157,9 @@ func Restart(c Caller, workspaceID, appID string) (Change, error) {
 	if err != nil {
 		return Change{}, err
 	}
-	return Change{AppID: appID, Await: &appv1.AwaitApp{Generation: after.GetApp().GetGeneration()}}, nil
+	return Change{
+		AppID: appID, Await: &appv1.AwaitApp{Generation: after.GetApp().GetGeneration()}, keyNumber: after.GetApp().GetKey().GetNumber(),
+	}, nil
 }
 
 // Await waits for the result of a change, for a limited time, and describes the app. If the result comes later, the app is described as
@@ -185,6 +189,11 @@ func Describe(c Caller, workspaceID, appID string) (*appv1.Description, error) {
 func (made Change) HasFailed(s *appv1.App) bool {
 	return made.Await.GetGeneration() > 0 && s.GetGeneration() == made.Await.GetGeneration() &&
 		s.GetRuntimeStatus() == appv1.RuntimeStatus_RUNTIME_STATUS_FAILED
+}
+
+// HasReplacedKey reports whether an app, described after the change, has another key than before the change, or none any more.
+func (made Change) HasReplacedKey(s *appv1.App) bool {
+	return made.keyNumber > 0 && s.GetKey().GetNumber() != made.keyNumber
 }
 
 // command returns a command to an app with an id, so that the router delivers it once, however often it retries.
