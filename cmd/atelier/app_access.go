@@ -77,7 +77,7 @@ type appDeleteCommand struct {
 }
 
 // Run unregisters an app. It succeeds also if there is no such app.
-func (c *appDeleteCommand) Run(ctx context.Context) error {
+func (c *appDeleteCommand) Run(ctx context.Context, _ console) error {
 	api, err := c.connect()
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"io/fs"
 	"net"
 	"net/http"
@@ -16,7 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/alecthomas/kong"
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
@@ -225,13 +225,11 @@ func TestReferenceIsFresh(t *testing.T) {
 
 func parse(t *testing.T, arguments ...string) (*serveCommand, error) {
 	t.Helper()
-	var all commands
-	parser, err := kong.New(&all, kong.DefaultEnvars("ATELIER"), kong.Resolvers(&file{}), kong.Vars{"siteProgram": siteProgram})
+	chosen, err := newCommands(io.Discard).Parse(append([]string{"serve"}, arguments...))
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	_, err = parser.Parse(append([]string{"serve"}, arguments...))
-	return &all.Serve, err
+	return chosen.Target.(*serveCommand), nil
 }
 
 // TestPrecedence verifies that a flag takes precedence over the environment, and the environment over the file.

@@ -35,8 +35,7 @@ import (
 	"io"
 	"os"
 
-	"github.com/alecthomas/kong"
-
+	"github.com/atelier-run/atelier/cmd/commandline"
 	"github.com/atelier-run/atelier/computer/docker/agent"
 	"github.com/atelier-run/atelier/runner/builtin"
 )
@@ -61,8 +60,11 @@ type commands struct {
 	Accept    acceptCommand    `cmd:"" help:"Accept a data directory that serve refuses because a part is missing or older than the others."`
 	Reference referenceCommand `cmd:"" help:"Print every setting of serve as Markdown."`
 	Version   versionCommand   `cmd:"" help:"Print the version, commit, date and Go version of this program."`
+}
 
-	VersionFlag versionFlag `name:"version" env:"-" help:"Print the version, commit, date and Go version of this program."`
+// A command is a command of the command line.
+type command interface {
+	Run(ctx context.Context, out console) error
 }
 
 // console has the outputs of a command: for its result, and for logs and errors.
@@ -84,33 +86,26 @@ func main() {
 
 // run runs a command line and returns the exit code.
 func run(arguments []string, c console) int {
-	parser, err := newParser(c)
+	chosen, err := newCommands(c.out).Parse(arguments)
 	if err != nil {
-		return report(c, err, exitFailure)
-	}
-	chosen, err := parser.Parse(arguments)
-	if err != nil {
-		code := report(c, attributed(err), exitUsage)
+		code := report(c, err, exitUsage)
 		fmt.Fprintln(c.errors, "Run with --help for the commands and settings.")
 		return code
 	}
+	if chosen == nil { // the help, for example
+		return 0
+	}
 	interrupted, stop := untilSignal()
 	defer stop()
-	chosen.Bind(c)
-	chosen.BindTo(interrupted, (*context.Context)(nil))
-	return report(c, chosen.Run(), exitFailure)
+	return report(c, chosen.Target.(command).Run(interrupted, c), exitFailure)
 }
 
-func newParser(c console) (*kong.Kong, error) {
-	return kong.New(&commands{},
-		kong.Name("atelier"),
-		kong.Description("Workspaces with a drive whose every change is a row of one sequence."),
-		kong.Writers(c.out, c.errors),
-		kong.DefaultEnvars("ATELIER"),
-		kong.Vars{"siteProgram": siteProgram},
-		kong.Resolvers(&file{}),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}),
-	)
+func newCommands(out io.Writer) *commandline.Command {
+	return commandline.New(&commands{}, commandline.Program{
+		Name: "atelier", About: "Workspaces with a drive whose every change is a row of one sequence.",
+		Prefix: "ATELIER", Variables: map[string]string{"siteProgram": siteProgram},
+		File: readFile, Version: printVersion, Out: out,
+	})
 }
 
 // coded is an error with its own exit code.

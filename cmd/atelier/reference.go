@@ -1,11 +1,12 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"io"
-	"strings"
 
-	"github.com/alecthomas/kong"
+	"github.com/atelier-run/atelier/cmd/commandline"
 )
 
 type referenceCommand struct{}
@@ -29,52 +30,36 @@ Durations are written as ` + "`90s`, `15m` or `2h`" + `, sizes as ` + "`512KiB`,
 This page is printed by ` + "`atelier reference`" + `.
 `
 
-func (referenceCommand) Run(out console, app *kong.Kong) error {
-	return writeReference(out.out, app.Model.Node)
+// Run prints the reference.
+func (referenceCommand) Run(_ context.Context, out console) error {
+	return writeReference(out.out, newCommands(out.out))
 }
 
-func writeReference(w io.Writer, app *kong.Node) error {
+func writeReference(w io.Writer, program *commandline.Command) error {
 	if _, err := io.WriteString(w, referenceHead); err != nil {
 		return err
 	}
 	group := "none yet"
-	for _, flag := range serveFlags(app) {
-		if title := groupTitle(flag); title != group {
+	for _, s := range program.Find("serve").Settings {
+		if title := cmp.Or(s.Group, "Node"); title != group {
 			group = title
 			fmt.Fprintf(w, "\n## %s\n\n| flag and key | variable | default | meaning |\n| --- | --- | --- | --- |\n", title)
 		}
-		if _, err := fmt.Fprintln(w, referenceRow(flag)); err != nil {
+		if _, err := fmt.Fprintln(w, referenceRow(s)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func serveFlags(app *kong.Node) []*kong.Flag {
-	for _, command := range app.Children {
-		if command.Name == "serve" {
-			return command.Flags
-		}
-	}
-	return nil
-}
-
-func groupTitle(flag *kong.Flag) string {
-	if flag.Group == nil {
-		return "Node"
-	}
-	return flag.Group.Title
-}
-
-func referenceRow(flag *kong.Flag) string {
-	name := "`--" + flag.Name + "`"
-	if !inFile(flag) {
+func referenceRow(s *commandline.Setting) string {
+	name := "`--" + s.Name + "`"
+	if !inFile(s) {
 		name += " (no key)"
 	}
 	byDefault := "none"
-	if flag.HasDefault {
-		byDefault = "`" + flag.Default + "`"
+	if s.HasDefault {
+		byDefault = "`" + s.Default + "`"
 	}
-	meaning := strings.ReplaceAll(flag.Help, "${enum}", strings.ReplaceAll(flag.Enum, ",", ", "))
-	return fmt.Sprintf("| %s | `%s` | %s | %s |", name, strings.Join(flag.Envs, "`, `"), byDefault, meaning)
+	return fmt.Sprintf("| %s | `%s` | %s | %s |", name, s.Variable, byDefault, s.Help)
 }

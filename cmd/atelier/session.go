@@ -309,7 +309,7 @@ type sessionDeleteCommand struct {
 }
 
 // Run deletes a session. It succeeds also if there is no such session.
-func (c *sessionDeleteCommand) Run(ctx context.Context) error {
+func (c *sessionDeleteCommand) Run(ctx context.Context, _ console) error {
 	api, err := c.connect()
 	if err != nil {
 		return err

@@ -7,14 +7,16 @@ package pages
 import (
 	"bytes"
 	"crypto/sha256"
-	_ "embed" // for the files below
+	_ "embed" // for the style
 	"encoding/base64"
-	"html/template"
 	"net/http"
 	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	g "maragu.dev/gomponents"
+	h "maragu.dev/gomponents/html"
 )
 
 // A Page is what a page says.
@@ -33,14 +35,8 @@ type Page struct {
 //go:embed style.css
 var styleFile string
 
-//go:embed page.html
-var pageFile string
-
 var (
-	style    = strings.TrimSpace(styleFile)
-	compiled = template.Must(template.New("page").Funcs(template.FuncMap{
-		"style": func() template.CSS { return template.CSS(style) }, // a part of the program
-	}).Parse(pageFile))
+	style     = strings.TrimSpace(styleFile)
 	styleHash = hash(style)
 )
 
@@ -49,16 +45,38 @@ func hash(text string) string {
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }
 
+// document returns the page as HTML. Text becomes a part of it as g.Text, which escapes it; only the style is raw.
+func (p Page) document() g.Node {
+	return h.Doctype(h.HTML(h.Lang("en"),
+		h.Head(
+			h.Meta(h.Charset("utf-8")),
+			h.Meta(h.Name("viewport"), h.Content("width=device-width, initial-scale=1")),
+			h.Meta(h.Name("robots"), h.Content("noindex")),
+			g.If(p.Refresh != 0, h.Meta(g.Attr("http-equiv", "refresh"), h.Content(strconv.Itoa(p.Refresh)))),
+			h.TitleEl(g.Text(p.Title)),
+			h.Link(h.Rel("icon"), h.Href("data:,")),
+			h.StyleEl(g.Raw(style)), // nothing may be added to it, because the policy has its hash
+		),
+		h.Body(
+			h.Header(g.Text("Atelier")),
+			h.Main(
+				h.H1(g.Text(p.Title)),
+				g.If(p.Busy, h.Div(h.Class("busy"), h.Role("progressbar"), h.Aria("label", "Starting"))),
+				h.P(g.Text(p.Text)),
+				g.If(p.Request != "", h.P(h.Class("quiet"), g.Text("Request "), h.Code(g.Text(p.Request)))),
+			),
+		),
+	))
+}
+
 // Render answers with a page.
 func Render(w http.ResponseWriter, status int, p Page) {
 	var text bytes.Buffer
-	if err := compiled.Execute(&text, p); err != nil {
-		panic("pages: " + err.Error()) // the template is a part of the program
-	}
-	h := w.Header()
-	h.Set("Content-Security-Policy", "default-src 'none'; style-src "+styleHash+"; img-src data:; form-action 'none'; base-uri 'none'; frame-ancestors 'self' "+p.Frames)
-	h.Set("Content-Type", "text/html; charset=utf-8")
-	h.Set("Content-Length", strconv.Itoa(text.Len()))
+	_ = p.document().Render(&text) // a buffer accepts everything
+	header := w.Header()
+	header.Set("Content-Security-Policy", "default-src 'none'; style-src "+styleHash+"; img-src data:; form-action 'none'; base-uri 'none'; frame-ancestors 'self' "+p.Frames)
+	header.Set("Content-Type", "text/html; charset=utf-8")
+	header.Set("Content-Length", strconv.Itoa(text.Len()))
 	w.WriteHeader(status)
 	_, _ = w.Write(text.Bytes()) // fails only if the client has gone, or reads no body
 }

@@ -1,6 +1,8 @@
 package pages_test
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -23,7 +25,11 @@ func TestRender(t *testing.T) {
 			t.Errorf("the page has %s", part)
 		}
 	}
-	if !strings.Contains(policy, "default-src 'none'; style-src 'sha256-") || !strings.HasSuffix(policy, "frame-ancestors 'self' https://atelier.test") {
+	_, rest, _ := strings.Cut(body, "<style>")
+	style, _, _ := strings.Cut(rest, "</style>")
+	sum := sha256.Sum256([]byte(style))
+	hash := base64.StdEncoding.EncodeToString(sum[:])
+	if !strings.Contains(policy, "default-src 'none'; style-src 'sha256-"+hash+"';") || !strings.HasSuffix(policy, "frame-ancestors 'self' https://atelier.test") {
 		t.Errorf("the policy is %s", policy)
 	}
 }

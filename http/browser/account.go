@@ -53,7 +53,7 @@ func (a accountPages) show(c *server.Call) (result, error) {
 	return a.buildAccountPage(c, pages.Account{Notice: noticeTexts[c.Request.URL.Query().Get("done")]})
 }
 
-// sheet adds everything about the visitor's account to shown, and returns the account page.
+// buildAccountPage adds everything about the visitor's account to shown, and returns the account page.
 func (a accountPages) buildAccountPage(c *server.Call, shown pages.Account) (result, error) {
 	person, err := server.Ask[*userv1.User](c, api.CallerQuery(c, &userv1.DescribeUser{}))
 	if err != nil {
@@ -70,7 +70,7 @@ func (a accountPages) buildAccountPage(c *server.Call, shown pages.Account) (res
 			return result{}, err
 		}
 	}
-	return result{page: "account", data: shown}, nil
+	return result{page: shown}, nil
 }
 
 func addSessions(c *server.Call, shown *pages.Account) error {
@@ -209,7 +209,7 @@ func (a accountPages) openKey(c *server.Call) (result, error) {
 	case err != nil:
 		return result{}, err
 	}
-	return result{page: "key", data: pages.NewKey{Name: made.Record.Name, Key: made.Key, ExpiresAt: made.Record.ExpiresAt}}, nil
+	return result{page: pages.NewKey{Name: made.Record.Name, Key: made.Key, ExpiresAt: made.Record.ExpiresAt}}, nil
 }
 
 // closeKey revokes an API key of the visitor.

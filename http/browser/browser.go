@@ -105,10 +105,9 @@ func page(method, path string, scope server.Scope, summary string, run func(*ser
 	return server.Route{Method: method, Path: path, Scope: scope, Summary: summary, Handler: adaptPage(run), Refuse: refusePage}
 }
 
-// result is the result of a page's handler: a page with its data, or a redirect.
+// result is the result of a page's handler: a page or a redirect.
 type result struct {
-	page string
-	data any
+	page pages.Page
 	// status is the HTTP status; 0: 200.
 	status int
 	// redirectTo is the path or URL of a redirect; "" for a page.
@@ -128,7 +127,7 @@ func adaptPage(run func(*server.Call) (result, error)) server.Handler {
 		case s.redirectTo != "":
 			redirect(c.Response, s.redirectTo)
 		default:
-			pages.Render(c.Response, cmp.Or(s.status, http.StatusOK), s.page, s.data)
+			pages.Render(c.Response, cmp.Or(s.status, http.StatusOK), s.page)
 		}
 		return nil
 	}
@@ -232,7 +231,7 @@ func refusePage(w *server.Response, refused *entity.Error) {
 	case entity.RateLimited, entity.Unavailable:
 		shown.Text += " Try again in " + retryText(refused.RetryAfter) + "."
 	}
-	pages.Render(w, server.Statuses[refused.Code], "problem", shown)
+	pages.Render(w, server.Statuses[refused.Code], shown)
 }
 
 // retryText returns the time until a retry as text.

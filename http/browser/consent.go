@@ -116,7 +116,7 @@ func (p consentPages) begin(c *server.Call) (*consent, result, error) {
 		return nil, result{redirectTo: request.Refuse(err)}, nil
 	case errors.As(err, &refused):
 		shown := pages.Problem{Title: "This sign-in request is invalid", Text: refused.Description}
-		return nil, result{page: "problem", data: shown, status: http.StatusBadRequest}, nil
+		return nil, result{page: shown, status: http.StatusBadRequest}, nil
 	case err != nil:
 		return nil, result{}, err
 	}
@@ -170,7 +170,7 @@ func (k *consent) page(c *server.Call, problem string) result {
 		shown.Scopes = append(shown.Scopes, pages.Choice{Value: scope, Label: oauth.DescribeScope(scope), Chosen: true})
 	}
 	c.Response.Header().Set("Content-Security-Policy", pages.Policy(k.Origin()))
-	return result{page: "consent", data: shown}
+	return result{page: shown}
 }
 
 // label returns the name of a workspace, with the requested scopes that the person lacks there.

@@ -123,7 +123,7 @@ func (f forgottenPages) show(*server.Call) (result, error) {
 	if !f.links.SendsMail() {
 		return result{}, server.ErrNotFound
 	}
-	return result{page: "forgotten", data: pages.Forgotten{}}, nil
+	return result{page: pages.Forgotten{}}, nil
 }
 
 // request answers before the account is looked up, so that the response does not depend on whether there is one.
@@ -143,7 +143,7 @@ func (f forgottenPages) request(c *server.Call) (result, error) {
 			c.Log().Warn("dropped a request for a password-reset link: too many are in flight")
 		}
 	}
-	return result{page: "forgotten", data: pages.Forgotten{Requested: true}}, nil
+	return result{page: pages.Forgotten{Requested: true}}, nil
 }
 
 // sendResetLink has a link mailed to the account that owns the address, if there is one.

@@ -109,7 +109,7 @@ func (invitationPages) show(c *server.Call) (result, error) {
 	return buildInvitationPage(c, i, visitor, pages.Invitation{MustSetPassword: back})
 }
 
-// invitationSheet adds everything about the invitation and the visitor to shown, and returns the page.
+// buildInvitationPage adds everything about the invitation and the visitor to shown, and returns the page.
 func buildInvitationPage(c *server.Call, i *invitation, visitor *server.Credential, shown pages.Invitation) (result, error) {
 	shown.Token, shown.Workspace, shown.Inviter = i.token, i.workspace.GetName(), api.InviterName(i.GetInviter())
 	shown.Role, shown.Email, shown.ExpiresAt = api.RoleNames[i.GetRole()], i.GetEmail(), i.GetExpiresAt()
@@ -121,7 +121,7 @@ func buildInvitationPage(c *server.Call, i *invitation, visitor *server.Credenti
 		}
 		shown.SignedInAs, shown.IsForVisitor = person.GetEmail(), person.GetId() == i.userID
 	}
-	s := result{page: "invitation", data: shown}
+	s := result{page: shown}
 	if shown.Problem != "" {
 		s.status = http.StatusBadRequest
 	}

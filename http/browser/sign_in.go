@@ -50,7 +50,7 @@ func (s *signInPages) show(c *server.Call) (result, error) {
 	case visitor != nil:
 		return result{redirectTo: next}, nil
 	}
-	return result{page: "sign-in", data: s.signInForm(pages.SignIn{Next: next})}, nil
+	return result{page: s.signInForm(pages.SignIn{Next: next})}, nil
 }
 
 // signInForm adds the alternatives to a password.
@@ -71,7 +71,7 @@ func (s *signInPages) open(c *server.Call) (result, error) {
 	case err != nil:
 		return result{}, err
 	case userID == "":
-		return result{page: "sign-in", status: http.StatusForbidden, data: s.signInForm(pages.SignIn{
+		return result{status: http.StatusForbidden, page: s.signInForm(pages.SignIn{
 			Email: api.Truncate(form.Get("email"), email.MaxLength), Next: next, Problem: wrongPassword,
 		})}, nil
 	}
@@ -83,7 +83,7 @@ func (s *signInPages) open(c *server.Call) (result, error) {
 	if strings.HasPrefix(next, apiPrefix) {
 		// Launching an app redirects to its host, to which the policy of the page with the form does not let a form lead. A page can.
 		c.Response.Header().Set("Refresh", "0; url="+next)
-		return result{page: "continue", data: pages.Continue{Next: next}}, nil
+		return result{page: pages.Continue{Next: next}}, nil
 	}
 	return result{redirectTo: next}, nil
 }
@@ -165,13 +165,13 @@ func (s *signInPages) showSetPassword(c *server.Call) (result, error) {
 	return buildPasswordPage(c, userID, token, "")
 }
 
-// passwordSheet returns the form that sets a password.
+// buildPasswordPage returns the form that sets a password.
 func buildPasswordPage(c *server.Call, userID, token, problem string) (result, error) {
 	person, err := api.DescribeUser(c, userID)
 	if err != nil {
 		return result{}, err
 	}
-	shown := result{page: "set-password", data: pages.SetPassword{
+	shown := result{page: pages.SetPassword{
 		Email: person.GetEmail(), Token: token, MinLength: minPasswordLength, MaxLength: maxPasswordLength, Problem: problem,
 	}}
 	if problem != "" {

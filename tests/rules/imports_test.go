@@ -40,8 +40,9 @@ var soleImporters = map[string][]string{
 	"github.com/cockroachdb/pebble":             {"persistence", "cluster"},
 	"github.com/hashicorp":                      {"cluster"},
 	"github.com/gorilla/mux":                    {"http", "edge"},
-	"github.com/alecthomas/kong":                {"cmd", "client"},
+	"github.com/spf13/cobra":                    {"cmd"},
 	"github.com/wneessen/go-mail":               {"mail"},
+	"maragu.dev/gomponents":                     {"http", "edge"},
 }
 
 // impure are standard packages with a clock, randomness, concurrency or I/O, which entity rules may not import. net/mail

@@ -1,31 +1,45 @@
 // Package pages renders the pages that people see in a browser: signing in, invitations, the account, consent.
 //
-// A page is a template in templates/ inside layout.html, with a struct of data.go as its data. Pages have no scripts and no
-// external files: the one stylesheet is inside each page and is allowed by its hash (Content-Security-Policy). Pages are not
-// cached and cannot be framed. They send a referrer to this site only. They must send it there: without a referrer policy
-// that allows it, browsers omit the header Origin of forms, by which forms of other sites are refused.
+// A page is a struct with what it shows, and a method that returns its title and its elements (Page). Text becomes a part of a
+// page as g.Text or as the value of an attribute, both of which escape it; only the style is raw. Links and forms lead to paths
+// of this site only (sitePath).
+//
+// Pages have no scripts and no external files: the one stylesheet is inside each page and is allowed by its hash
+// (Content-Security-Policy). Pages are not cached and cannot be framed. They send a referrer to this site only. They must send
+// it there: without a referrer policy that allows it, browsers omit the header Origin of forms, by which forms of other sites
+// are refused.
 package pages
 
 import (
 	"bytes"
 	"crypto/sha256"
-	"embed"
+	_ "embed" // for the style
 	"encoding/base64"
-	"fmt"
-	"html/template"
 	"net/http"
-	"path"
 	"strconv"
 	"strings"
+
+	g "maragu.dev/gomponents"
+	h "maragu.dev/gomponents/html"
 )
 
-//go:embed templates/*.html style.css
-var files embed.FS
+// A Page is what a page shows. The types that implement it are in this package.
+type Page interface{ page() page }
+
+// A page is the part of a page inside the layout.
+type page struct {
+	title string
+	// wide reports that the page has lists and needs more width than a form.
+	wide bool
+	main g.Group
+}
+
+//go:embed style.css
+var styleFile string
 
 var (
-	style     = strings.TrimSpace(string(must(files.ReadFile("style.css"))))
+	style     = strings.TrimSpace(styleFile)
 	styleHash = hash(style)
-	templates = parse()
 )
 
 func hash(text string) string {
@@ -33,40 +47,30 @@ func hash(text string) string {
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }
 
-// must returns the value of a call that cannot fail, because the files are part of the program.
-func must[T any](value T, err error) T {
-	if err != nil {
-		panic("pages: " + err.Error()) // the files are part of the program
-	}
-	return value
+// icon is a drop in the color of the style.
+const icon = `data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E%3Cpath d='M8 1a7 7 0 1 1-7 7v7V8a7 7 0 0 1 7-7z' fill='%231f5a4c'/%3E%3C/svg%3E`
+
+// document returns the page in the layout of all pages.
+func (p page) document() g.Node {
+	return h.Doctype(h.HTML(h.Lang("en"),
+		h.Head(
+			h.Meta(h.Charset("utf-8")),
+			h.Meta(h.Name("viewport"), h.Content("width=device-width, initial-scale=1")),
+			h.TitleEl(g.Text(p.title+" – Atelier")),
+			h.Link(h.Rel("icon"), h.Href(icon)),
+			h.StyleEl(g.Raw(style)), // nothing may be added to it, because the policy has its hash
+		),
+		h.Body(
+			h.Header(g.If(p.wide, h.Class("wide")), g.Text("Atelier")),
+			h.Main(p.main...),
+		),
+	))
 }
 
-// parse returns a template for each page, with the layout around it.
-func parse() map[string]*template.Template {
-	layout := template.Must(template.New("layout.html").Funcs(functions).ParseFS(files, "templates/layout.html"))
-	parsed := map[string]*template.Template{}
-	for _, file := range must(files.ReadDir("templates")) {
-		name := strings.TrimSuffix(file.Name(), ".html")
-		if name == "layout" {
-			continue
-		}
-		page := template.Must(layout.Clone())
-		parsed[name] = template.Must(page.ParseFS(files, path.Join("templates", file.Name())))
-	}
-	return parsed
-}
-
-// Render answers with a page. It panics, before anything is sent, if there is no such page or data is not of its type in
-// data.go.
-func Render(w http.ResponseWriter, status int, name string, data any) {
-	page := templates[name]
-	if page == nil {
-		panic(fmt.Sprintf("pages: no page %q", name))
-	}
+// Render answers with a page.
+func Render(w http.ResponseWriter, status int, p Page) {
 	var text bytes.Buffer
-	if err := page.ExecuteTemplate(&text, "layout.html", data); err != nil {
-		panic(fmt.Sprintf("pages: %s: %v", name, err))
-	}
+	_ = p.page().document().Render(&text) // a buffer accepts everything
 	header := w.Header()
 	if header.Get("Content-Security-Policy") == "" {
 		header.Set("Content-Security-Policy", Policy())

@@ -1,0 +1,204 @@
+package pages
+
+import (
+	"cmp"
+	"net/url"
+	"strings"
+
+	g "maragu.dev/gomponents"
+	h "maragu.dev/gomponents/html"
+)
+
+// Account is the page of the visitor's account.
+type Account struct {
+	Name, Email string
+	Sessions    []Session
+	Grants      []Grant
+	// MoreGrants reports that there are more grants than the page shows.
+	MoreGrants bool
+	Keys       []Key
+	// MoreKeys reports that there are older keys than the page shows.
+	MoreKeys bool
+	// KeyName and KeyLasts are the name and the lifetime that were entered for a key, and KeyProblem the reason why it was
+	// refused.
+	KeyName, KeyLasts, KeyProblem string
+	// HasPassword reports that the account has a password, and PasswordProblem is the reason why it was not changed.
+	HasPassword     bool
+	PasswordProblem string
+	// OffersReset reports that people who forgot their password can have a link mailed.
+	OffersReset bool
+	// Notice reports the action that was just done; empty: none.
+	Notice string
+}
+
+// Session is a browser session.
+type Session struct {
+	ID, Browser, Address string
+	StartedAt, ExpiresAt int64
+	// Current reports that it is the visitor's session.
+	Current bool
+}
+
+// Key is an API key. ExpiresAt is 0 if it does not expire, LastUsedAt if it was never used.
+type Key struct {
+	ID, Name, Prefix                 string
+	CreatedAt, ExpiresAt, LastUsedAt int64
+	Expired                          bool
+}
+
+// Grant is the access that a person granted to an application.
+type Grant struct {
+	ID, Client, Host, Workspace string
+	Scopes                      []string
+	CreatedAt                   int64
+}
+
+func (p Account) page() page {
+	title := "Your account"
+	switch {
+	case p.KeyProblem != "":
+		title = "Key not created"
+	case p.PasswordProblem != "":
+		title = "Password not changed"
+	}
+	return page{title: title, wide: true, main: g.Group{
+		h.Div(h.Class("top"),
+			h.H1(g.Text(cmp.Or(p.Name, "Your account"))),
+			form("/sign-out", smallButton("Sign out")),
+		),
+		g.If(p.Notice != "", notice(p.Notice)),
+		h.P(g.Text("Signed in as "), strong(p.Email), g.Text(".")),
+		section("sessions", "Where you are signed in", rows(p.Sessions, Session.row)),
+		p.keys(),
+		g.If(len(p.Grants) > 0, section("grants", "Applications with access",
+			rows(p.Grants, Grant.row),
+			g.If(p.MoreGrants, quiet(g.Text("Only some applications are shown; the API lists all of them."))),
+		)),
+		g.If(p.HasPassword || p.PasswordProblem != "", p.passwordChange()),
+	}}
+}
+
+// section returns a part of the page with a heading, which has the id.
+func section(id, heading string, children ...g.Node) g.Node {
+	return h.Section(h.Aria("labelledby", id), h.H2(h.ID(id), g.Text(heading)), g.Group(children))
+}
+
+func rows[T any](all []T, row func(T) g.Node) g.Node { return h.Ul(h.Class("rows"), g.Map(all, row)) }
+
+// row returns a row of a list: a first line, which has the id, a second one with details, and a form with a button at the end.
+func row(id string, first, details g.Group, path, button string) g.Node {
+	return h.Li(
+		h.Div(h.P(h.ID(id), first), quiet(details)),
+		form(path, smallButton(button, h.Aria("describedby", id))),
+	)
+}
+
+func smallButton(text string, attributes ...g.Node) g.Node {
+	return h.Button(h.Class("second small"), g.Group(attributes), g.Text(text))
+}
+
+// mark returns a word that distinguishes a row, after its first text.
+func mark(text string) g.Node { return g.Group{g.Text(" "), h.Span(h.Class("mark"), g.Text(text))} }
+
+func (s Session) row() g.Node {
+	since := "since "
+	if s.Address != "" {
+		since = s.Address + ", since "
+	}
+	return row("s-"+s.ID,
+		g.Group{g.Text(cmp.Or(s.Browser, "A browser")), g.If(s.Current, mark("this browser"))},
+		g.Group{g.Text(since), timeElement(s.StartedAt, minute), g.Text(", until " + format(s.ExpiresAt, day))},
+		"/account/sessions/"+url.PathEscape(s.ID)+"/end", "End")
+}
+
+func (k Key) row() g.Node {
+	details := g.Group{h.Code(g.Text(k.Prefix + "…")), g.Text(", since "), timeElement(k.CreatedAt, day)}
+	if k.ExpiresAt != 0 {
+		details = append(details, g.Text(", until "+format(k.ExpiresAt, day)))
+	}
+	if k.LastUsedAt != 0 {
+		details = append(details, g.Text(", last used "), timeElement(k.LastUsedAt, minute))
+	} else {
+		details = append(details, g.Text(", never used"))
+	}
+	return row("k-"+k.ID,
+		g.Group{g.Text(k.Name), g.If(k.Expired, mark("expired"))}, details,
+		"/account/keys/"+url.PathEscape(k.ID)+"/revoke", "Revoke")
+}
+
+func (a Grant) row() g.Node {
+	return row("g-"+a.ID,
+		g.Group{g.Text(a.Client + " in " + a.Workspace)},
+		g.Group{g.Text(a.Host + ", since "), timeElement(a.CreatedAt, day), g.Text(": " + strings.Join(a.Scopes, ", "))},
+		"/account/grants/"+url.PathEscape(a.ID)+"/revoke", "Revoke")
+}
+
+// keys returns the list of API keys, and the form for another one.
+func (p Account) keys() g.Node {
+	return section("keys", "API keys",
+		quiet(g.Text("Programs and mounted drives sign in with an API key. Each key can do everything that you can do.")),
+		g.If(len(p.Keys) > 0, g.Group{
+			rows(p.Keys, Key.row),
+			g.If(p.MoreKeys, quiet(g.Text("Only the newest keys are shown; the API lists all of them."))),
+		}),
+		h.H3(h.ID("new-key"), g.Text("Create an API key")),
+		problemBox("key-problem", p.KeyProblem),
+		form("/account/keys", h.Class("line"), h.Aria("labelledby", "new-key"),
+			h.Div(
+				label("key-name", "Name"),
+				h.Input(h.ID("key-name"), h.Name("name"), h.Required(), h.MaxLength("200"), h.AutoComplete("off"), h.Value(p.KeyName),
+					invalid("key-problem", p.KeyProblem, h.AutoFocus())),
+			),
+			h.Div(
+				label("key-lasts", "Expires after"),
+				h.Select(h.ID("key-lasts"), h.Name("lasts"),
+					option("30", "30 days", p.KeyLasts == "30"),
+					option("90", "90 days", p.KeyLasts == "90" || p.KeyLasts == ""),
+					option("365", "1 year", p.KeyLasts == "365"),
+					option("never", "never", p.KeyLasts == "never"),
+				),
+			),
+			h.Button(g.Text("Create key")),
+		),
+	)
+}
+
+// passwordChange returns the form that starts a change of the password.
+func (p Account) passwordChange() g.Node {
+	return section("change", "Change your password",
+		problemBox("password-problem", p.PasswordProblem),
+		form("/account/password", h.Class("line"), h.Aria("labelledby", "change"),
+			hidden("email", p.Email, h.AutoComplete("username")),
+			h.Div(
+				label("current", "Current password"),
+				h.Input(h.ID("current"), h.Name("current"), h.Type("password"), h.AutoComplete("current-password"), h.Required(), h.MaxLength("800"),
+					invalid("password-problem", p.PasswordProblem, h.AutoFocus())),
+			),
+			h.Button(g.Text("Choose a new password")),
+		),
+		g.If(p.OffersReset, forgottenLink()),
+	)
+}
+
+// NewKey is the page that shows a new API key once.
+type NewKey struct {
+	Name, Key string
+	// ExpiresAt is 0 if the key does not expire.
+	ExpiresAt int64
+}
+
+func (p NewKey) page() page {
+	validity := g.Group{g.Text("Valid until you revoke it.")}
+	if p.ExpiresAt != 0 {
+		validity = g.Group{g.Text("Valid until "), timeElement(p.ExpiresAt, minute), g.Text(".")}
+	}
+	return page{title: "Your new API key", wide: true, main: g.Group{
+		h.H1(g.Text("Your new API key")),
+		notice("Copy it now. It is not shown again."),
+		label("key", p.Name),
+		h.Input(h.ID("key"), h.Class("secret"), h.ReadOnly(), h.AutoFocus(), h.AutoComplete("off"), g.Attr("spellcheck", "false"), h.Value(p.Key),
+			h.Aria("describedby", "hint")),
+		h.P(h.Class("hint"), h.ID("hint"), validity, g.Text(" Anyone who has this key can do everything that you can do.")),
+		link("/account", h.Class("button"), g.Text("Back to your account")),
+	}}
+}

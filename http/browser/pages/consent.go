@@ -1,0 +1,52 @@
+package pages
+
+import (
+	g "maragu.dev/gomponents"
+	h "maragu.dev/gomponents/html"
+)
+
+// Consent is the page that asks a person what an application may do.
+type Consent struct {
+	// Action is the path of the form. It is sent with the Hidden fields, "workspace", a "scope" for each granted one, and
+	// "decision", which is "allow" or "deny".
+	Action string
+	Hidden []Field
+	// Client is the name that the application chose, Host the host of its redirect URI.
+	Client, Host string
+	Email        string
+	Workspaces   []Choice
+	Scopes       []Choice
+	Problem      string
+}
+
+// Field is a hidden field of a form.
+type Field struct{ Name, Value string }
+
+// Choice is an option of a list.
+type Choice struct {
+	Value, Label string
+	Chosen       bool
+}
+
+func (p Consent) page() page {
+	title := "Allow " + p.Client + "?"
+	return page{title: title, main: g.Group{
+		h.H1(g.Text(title)),
+		h.P(strong(p.Client), g.Text(" asks to act for "), strong(p.Email), g.Text(" in one workspace. Your answer is sent to "), strong(p.Host),
+			g.Text(". Allow this only if you know that address: an application can choose any name.")),
+		problemBox("problem", p.Problem),
+		form(p.Action,
+			g.Map(p.Hidden, func(one Field) g.Node { return hidden(one.Name, one.Value) }),
+			label("workspace", "Workspace"),
+			h.Select(h.ID("workspace"), h.Name("workspace"), h.Required(), g.If(p.Problem != "", h.Aria("describedby", "problem")),
+				g.Map(p.Workspaces, func(one Choice) g.Node { return option(one.Value, one.Label, one.Chosen) })),
+			h.FieldSet(h.Legend(g.Text("Permissions")), g.Map(p.Scopes, checkbox)),
+			h.Button(h.Name("decision"), h.Value("allow"), g.Text("Allow")),
+			h.Button(h.Name("decision"), h.Value("deny"), h.Class("second"), h.FormNoValidate(), g.Text("Deny")),
+		),
+	}}
+}
+
+func checkbox(scope Choice) g.Node {
+	return h.Label(h.Input(h.Type("checkbox"), h.Name("scope"), h.Value(scope.Value), g.If(scope.Chosen, h.Checked())), g.Text(" "+scope.Label))
+}

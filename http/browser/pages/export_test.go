@@ -1,9 +1,0 @@
-package pages
-
-import (
-	"maps"
-	"slices"
-)
-
-// Names lists the pages.
-func Names() []string { return slices.Sorted(maps.Keys(templates)) }
