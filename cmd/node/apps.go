@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -43,7 +44,11 @@ func (n *Node) serveApp(w http.ResponseWriter, r *http.Request) {
 // appExecutors returns the executors that run the processes of apps, and end those of apps that are removed.
 func (n *Node) appExecutors(o Options) map[string]actors.Executor {
 	run := func(ctx context.Context, t actors.Task, m *appv1.RunTask) (proto.Message, error) {
-		n.maintainStandardAddress(ctx, o, t.Identity)
+		ctx, end := context.WithCancel(ctx)
+		var maintaining sync.WaitGroup
+		maintaining.Go(func() { n.maintainStandardAddress(ctx, o, t.Identity) })
+		defer maintaining.Wait()
+		defer end()
 		return n.apps.Run(ctx, t.Identity, m)
 	}
 	stop := func(ctx context.Context, t actors.Task, m *appv1.StopTask) (proto.Message, error) {

@@ -311,8 +311,8 @@ func TestAppSleeps(t *testing.T) { testAppSleeps(t) }
 func testAppSleeps(t *testing.T, changes ...func(*Options)) {
 	a, _ := newApp(t, &appv1.Runtime{Command: command("one"), Port: 20000, SleepAfterMs: 300}, changes...)
 	a.until(func() bool { return a.tell(&appv1.DescribeApp{}).GetAsleep() && len(a.running()) == 0 })
-	a.tell(&appv1.WakeApp{})
 	a.until(func() bool {
+		a.tell(&appv1.WakeApp{}) // before each request, because the app may be asleep again
 		response, err := a.client.Get("http://app/")
 		if err != nil {
 			return false

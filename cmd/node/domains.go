@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -116,18 +117,79 @@ func (a domainAddresses) IsOwn(ctx context.Context, host string) (bool, error) {
 	return err == nil, err
 }
 
-// maintainStandardAddress obtains and renews the certificate of the standard address of an app until ctx ends. A certificate in a file,
-// such as one for all names below the edge host, takes its place.
+// lookAfter is the longest time between two looks at the standard address of an app: this process may not learn of a rename that
+// another one has recorded. retryAfter is the pause after a look that failed.
+const (
+	lookAfter  = time.Hour
+	retryAfter = time.Minute
+)
+
+// maintainStandardAddress obtains and renews the certificate of the standard address of an app until ctx ends. It follows the renames of
+// the workspace. A certificate in a file, such as one for all names below the edge host, takes its place.
 func (n *Node) maintainStandardAddress(ctx context.Context, o Options, identity string) {
 	if !o.Domains.Enabled {
 		return
 	}
 	workspaceID, appID := app.SplitIdentity(identity)
-	host, err := domainAddresses{n, o.appAddresses().EdgeHost, nil}.StandardAddress(ctx, workspaceID, appID)
-	if err != nil || n.certificateFiles.Covers(host) {
-		return
+	present, end := "", context.CancelFunc(func() {})
+	defer func() { end() }()
+	for ctx.Err() == nil {
+		renamed, wait := n.renames.next(workspaceID), lookAfter // before the look, which may miss a rename
+		host, err := domainAddresses{n, o.appAddresses().EdgeHost, nil}.StandardAddress(ctx, workspaceID, appID)
+		switch {
+		case err != nil:
+			wait = retryAfter
+		case host != present:
+			end()
+			present, end = host, n.maintainHost(ctx, host)
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-renamed:
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		timer.Stop()
 	}
-	n.Domains.Maintain(ctx, []string{host})
+}
+
+// maintainHost obtains and renews the certificate of a host, unless it is in a file, until ctx ends or end is called.
+func (n *Node) maintainHost(ctx context.Context, host string) (end context.CancelFunc) {
+	ctx, end = context.WithCancel(ctx)
+	if !n.certificateFiles.Covers(host) {
+		n.Domains.Maintain(ctx, []string{host})
+	}
+	return end
+}
+
+// renames notifies goroutines when a workspace is renamed.
+type renames struct {
+	mu sync.Mutex
+	// awaited has a channel for each workspace, which its next rename closes.
+	awaited map[string]chan struct{}
+}
+
+// next returns a channel that is closed at the next rename of a workspace.
+func (r *renames) next(workspaceID string) <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.awaited == nil {
+		r.awaited = map[string]chan struct{}{}
+	}
+	if r.awaited[workspaceID] == nil {
+		r.awaited[workspaceID] = make(chan struct{})
+	}
+	return r.awaited[workspaceID]
+}
+
+// notify says that a workspace may have been renamed.
+func (r *renames) notify(workspaceID string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if awaited := r.awaited[workspaceID]; awaited != nil {
+		close(awaited)
+		delete(r.awaited, workspaceID)
+	}
 }
 
 // ask sends a query to an entity as the platform.

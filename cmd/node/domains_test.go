@@ -1,12 +1,17 @@
 package node
 
 import (
+	"context"
+	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/app"
 	appv1 "github.com/atelier-run/atelier/messages/app/v1"
 	bindingv1 "github.com/atelier-run/atelier/messages/binding/v1"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
 // TestDomainsWithoutCertificates checks a node that requests no certificates: a domain says so and can be removed, also after a restart.
@@ -36,4 +41,50 @@ func TestDomainsWithoutCertificates(t *testing.T) {
 	if free := ask(&bindingv1.DescribeBinding{}); free.GetStatus() != 0 || free.GetLastCleanUp() != 1 {
 		t.Errorf("the released binding is %v", free)
 	}
+}
+
+// hostLog has the values of the attribute host of all records.
+type hostLog struct {
+	mu    sync.Mutex
+	hosts map[string]bool
+}
+
+func (l *hostLog) replace(_ []string, a slog.Attr) slog.Attr {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if a.Key == "host" {
+		l.hosts[a.Value.String()] = true
+	}
+	return a
+}
+
+func (l *hostLog) has(host string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.hosts[host]
+}
+
+// TestStandardAddressFollowsRename renames the workspace of an app that runs: a certificate of its new address is requested, from an
+// authority that cannot be reached.
+func TestStandardAddressFollowsRename(t *testing.T) {
+	h := &home{T: t, dir: t.TempDir()}
+	log := &hostLog{hosts: map[string]bool{}}
+	var err error
+	h.options = Options{Dir: h.dir, HoldApps: true, Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{ReplaceAttr: log.replace})),
+		Domains: DomainOptions{Enabled: true, Directory: "https://127.0.0.1:1/", EdgeHost: "apps.example.com"}}.complete()
+	h.options.Registry = nil
+	h.Node, err = Start(t.Context(), h.options)
+	h.check(err)
+	defer h.stop()
+	h.ask(entity.KindWorkspace, &workspacev1.CreateWorkspace{Slug: "acme", Name: "Acme", CreatorId: "usr_1"})
+	h.ask(entity.KindWorkspace, &workspacev1.RegisterApp{Registration: &appv1.Registration{
+		AppId: testAppID, AnchorId: testAnchorID, Path: testAppPath, Slug: "site", CreatedByUserId: "usr_1", Runtime: &appv1.Runtime{Command: "true"}}})
+	ctx, end := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { h.maintainStandardAddress(ctx, h.options, app.Identity(ws, testAppID)) })
+	defer running.Wait()
+	defer end()
+	h.until(func() bool { return log.has("site--acme.apps.example.com") })
+	h.ask(entity.KindWorkspace, &workspacev1.RenameWorkspace{Slug: "apex"})
+	h.until(func() bool { return log.has("site--apex.apps.example.com") })
 }

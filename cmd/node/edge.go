@@ -84,7 +84,8 @@ func namesOf(events ...proto.Message) map[string]bool {
 	return names
 }
 
-// observe implements actors.Options.Observe. It removes from the caches of the edge the answers that the events of an entity change.
+// observe implements actors.Options.Observe. It removes from the caches of the edge the answers that the events of an entity change,
+// and notifies the goroutines that wait for a rename of a workspace.
 func (n *Node) observe(kind, identity string, events []persistence.Event) {
 	names := edgeEvents[kind]
 	if n.edge == nil || names == nil || !slices.ContainsFunc(events, func(e persistence.Event) bool { return names[e.Name] }) {
@@ -98,6 +99,7 @@ func (n *Node) observe(kind, identity string, events []persistence.Event) {
 		c.WorkspaceSlug = identity
 	case entity.KindWorkspace:
 		c.WorkspaceID = identity
+		n.renames.notify(identity)
 	case entity.KindCredential, entity.KindGrant:
 		c.CredentialID = identity
 	case entity.KindUser:

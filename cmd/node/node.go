@@ -139,6 +139,8 @@ type Node struct {
 	// apps supervises the processes of apps, and edge serves their hosts.
 	apps *apps.Supervisor
 	edge *edge.Edge
+	// renames notifies the goroutines that maintain the certificates of standard addresses.
+	renames renames
 	// ending is done when the node stops; end ends it.
 	ending context.Context
 	end    context.CancelFunc

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/atelier-run/atelier/computer/bucket"
+	"github.com/atelier-run/atelier/entity"
+	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 )
 
 // Source is the running node that Create backs up.
@@ -31,15 +33,18 @@ type Source struct {
 }
 
 // Create takes a backup of a node with an id, and returns its manifest. It reports its progress from one goroutine. If it fails, it
-// deletes the objects that it has stored.
+// deletes the objects that it has stored, unless only the object latest could not be stored: nobody knows then whether that names
+// this backup, which is complete.
 func Create(ctx context.Context, s Source, id string, now time.Time, report func(Progress)) (_ *Manifest, err error) {
 	if !validID.MatchString(id) {
 		return nil, fmt.Errorf("%q is not a valid id of a backup of a node", id)
 	}
 	m := &Manifest{Version: manifestVersion, BackupID: id, CreatedAt: now.UnixMilli(), Program: s.Program, Drives: []Drive{}}
+	var workspaces []string
+	isComplete := false
 	defer func() {
-		if err != nil {
-			err = errors.Join(err, s.discard(ctx, m))
+		if err != nil && !isComplete {
+			err = errors.Join(err, s.discard(ctx, id, workspaces[:min(len(m.Drives)+1, len(workspaces))]))
 		}
 	}()
 	progress := &meter{report: report}
@@ -47,20 +52,27 @@ func Create(ctx context.Context, s Source, id string, now time.Time, report func
 		return nil, fmt.Errorf("the journal: %w", err)
 	}
 	// The drives are listed after the checkpoint: every workspace in it that has a drive has its folder.
-	workspaces, err := s.workspaces()
-	if err != nil {
+	if workspaces, err = s.workspaces(); err != nil {
 		return nil, err
 	}
 	sizes := make([]int64, len(workspaces))
 	for i, w := range workspaces {
-		if sizes[i], err = s.DriveSize(ctx, w); err != nil {
+		err := patiently(ctx, func() (err error) {
+			sizes[i], err = s.DriveSize(ctx, w)
+			return err
+		})
+		if err != nil {
 			return nil, fmt.Errorf("the drive of %s: %w", w, err)
 		}
 		progress.TotalBytes += sizes[i]
 	}
 	progress.Drives = len(workspaces)
 	for i, w := range workspaces {
-		b, err := s.Archive.SaveAs(ctx, w, id, driveObject(id, w), progress.step("drive "+w))
+		var b *computerv1.Backup
+		err := patiently(ctx, func() (err error) {
+			b, err = s.Archive.SaveAs(ctx, w, id, driveObject(id, w), progress.step("drive "+w))
+			return err
+		})
 		if err != nil {
 			return nil, fmt.Errorf("the drive of %s: %w", w, err)
 		}
@@ -79,7 +91,36 @@ func Create(ctx context.Context, s Source, id string, now time.Time, report func
 	if err := put(ctx, s.Bucket, manifestObject(id), text); err != nil {
 		return nil, err
 	}
-	return m, put(ctx, s.Bucket, latest, []byte(id))
+	isComplete = true
+	if err := put(ctx, s.Bucket, latest, []byte(id)); err != nil {
+		return nil, fmt.Errorf("the backup %s is complete, but it may not be the one that %q names: %w", id, latest, err)
+	}
+	return m, nil
+}
+
+// The attempts to read a drive that is unavailable, such as one of too many in use. The pause between them doubles; all pauses together
+// are half a minute.
+const (
+	driveAttempts = 5
+	firstPause    = 2 * time.Second
+)
+
+// patiently calls read again, after pauses, while it returns Unavailable.
+func patiently(ctx context.Context, read func() error) error {
+	for attempt, pause := 1, firstPause; ; attempt, pause = attempt+1, 2*pause {
+		err := read()
+		var refusal *entity.Error
+		if !errors.As(err, &refusal) || refusal.Code != entity.Unavailable || attempt == driveAttempts {
+			return err
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return err
+		}
+	}
 }
 
 // saveJournal takes a checkpoint of the journal and stores it.
@@ -124,17 +165,18 @@ func (s Source) workspaces() ([]string, error) {
 // discardTime limits the deletion of the objects of a failed backup.
 const discardTime = time.Minute
 
-// discard deletes the objects of a backup that has failed, even if ctx has ended.
-func (s Source) discard(ctx context.Context, m *Manifest) error {
+// discard deletes the objects of a backup that has failed, even if ctx has ended: those of the drives of workspaces, of which the last
+// one may be stored although storing it has failed.
+func (s Source) discard(ctx context.Context, id string, workspaces []string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), discardTime)
 	defer cancel()
-	names := []string{manifestObject(m.BackupID), journalObject(m.BackupID)}
-	for _, d := range m.Drives {
-		names = append(names, d.Name)
+	names := []string{manifestObject(id), journalObject(id)}
+	for _, w := range workspaces {
+		names = append(names, driveObject(id, w))
 	}
 	for _, name := range names {
 		if err := s.Bucket.Delete(ctx, name); err != nil {
-			return fmt.Errorf("the failed backup %s could not be deleted: %w", m.BackupID, err)
+			return fmt.Errorf("the failed backup %s could not be deleted: %w", id, err)
 		}
 	}
 	return nil

@@ -193,7 +193,7 @@ func (m *meter) step(name string) func(done, total int64) {
 	m.Step = name
 	m.report(m.Progress)
 	return func(done, _ int64) {
-		m.DoneBytes = min(m.before+done, m.TotalBytes)
+		m.DoneBytes = max(m.DoneBytes, min(m.before+done, m.TotalBytes)) // a step may begin again
 		m.report(m.Progress)
 	}
 }
