@@ -13,8 +13,10 @@ BASE ?= $(shell tests/base)
 # The product is a static program, so that it runs everywhere, and so that its memory does not depend on whether a C compiler
 # is installed (docs/operations.md, "Memory"). Only the race detector needs C.
 export CGO_ENABLED := 0
+# All builds and tests have the same flags, so that each package is compiled once.
+export GOFLAGS := $(shell go env GOFLAGS) -trimpath
 # -w omits the information for debuggers, a fifth of the program.
-GOBUILD := go build -trimpath -ldflags=-w
+GOBUILD := go build -ldflags=-w
 
 TOOL := go tool -modfile=tools/go.mod
 # `make race` tests the packages with goroutines that share memory with the race detector, the longest first, but for their tests in
@@ -39,8 +41,8 @@ RACEFLAGS := -race -gcflags=golang.org/x/crypto/argon2=-race=false
 # More packages than processors are tested at the same time, because many tests wait for processes. lint vets the tests. Go's cache of
 # test results is not used, because it does not take into account the programs that many tests build and run.
 TESTFLAGS := -p 4 -count=1 -vet=off -timeout 40m
-# The packages whose tests wait the longest are tested beside others, not after them.
-LONGEST := ./cmd/... ./tests/... ./computer/...
+# The packages whose tests take the longest begin first, so that they are tested beside others and not after them.
+LONGEST := ./cmd/node ./tests/process ./computer/local ./tests/agents ./tests/browser ./cmd/... ./tests/... ./computer/...
 # The Debian packages of the programs that tests run.
 PROGRAMS := busybox-static caddy chromium curl davfs2 haproxy litmus nginx nodejs npm podman prometheus rclone runc systemd
 
@@ -111,8 +113,8 @@ fuzz:
 
 bench:
 	tests/requirements apache2
-	go test -run '^$$' -bench '$(BENCH)' -timeout 60m ./...
-	cd tests/peers && go test -run '^$$' -bench '$(BENCH)' -timeout 30m ./...
+	go test -run '^$$' -bench '$(BENCH)' -timeout 2h ./...
+	cd tests/peers && go test -run '^$$' -bench '$(BENCH)' -timeout 1h ./...
 
 clean:
 	rm -rf bin .tools

@@ -14,11 +14,10 @@ import (
 	"github.com/coder/acp-go-sdk"
 
 	"github.com/atelier-run/atelier/runner/builtin/model"
-	"github.com/atelier-run/atelier/runner/gateway"
 	"github.com/atelier-run/atelier/runner/modeltest"
 )
 
-// TestAgents runs whole turns of each product in one process of it.
+// TestAgents runs whole turns of each product in one process of it, because a start takes several seconds of processor time.
 func TestAgents(t *testing.T) {
 	for _, p := range products {
 		t.Run(p.preset, func(t *testing.T) {
@@ -30,7 +29,8 @@ func TestAgents(t *testing.T) {
 			}{
 				{"text", testText}, {"command", testCommand}, {"patch", testPatch}, {"permission is denied", testDenied},
 				{"permission is cancelled", testCancelledPermission}, {"cancel a reply", testCancelReply},
-				{"cancel a command", testCancelCommand}, {"image", testImage}, {"cut reply", testCut}, {"load", testLoad},
+				{"cancel a command", testCancelCommand}, {"image", testImage}, {"cut reply", testCut}, {"errors", testErrors},
+				{"platform's tools", testPlatformTools}, {"load", testLoad},
 			} {
 				t.Run(test.name, func(t *testing.T) { test.run(t, a) })
 				if t.Failed() {
@@ -213,19 +213,40 @@ func testCut(t *testing.T, a *agent) {
 	}
 }
 
-// testLoad loads a session in another process, which reports what was said and has it in its next request.
+// testErrors has errors of the model server that end: opencode requests the reply again each time, codex only after the first.
+func testErrors(t *testing.T, a *agent) {
+	session := a.open()
+	a.model.Reply(modeltest.Reply{Status: http.StatusInternalServerError, Message: "broken"}, modeltest.Reply{Text: []string{"Again."}})
+	a.say(session, "One.", acp.StopReasonEndTurn)
+	if text, _ := a.reply(); text != "Again." {
+		t.Errorf("text %q after an error that is repeated", text)
+	}
+	a.model.Reply(modeltest.Reply{Status: http.StatusTooManyRequests, Message: "too much", RetryAfter: 1})
+	if a.preset == "opencode" {
+		a.model.Reply(modeltest.Reply{Text: []string{"Later."}})
+		a.say(session, "Two.", acp.StopReasonEndTurn)
+	} else if _, err := a.prompt(session, acp.TextBlock("Two.")); !strings.Contains(errorText(err), "429") {
+		t.Errorf("error %v, want the status", err)
+	}
+}
+
+// testLoad loads a session in another process, which reports what was said and has it in its next request. That process speaks
+// the product's other wire format, if it has one, as after a change of the configuration. It then meets an error that lasts.
 func testLoad(t *testing.T, a *agent) {
 	session := a.open()
 	a.model.Reply(modeltest.Reply{Text: []string{"It is a heron."}})
 	a.say(session, "Remember the bird.", acp.StopReasonEndTurn)
 	a.end()
-	other := a.machine.start(a.wire)
+	other := a.machine.start(a.loadWire)
 	_, err := other.conn.LoadSession(other.limit(), acp.LoadSessionRequest{SessionId: session, Cwd: a.drive, McpServers: []acp.McpServer{}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.model.Reply(modeltest.Reply{Text: []string{"A heron."}})
-	other.say(session, "Which one?", acp.StopReasonEndTurn)
+	a.model.Reply(modeltest.Reply{Calls: []model.Call{a.shell("call_load", "echo heron >bird.txt")}}, modeltest.Reply{Text: []string{"A heron."}})
+	other.say(session, "Write which one.", acp.StopReasonEndTurn)
+	if text, _ := other.reply(); !strings.HasSuffix(text, "A heron.") || a.file("bird.txt") != "heron\n" {
+		t.Errorf("text %q, file %q", text, a.file("bird.txt"))
+	}
 	requests := a.model.Requests()
 	var said []string
 	for _, m := range requests[len(requests)-1].Messages {
@@ -234,53 +255,9 @@ func testLoad(t *testing.T, a *agent) {
 	if !slices.Contains(said, "It is a heron.") {
 		t.Errorf("the model got %q", said)
 	}
-}
-
-// TestModelErrors has each product meet errors of the model server.
-func TestModelErrors(t *testing.T) {
-	for _, p := range products {
-		t.Run(p.preset, func(t *testing.T) {
-			t.Parallel()
-			a := newMachine(t, p).start(p.wire)
-			session := a.open()
-			a.model.Reply(modeltest.Reply{Status: http.StatusInternalServerError, Message: "broken"}, modeltest.Reply{Text: []string{"Again."}})
-			a.say(session, "One.", acp.StopReasonEndTurn)
-			if text, _ := a.reply(); text != "Again." {
-				t.Errorf("text %q after an error that is repeated", text)
-			}
-			a.model.Reply(modeltest.Reply{Status: http.StatusTooManyRequests, Message: "too much", RetryAfter: 1})
-			if p.preset == "opencode" {
-				a.model.Reply(modeltest.Reply{Text: []string{"Later."}})
-				a.say(session, "Two.", acp.StopReasonEndTurn)
-			} else if _, err := a.prompt(session, acp.TextBlock("Two.")); !strings.Contains(errorText(err), "429") {
-				t.Errorf("error %v, want the status", err)
-			}
-			a.end()
-
-			a = a.machine.start(p.wire)
-			session = a.open()
-			a.model.Reply(modeltest.Reply{Status: http.StatusBadRequest, Message: "no such model"})
-			if _, err := a.prompt(session, acp.TextBlock("Three.")); !strings.Contains(errorText(err), "no such model") {
-				t.Errorf("error %q, want the message of the server", errorText(err))
-			}
-		})
-	}
-}
-
-// TestWires has opencode speak the other wire formats.
-func TestWires(t *testing.T) {
-	for _, wire := range []gateway.Wire{gateway.Responses, gateway.Anthropic} {
-		t.Run(string(wire), func(t *testing.T) {
-			t.Parallel()
-			p := products[1]
-			a := newMachine(t, p).start(wire)
-			session := a.open()
-			a.model.Reply(modeltest.Reply{Calls: []model.Call{p.shell("call_wire", "echo wire >wire.txt")}}, modeltest.Reply{Text: []string{"Written."}})
-			a.say(session, "Write.", acp.StopReasonEndTurn)
-			if text, _ := a.reply(); text != "Written." || a.file("wire.txt") != "wire\n" {
-				t.Errorf("text %q, file %q", text, a.file("wire.txt"))
-			}
-		})
+	a.model.Reply(modeltest.Reply{Status: http.StatusBadRequest, Message: "no such model"})
+	if _, err := other.prompt(other.open(), acp.TextBlock("Three.")); !strings.Contains(errorText(err), "no such model") {
+		t.Errorf("error %q, want the message of the server", errorText(err))
 	}
 }
 

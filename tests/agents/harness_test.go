@@ -38,7 +38,8 @@ const (
 type product struct {
 	preset  string
 	program string
-	wire    gateway.Wire
+	// wire is the format of most tests; opencode speaks the others, too: where a session is loaded, and where it asks.
+	wire, loadWire, askWire gateway.Wire
 	// shell and patch return calls of the product's tools: a command, and a change of a file's text from "one" to "two".
 	shell, patch func(id, command string) model.Call
 	// deniedEnd is the end of a prompt in which a permission is denied.
@@ -50,6 +51,8 @@ var products = []product{
 		preset:    "codex",
 		program:   "@zed-industries/codex-acp-linux-" + map[string]string{"amd64": "x64", "arm64": "arm64"}[runtime.GOARCH] + "/bin/codex-acp",
 		wire:      gateway.Responses,
+		loadWire:  gateway.Responses,
+		askWire:   gateway.Responses,
 		shell:     func(id, command string) model.Call { return call(id, "shell_command", "command", command) },
 		deniedEnd: acp.StopReasonCancelled,
 		patch: func(id, path string) model.Call {
@@ -58,9 +61,11 @@ var products = []product{
 		},
 	},
 	{
-		preset:  "opencode",
-		program: "opencode-linux-x64-baseline/bin/opencode",
-		wire:    gateway.Chat,
+		preset:   "opencode",
+		program:  "opencode-linux-x64-baseline/bin/opencode",
+		wire:     gateway.Chat,
+		loadWire: gateway.Responses,
+		askWire:  gateway.Anthropic,
 		shell: func(id, command string) model.Call {
 			return call(id, "bash", "command", command, "description", "test")
 		},

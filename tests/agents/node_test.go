@@ -17,6 +17,7 @@ import (
 
 	"github.com/atelier-run/atelier/cmd/node"
 	"github.com/atelier-run/atelier/computer"
+	"github.com/atelier-run/atelier/computer/docker/dockertest"
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/session"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
@@ -26,6 +27,7 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 	"github.com/atelier-run/atelier/persistence"
 	"github.com/atelier-run/atelier/runner/builtin/model"
+	"github.com/atelier-run/atelier/runner/gateway"
 	"github.com/atelier-run/atelier/runner/modeltest"
 )
 
@@ -47,7 +49,7 @@ type office struct {
 	seen int
 }
 
-func newOffice(t *testing.T, p product, mode sessionv1.Mode) *office {
+func newOffice(t *testing.T, p product, wire gateway.Wire, mode sessionv1.Mode, computers node.ComputerOptions) *office {
 	program := p.installed(t)
 	o := &office{T: t, product: p, mode: mode, model: modeltest.New(t)}
 	dir := t.TempDir()
@@ -59,12 +61,12 @@ agents:
   theirs: {preset: %s, command: [/drive/agent]}
 tiers:
   balanced: {agent: theirs, model: fast}
-`, p.wire, o.model.URL, modelName, key, p.preset), 0o600)); err != nil {
+`, wire, o.model.URL, modelName, key, p.preset), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	var err error
 	if o.node, err = node.Start(t.Context(), node.Options{
-		Dir: dir, Wire: true, PendingLimit: longest, Computers: node.ComputerOptions{Driver: node.LocalDriver}, Agents: config,
+		Dir: dir, Wire: true, PendingLimit: longest, Computers: computers, Agents: config,
 		Journal: persistence.Options{CacheBytes: 4 << 20, Partitions: 2}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}); err != nil {
 		t.Fatal(err)
@@ -257,53 +259,69 @@ func TestTurnsInComputers(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
 	}
+	local := node.ComputerOptions{Driver: node.LocalDriver}
 	for _, p := range products {
-		t.Run(p.preset+"/auto", func(t *testing.T) {
-			o := newOffice(t, p, sessionv1.Mode_MODE_AUTO)
-			o.model.Reply(modeltest.Reply{Text: []string{"Hello."}})
-			o.say("Greet me.")
-			o.expect("text", o.turn(), "text Hello.", "terminal complete")
-			o.checkRequest()
-
-			o.model.Reply(modeltest.Reply{Calls: []model.Call{p.shell("call_write", "echo made >made.txt")}}, modeltest.Reply{Text: []string{"Made."}})
-			o.say("Make it.")
-			o.expect("tool", o.turn(), "tool ... completed", "text Made.", "terminal complete")
-			await(t, "the activity", func() bool { return len(o.authors("made.txt")) > 0 })
-			if authors := o.authors("made.txt"); !slices.Equal(authors, []string{"session:" + sessionID}) {
-				t.Errorf("the file is the work of %q", authors)
-			}
-
-			o.model.Reply(modeltest.Reply{Text: []string{"A long"}, Hold: t.Context().Done()})
-			requests := len(o.model.Requests())
-			o.say("Talk.")
-			await(t, "the request", func() bool { return len(o.model.Requests()) > requests })
-			o.send(&sessionv1.Interrupt{})
-			o.expect("interrupt", o.turn(), "terminal interrupted")
-
-			o.model.Reply(modeltest.Reply{Status: http.StatusBadRequest, Message: "no such model"})
-			o.say("Go on.")
-			o.expect("error", o.turn(), "terminal interrupted agent_failed")
-			o.model.Reply(modeltest.Reply{Status: http.StatusInternalServerError, Message: "broken"}, modeltest.Reply{Text: []string{"Again."}})
-			o.say("Go on.")
-			o.expect("error that is repeated", o.turn(), "text Again.", "terminal complete")
-		})
-		t.Run(p.preset+"/confirm", func(t *testing.T) {
-			o := newOffice(t, p, sessionv1.Mode_MODE_CONFIRM)
-			o.model.Reply(modeltest.Reply{Calls: []model.Call{p.shell("call_write", "echo made >made.txt")}}, modeltest.Reply{Text: []string{"Made."}})
-			o.say("Make it.")
-			o.expect("question", o.turn(), "ask ... echo made >made.txt", "terminal ask")
-			if authors := o.authors("made.txt"); len(authors) > 0 {
-				t.Errorf("the file was made before the permission by %q", authors)
-			}
-			for _, option := range o.question().GetOptions() {
-				if strings.Contains(option.GetLabel(), "lways") || strings.Contains(option.GetLabel(), "again") {
-					t.Errorf("a permission for good is offered: %q", option.GetLabel())
-				}
-			}
-			o.answer(func(label string) bool { return strings.HasPrefix(label, "Yes") || strings.HasPrefix(label, "Allow") })
-			o.expect("answer", o.turn(), "tool ... completed", "text Made.", "terminal complete")
-		})
+		t.Run(p.preset+"/auto", func(t *testing.T) { testModeAuto(t, p, local) })
+		t.Run(p.preset+"/confirm", func(t *testing.T) { testModeConfirm(t, p, local) })
 	}
+}
+
+// TestTurnsInContainers runs the same turns of each product in a computer of the docker driver.
+func TestTurnsInContainers(t *testing.T) {
+	engine := dockertest.Start(t, "github.com/atelier-run/atelier/cmd/atelier")
+	for _, p := range products {
+		image := engine.ImportLibraries(t, "localhost/atelier-test:"+p.preset, p.installed(t))
+		inContainers := node.ComputerOptions{Driver: node.DockerDriver, Engine: engine.Address, Image: image, Program: engine.Agent}
+		t.Run(p.preset+"/auto", func(t *testing.T) { testModeAuto(t, p, inContainers) })
+		t.Run(p.preset+"/confirm", func(t *testing.T) { testModeConfirm(t, p, inContainers) })
+	}
+}
+
+func testModeAuto(t *testing.T, p product, computers node.ComputerOptions) {
+	o := newOffice(t, p, p.wire, sessionv1.Mode_MODE_AUTO, computers)
+	o.model.Reply(modeltest.Reply{Text: []string{"Hello."}})
+	o.say("Greet me.")
+	o.expect("text", o.turn(), "text Hello.", "terminal complete")
+	o.checkRequest()
+
+	o.model.Reply(modeltest.Reply{Calls: []model.Call{p.shell("call_write", "echo made >made.txt")}}, modeltest.Reply{Text: []string{"Made."}})
+	o.say("Make it.")
+	o.expect("tool", o.turn(), "tool ... completed", "text Made.", "terminal complete")
+	await(t, "the activity", func() bool { return len(o.authors("made.txt")) > 0 })
+	if authors := o.authors("made.txt"); !slices.Equal(authors, []string{"session:" + sessionID}) {
+		t.Errorf("the file is the work of %q", authors)
+	}
+
+	o.model.Reply(modeltest.Reply{Text: []string{"A long"}, Hold: t.Context().Done()})
+	requests := len(o.model.Requests())
+	o.say("Talk.")
+	await(t, "the request", func() bool { return len(o.model.Requests()) > requests })
+	o.send(&sessionv1.Interrupt{})
+	o.expect("interrupt", o.turn(), "terminal interrupted")
+
+	o.model.Reply(modeltest.Reply{Status: http.StatusBadRequest, Message: "no such model"})
+	o.say("Go on.")
+	o.expect("error", o.turn(), "terminal interrupted agent_failed")
+	o.model.Reply(modeltest.Reply{Status: http.StatusInternalServerError, Message: "broken"}, modeltest.Reply{Text: []string{"Again."}})
+	o.say("Go on.")
+	o.expect("error that is repeated", o.turn(), "text Again.", "terminal complete")
+}
+
+func testModeConfirm(t *testing.T, p product, computers node.ComputerOptions) {
+	o := newOffice(t, p, p.askWire, sessionv1.Mode_MODE_CONFIRM, computers)
+	o.model.Reply(modeltest.Reply{Calls: []model.Call{p.shell("call_write", "echo made >made.txt")}}, modeltest.Reply{Text: []string{"Made."}})
+	o.say("Make it.")
+	o.expect("question", o.turn(), "ask ... echo made >made.txt", "terminal ask")
+	if authors := o.authors("made.txt"); len(authors) > 0 {
+		t.Errorf("the file was made before the permission by %q", authors)
+	}
+	for _, option := range o.question().GetOptions() {
+		if strings.Contains(option.GetLabel(), "lways") || strings.Contains(option.GetLabel(), "again") {
+			t.Errorf("a permission for good is offered: %q", option.GetLabel())
+		}
+	}
+	o.answer(func(label string) bool { return strings.HasPrefix(label, "Yes") || strings.HasPrefix(label, "Allow") })
+	o.expect("answer", o.turn(), "tool ... completed", "text Made.", "terminal complete")
 }
 
 // expect expects rows in this order, among others. A row of a tool, or a question, is given by its beginning and its end.

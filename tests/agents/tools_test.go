@@ -16,32 +16,26 @@ import (
 	"github.com/atelier-run/atelier/runner/presets"
 )
 
-// TestPlatformTools has each product call a tool of a server with the name of the platform's. opencode requests no permission for
-// it, and codex one that the preset recognizes.
-func TestPlatformTools(t *testing.T) {
-	for _, p := range products {
-		t.Run(p.preset, func(t *testing.T) {
-			t.Parallel()
-			a := newMachine(t, p).start(p.wire)
-			session := a.open(platformServer(t))
-			if p.preset == "codex" {
-				a.model.Reply(modeltest.Reply{Raw: namespacedCall})
-			} else {
-				a.model.Reply(modeltest.Reply{Calls: []model.Call{call("call_tool", "atelier_greet", "name", "heron")}})
-			}
-			a.model.Reply(modeltest.Reply{Text: []string{"Greeted."}})
-			a.say(session, "Greet.", acp.StopReasonEndTurn)
-			requests := a.model.Requests()
-			if last := requests[len(requests)-1].Last(); !strings.Contains(last.Text, "Hello, heron") {
-				t.Errorf("the model got %+v", last)
-			}
-			preset, _ := presets.Find(p.preset)
-			for _, r := range a.asked() {
-				if p.preset != "codex" || !preset.IsPlatformCall(r) {
-					t.Errorf("a permission was requested: %+v", r)
-				}
-			}
-		})
+// testPlatformTools calls a tool of a server with the name of the platform's. opencode requests no permission for it, and codex one
+// that the preset recognizes.
+func testPlatformTools(t *testing.T, a *agent) {
+	session := a.open(platformServer(t))
+	if a.preset == "codex" {
+		a.model.Reply(modeltest.Reply{Raw: namespacedCall})
+	} else {
+		a.model.Reply(modeltest.Reply{Calls: []model.Call{call("call_tool", "atelier_greet", "name", "heron")}})
+	}
+	a.model.Reply(modeltest.Reply{Text: []string{"Greeted."}})
+	a.say(session, "Greet.", acp.StopReasonEndTurn)
+	requests := a.model.Requests()
+	if last := requests[len(requests)-1].Last(); !strings.Contains(last.Text, "Hello, heron") {
+		t.Errorf("the model got %+v", last)
+	}
+	preset, _ := presets.Find(a.preset)
+	for _, r := range a.asked() {
+		if a.preset != "codex" || !preset.IsPlatformCall(r) {
+			t.Errorf("a permission was requested: %+v", r)
+		}
 	}
 }
 

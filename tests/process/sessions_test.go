@@ -23,7 +23,7 @@ import (
 
 var (
 	sessionKills = flag.Int("session-kills", 4, "number of times that TestKillSessions kills the node")
-	sessionCount = flag.Int("sessions", 32, "number of sessions of TestKillSessions")
+	sessionCount = flag.Int("sessions", 24, "number of sessions of TestKillSessions")
 )
 
 const sessionsPath = workspacePath + "/agent/sessions"
