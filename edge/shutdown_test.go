@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/http"
 	"testing"
-	"time"
 
 	"github.com/atelier-run/atelier/http/server"
 )
@@ -54,7 +53,7 @@ func TestShutdown(t *testing.T) {
 	<-began
 	ended := make(chan error, 1)
 	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), longest)
 		defer cancel()
 		ended <- front.Shutdown(ctx)
 	}()

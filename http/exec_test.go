@@ -317,7 +317,7 @@ func TestExecEnds(t *testing.T) {
 			if _, _, end := x.rest(); end != test.want {
 				t.Errorf("it ended with %s", end)
 			}
-			if late := time.Since(ended); late > 3*time.Second { // half a second between two checks, on a busy machine
+			if late := time.Since(ended); late > 10*time.Second { // half a second between two checks, and the machine may be busy
 				t.Errorf("it ended after %v", late)
 			}
 			if n := m.computers.Running(); n != 0 {

@@ -104,7 +104,7 @@ func TestTerminalEndsWithTheRightToIt(t *testing.T) {
 			}
 			m.waitEnded(attached.id)
 			m.waitEnded(detached.id)
-			if late := time.Since(lost); late > 3*time.Second { // half a second between two checks, on a busy machine
+			if late := time.Since(lost); late > 10*time.Second { // half a second between two checks, and the machine may be busy
 				t.Errorf("ended after %v", late)
 			}
 		})
@@ -269,7 +269,7 @@ func TestTerminalReleasesItsStream(t *testing.T) {
 	}
 	m.waitAttached(p.id, 0)
 	again, response, err := m.dialTerminal("?terminalId=" + p.id)
-	for late := time.Now().Add(2 * time.Second); err != nil && time.Now().Before(late); { // the request ends after the client is detached
+	for late := time.Now().Add(30 * time.Second); err != nil && time.Now().Before(late); { // the request ends after the client is detached
 		again, response, err = m.dialTerminal("?terminalId=" + p.id)
 	}
 	if err != nil {

@@ -288,7 +288,7 @@ func TestHandshakesOfAClientAreBounded(t *testing.T) {
 		defer silent.Close()
 	}
 	c := at.client(t, false)
-	c.Timeout = 2 * time.Second
+	c.Timeout = 30 * time.Second
 	if response, _ := at.get(t, c, "https://atelier.test/v1/whoami"); response.StatusCode != 200 {
 		t.Errorf("beside the silent client the answer is %s", response.Status)
 	}

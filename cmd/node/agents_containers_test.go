@@ -3,7 +3,6 @@ package node
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/moby/moby/client"
 
@@ -64,7 +63,7 @@ func testEngineFailsInATurn(t *testing.T, engine *dockertest.Engine, inContainer
 	if end := line.awaitTerminal(); end.String() != "terminal interrupted computer_lost" {
 		t.Errorf("the turn has ended with %s", end)
 	}
-	s.awaitEnd(pids, 30*time.Second)
+	s.awaitEnd(pids)
 	engine.Run(t)
 	if end := line.awaitTerminal(); end.String() != "terminal complete" {
 		t.Errorf("the second turn has ended with %s; the timeline: %s", end, strings.Join(line.order, "\n"))

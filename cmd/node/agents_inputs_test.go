@@ -101,7 +101,7 @@ func testInterruptEndsCommands(t *testing.T, changes ...func(*Options)) {
 			line.awaitTerminal()
 			line.awaitTerminal()
 			line.expect("text terminal", "terminal interrupted", "terminal interrupted")
-			s.awaitEnd(append(pids, s.processes(long)...), 2*time.Second)
+			s.awaitEnd(append(pids, s.processes(long)...))
 			if took := time.Since(began); took > 10*time.Second {
 				t.Errorf("the interruption took %s", took)
 			}

@@ -381,9 +381,10 @@ func (s *agentSite) processes(argument string) []int {
 	return found
 }
 
-// awaitEnd waits until the processes have ended, at most for a time.
-func (s *agentSite) awaitEnd(pids []int, most time.Duration) {
+// awaitEnd waits until the processes have ended.
+func (s *agentSite) awaitEnd(pids []int) {
 	s.Helper()
+	const most = 30 * time.Second
 	deadline := time.Now().Add(most)
 	for _, pid := range pids {
 		fd, err := unix.PidfdOpen(pid, 0)

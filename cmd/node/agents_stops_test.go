@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/atelier-run/atelier/entity"
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
@@ -28,7 +27,7 @@ func TestSuspensionStopsSessions(t *testing.T) {
 	if end := line.awaitTerminal(); end.String() != "terminal interrupted workspace_suspended" {
 		t.Errorf("the turn has ended with %s", end)
 	}
-	s.awaitEnd(pids, 5*time.Second)
+	s.awaitEnd(pids)
 
 	if d := s.describe(id); len(d.PendingInputs) > 1 {
 		t.Errorf("the session is %+v", d)
