@@ -50,6 +50,18 @@ func BeginRestore(dir, backupID string) (_ *Restoration, err error) {
 	}
 	r := &Restoration{target: dir, Dir: filepath.Join(dir, restoringName)}
 	r.Journal = filepath.Join(r.Dir, journalName)
+	// The lock comes before all checks, because another restore that ends changes their results.
+	if r.lock, err = os.Open(dir); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, r.Close())
+		}
+	}()
+	if err := unix.Flock(int(r.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, fmt.Errorf("another process restores into %s: %w", dir, err)
+	}
 	if r.IsComplete, err = exists(filepath.Join(r.Dir, completeName)); err != nil {
 		return nil, err
 	}
@@ -59,18 +71,12 @@ func BeginRestore(dir, backupID string) (_ *Restoration, err error) {
 	if err := makeDir(r.Dir); err != nil {
 		return nil, err
 	}
-	if r.lock, err = os.Open(r.Dir); err != nil {
-		return nil, err
-	}
-	if err := unix.Flock(int(r.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, errors.Join(fmt.Errorf("another process restores into %s: %w", dir, err), r.Close())
-	}
 	if err := r.checkSource(backupID); err != nil {
-		return nil, errors.Join(err, r.Close())
+		return nil, err
 	}
 	if !r.IsComplete {
 		if _, err := makeParts(r.Dir); err != nil {
-			return nil, errors.Join(err, r.Close())
+			return nil, err
 		}
 	}
 	return r, nil

@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/atelier-run/atelier/persistence"
@@ -56,11 +58,44 @@ func TestRestore(t *testing.T) {
 	if err := r.Finish(); err != nil {
 		t.Fatal(err)
 	}
-	if err := prepareError(dir); err != nil {
+	if err := errors.Join(r.Close(), prepareError(dir)); err != nil {
 		t.Errorf("after the end: %v", err)
 	}
 	if _, err := datadir.BeginRestore(dir, "nbk_1"); err == nil || !strings.Contains(err.Error(), "empty") {
 		t.Errorf("a restore into a directory in use: %v", err)
+	}
+}
+
+// TestRestoresAtTheSameTime has several restores of a backup into one directory. One of them ends, the others change nothing.
+func TestRestoresAtTheSameTime(t *testing.T) {
+	for range 20 {
+		dir := filepath.Join(t.TempDir(), "data")
+		var ended atomic.Int32
+		var restores sync.WaitGroup
+		for range 8 {
+			restores.Go(func() {
+				r, err := datadir.BeginRestore(dir, "nbk_1")
+				for err != nil && strings.Contains(err.Error(), "another process") {
+					r, err = datadir.BeginRestore(dir, "nbk_1")
+				}
+				if err != nil {
+					return // the directory is in use
+				}
+				for _, part := range []string{"installation", "journal"} {
+					if err := os.WriteFile(filepath.Join(r.Dir, part), nil, 0o600); err != nil {
+						t.Error(err)
+					}
+				}
+				if err := errors.Join(r.Finish(), r.Close()); err != nil {
+					t.Error(err)
+				}
+				ended.Add(1)
+			})
+		}
+		restores.Wait()
+		if _, err := os.Stat(filepath.Join(dir, "restoring")); ended.Load() != 1 || !errors.Is(err, os.ErrNotExist) {
+			t.Fatalf("%d restores have ended; the folder of the next one: %v", ended.Load(), err)
+		}
 	}
 }
 
