@@ -46,8 +46,8 @@ const (
 
 	// operatorTime limits an ordinary request.
 	operatorTime = time.Minute
-	// longestAnswer limits the bytes of an answer that are read.
-	longestAnswer = 1 << 20
+	// longestAnswer limits an answer, in bytes.
+	longestAnswer = 16 << 20
 )
 
 func newOperator(dir string) operator {
@@ -112,9 +112,14 @@ func (o operator) call(ctx context.Context, method, path string, in, out any) er
 		return err
 	}
 	defer response.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(response.Body, longestAnswer))
-	if err != nil || out == nil {
+	text, err := io.ReadAll(io.LimitReader(response.Body, longestAnswer+1))
+	switch {
+	case err != nil:
 		return err
+	case len(text) > longestAnswer:
+		return fmt.Errorf("the answer of the node to %s %s has more than %s", method, path, formatBytes(longestAnswer))
+	case out == nil:
+		return nil
 	}
 	return json.Unmarshal(text, out)
 }
