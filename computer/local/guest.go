@@ -76,6 +76,9 @@ func newGuest(d *Driver, id string) *guest {
 
 // take takes the turn. The caller gives it back with give.
 func (g *guest) take(ctx context.Context) error {
+	if err := ctx.Err(); err != nil { // select takes either if the turn is free
+		return err
+	}
 	select {
 	case g.turn <- struct{}{}:
 		return nil
