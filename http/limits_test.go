@@ -293,8 +293,8 @@ func TestRefusedBodiesLeaveRoom(t *testing.T) {
 						c.Close()
 						done <- struct{}{}
 					}()
+					synctest.Wait() // until it is refused: one request at a time has room
 				}
-				synctest.Wait()
 				close(release)
 				if test.busy {
 					<-done
