@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/coder/acp-go-sdk"
 	"google.golang.org/protobuf/proto"
@@ -85,6 +86,13 @@ func (f *fixture) send(text string) {
 	f.must(alice, &sessionv1.SendInput{
 		DefaultTier: workspacev1.Tier_TIER_BALANCED, Input: &sessionv1.Input{Kind: sessionv1.InputKind_INPUT_KIND_MESSAGE, Text: text},
 	})
+}
+
+// sendLater is send when the turn has begun, in the time of a bubble.
+func (f *fixture) sendLater(text string) {
+	f.t.Helper()
+	time.Sleep(time.Second)
+	f.send(text)
 }
 
 func (f *fixture) answer(option string) {

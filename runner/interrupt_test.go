@@ -43,10 +43,7 @@ func TestSteer(t *testing.T) {
 			}, nil)
 			defer f.end()
 			f.start("go", auto)
-			go func() {
-				time.Sleep(time.Second)
-				f.send("left")
-			}()
+			go f.sendLater("left")
 			f.mustRun()
 			f.expect("input go", "input left", "text one", "text left alice", "terminal complete", "terminal complete")
 		})
@@ -56,10 +53,7 @@ func TestSteer(t *testing.T) {
 			f := newFixture(t, &runnertest.Agent{Prompt: thenEcho(waitForCancel)}, nil)
 			defer f.end()
 			f.start("go", auto)
-			go func() {
-				time.Sleep(time.Second)
-				f.send("left")
-			}()
+			go f.sendLater("left")
 			f.mustRun()
 			got := f.world.Timeline(sessionID)
 			if joined := strings.Join(got, ", "); !strings.HasSuffix(joined, "text left, terminal complete, terminal complete") || !strings.Contains(joined, "text working") {

@@ -111,10 +111,7 @@ func TestTwoRequestsForPermissionAtOnce(t *testing.T) {
 		}, nil)
 		defer f.end()
 		f.start("go", confirm)
-		go func() {
-			time.Sleep(time.Second)
-			f.send("left")
-		}()
+		go f.sendLater("left")
 		began := time.Now()
 		f.mustRun()
 		f.answer("Yes")

@@ -109,10 +109,7 @@ func TestPermissionThatMeetsACancellation(t *testing.T) {
 			f := newFixture(t, &runnertest.Agent{Prompt: thenEcho(askWhenCancelled)}, nil)
 			defer f.end()
 			f.start("go", confirm)
-			go func() {
-				time.Sleep(time.Second)
-				f.send("left")
-			}()
+			go f.sendLater("left")
 			f.mustRun()
 			f.expect("input go", "input left", "text left", "terminal complete", "terminal complete")
 		})
@@ -220,10 +217,7 @@ func TestAgentThatTakesAnInputLate(t *testing.T) {
 		}, nil)
 		defer f.end()
 		f.start("go", auto)
-		go func() {
-			time.Sleep(time.Second)
-			f.send("left")
-		}()
+		go f.sendLater("left")
 		f.mustRun()
 		f.expect("input go", "input left", "terminal complete", "terminal complete")
 	})
