@@ -27,7 +27,7 @@
 //
 // The driver holds the standard input of each container's init open. When the server ends, however it does, the engine closes
 // it, init exits, the kernel ends all processes of the container, and the engine removes it. Recover removes a container that
-// is left nevertheless.
+// is left nevertheless. The engine may end creating a container after that; it runs nothing, and Close removes it.
 //
 // # Limits of this driver
 //
@@ -214,6 +214,9 @@ func (d *Driver) Close(ctx context.Context) error {
 	for _, workspaceID := range all {
 		failed = append(failed, d.Stop(ctx, workspaceID))
 	}
+	if _, err := d.Recover(ctx); err != nil {
+		d.options.Log.Warn("containers of this node may be left; the next start of the server removes them", "error", err)
+	}
 	return errors.Join(append(failed, d.engine.Close())...)
 }
 
@@ -297,7 +300,8 @@ func (d *Driver) Release(ctx context.Context, workspaceID string) error {
 	return d.Stop(ctx, workspaceID)
 }
 
-// Recover implements computer.Driver. It removes the containers of this node, all of which were created by an earlier process.
+// Recover implements computer.Driver. It removes the containers of this node. Before this process has created one, they are those of
+// an earlier process.
 func (d *Driver) Recover(ctx context.Context) ([]computer.Leftover, error) {
 	limited, cancel := d.limit(ctx)
 	defer cancel()

@@ -130,32 +130,37 @@ func testServerKilled(t *testing.T, engine *dockertest.Engine) {
 	await(t, "removal of the container", func() bool { return len(f.containers(t)) == 0 })
 }
 
-// testRecover creates containers as an earlier process and as another node.
+// create creates a container as another process of a node.
+func (f fixture) create(t testing.TB, node string) string {
+	t.Helper()
+	api := f.engine.Client(t)
+	created, err := api.ContainerCreate(t.Context(), client.ContainerCreateOptions{
+		Config: &container.Config{
+			Image: dockertest.Image, Cmd: []string{"sleep", "1000"},
+			Labels: map[string]string{"run.atelier.node": node, "run.atelier.workspace": "ws_left"},
+		},
+		HostConfig: &container.HostConfig{NetworkMode: "none", Resources: container.Resources{Ulimits: []*container.Ulimit{
+			{Name: "nofile", Soft: 100, Hard: 100}, {Name: "nproc", Soft: 100, Hard: 100},
+		}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_, _ = api.ContainerRemove(context.Background(), created.ID, client.ContainerRemoveOptions{Force: true})
+	})
+	return created.ID
+}
+
+// testRecover starts containers as an earlier process and as another node.
 func testRecover(t *testing.T, engine *dockertest.Engine) {
 	f := start(t, engine)
-	api := f.engine.Client(t)
-	create := func(node string) string {
-		created, err := api.ContainerCreate(t.Context(), client.ContainerCreateOptions{
-			Config: &container.Config{
-				Image: dockertest.Image, Cmd: []string{"sleep", "1000"},
-				Labels: map[string]string{"run.atelier.node": node, "run.atelier.workspace": "ws_left"},
-			},
-			HostConfig: &container.HostConfig{NetworkMode: "none", Resources: container.Resources{Ulimits: []*container.Ulimit{
-				{Name: "nofile", Soft: 100, Hard: 100}, {Name: "nproc", Soft: 100, Hard: 100},
-			}}},
-		})
-		if err != nil {
+	left, other := f.create(t, "node-1"), f.create(t, "node-2")
+	for _, id := range []string{left, other} {
+		if _, err := f.engine.Client(t).ContainerStart(t.Context(), id, client.ContainerStartOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := api.ContainerStart(t.Context(), created.ID, client.ContainerStartOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			_, _ = api.ContainerRemove(context.Background(), created.ID, client.ContainerRemoveOptions{Force: true})
-		})
-		return created.ID
 	}
-	left, other := create("node-1"), create("node-2")
 	found, err := f.Recover(t.Context())
 	if want := (computer.Leftover{Kind: "container", Name: left, WorkspaceID: "ws_left"}); err != nil || len(found) != 1 || found[0] != want {
 		t.Errorf("got %+v, %v", found, err)
@@ -235,7 +240,8 @@ func testFullDrive(t *testing.T, engine *dockertest.Engine) {
 	f.run(t, shell("p3", "true"))
 }
 
-// testClose verifies that the driver leaves nothing, and starts nothing more.
+// testClose verifies that the driver leaves nothing, and starts nothing more. A container whose creation an earlier process had begun
+// appears after Recover.
 func testClose(t *testing.T, engine *dockertest.Engine) {
 	f := start(t, engine)
 	p, err := f.Start(t.Context(), workspace, shell("p1", "echo ready; sleep 1000"))
@@ -243,6 +249,7 @@ func testClose(t *testing.T, engine *dockertest.Engine) {
 		t.Fatal(err)
 	}
 	expectLine(t, p, "ready")
+	f.create(t, "node-1")
 	if err := f.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
