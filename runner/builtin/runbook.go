@@ -113,14 +113,9 @@ func (t *turn) begin(inputs []input) error {
 
 // interpret carries out the runbook until it ends or waits, and no further lines have arrived.
 func (t *turn) interpret(ctx context.Context, state *runbook.State) error {
-	var saved error
 	in := runbook.Interpreter{
 		Computer: computer{t}, Platform: platform{t}, Now: t.session.agent.now,
-		Save: func(runbook.State) {
-			if err := t.save(); err != nil {
-				saved = err
-			}
-		},
+		Save:    func(runbook.State) error { return t.save() },
 		Steered: func() []runbook.Step { return t.steeredSteps() },
 	}
 	for {
@@ -131,9 +126,6 @@ func (t *turn) interpret(ctx context.Context, state *runbook.State) error {
 			return failure(meta.CodeRunbookFailed, "%s", failed)
 		case err != nil:
 			return err
-		case saved != nil:
-			state.Abandon()
-			return saved
 		case t.finish():
 			return nil
 		}

@@ -186,6 +186,22 @@ func TestSteerIsCarriedOutAfterTheRunningLine(t *testing.T) {
 	}
 }
 
+// TestSteeredLinesThatAreTooLong expects that no line has an effect that the state, which the client cannot store, does not name.
+func TestSteeredLinesThatAreTooLong(t *testing.T) {
+	p := start(t, t.TempDir()).open(nil)
+	finish, result := p.hold("$ touch effect")
+	if !p.steer("say one\nwrite big\n  " + strings.Repeat("x", meta.MaxState)) {
+		t.Error("the input was not accepted")
+	}
+	finish()
+	if got := result(); got.text != "" || !strings.HasPrefix(got.failure(), meta.CodeRunbookFailed+": line 1 (say one): the runbook is too long") {
+		t.Errorf("%q, %s", got.text, got.failure())
+	}
+	if _, err := os.Stat(filepath.Join(p.drive, "effect")); err == nil {
+		t.Error("a line was carried out")
+	}
+}
+
 func TestCancelEndsTheProcesses(t *testing.T) {
 	p := start(t, t.TempDir()).open(nil)
 	result := p.begin("$ sleep 300 & echo $!; wait\nsay never")

@@ -65,8 +65,8 @@ type Interpreter struct {
 	Platform Platform
 	// Now returns the time.
 	Now func() time.Time
-	// Save stores the state before a step begins.
-	Save func(State)
+	// Save stores the state before a step begins. If it fails, the step does not begin: the next process would not know of it.
+	Save func(State) error
 	// Steered returns steps that have arrived since the last call and go before those of the State.
 	Steered func() []Step
 }
@@ -120,7 +120,9 @@ func (in Interpreter) begin(ctx context.Context, state *State, step Step) (Outco
 		original.Until = in.Now().Add(duration).UnixMilli()
 	}
 	state.Running = &original
-	in.Save(*state)
+	if err := in.Save(*state); err != nil {
+		return Ended, err
+	}
 	switch step.Kind {
 	case Ask, Sleep:
 		return in.wait(ctx, state, step)

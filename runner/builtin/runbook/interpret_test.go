@@ -66,8 +66,11 @@ func (w *world) Await(_ context.Context, ids []string) error { return w.note("aw
 func (w *world) interpreter() runbook.Interpreter {
 	return runbook.Interpreter{
 		Computer: w, Platform: w,
-		Now:  func() time.Time { return w.now },
-		Save: func(s runbook.State) { w.saves = append(w.saves, w.copied(s)) },
+		Now: func() time.Time { return w.now },
+		Save: func(s runbook.State) error {
+			w.saves = append(w.saves, w.copied(s))
+			return nil
+		},
 		Steered: func() []runbook.Step {
 			if len(w.steered) == 0 {
 				return nil
@@ -302,4 +305,22 @@ func TestRunStopsWhenItBeginsToWait(t *testing.T) {
 			t.Errorf("%q: it goes on with %q, %q", text, w.log, got)
 		}
 	}
+}
+
+// TestRunStopsIfItsStateIsNotSaved expects that no line has an effect that the next process would not know of.
+func TestRunStopsIfItsStateIsNotSaved(t *testing.T) {
+	w := newWorld(t)
+	in := w.interpreter()
+	in.Save = func(s runbook.State) error {
+		if s.Running.Text == "two" {
+			return errors.New("the state is too long")
+		}
+		return nil
+	}
+	state := runbook.State{Steps: parsed(t, "say one\nsay two\nsay three")}
+	var failed *runbook.Failure
+	if _, err := in.Run(t.Context(), &state); !errors.As(err, &failed) || failed.Step.Line != 2 || state.IsActive() {
+		t.Errorf("%v, %+v", err, state)
+	}
+	w.expect("say one")
 }
