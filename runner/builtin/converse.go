@@ -44,9 +44,7 @@ func (s *session) systemPrompt() string {
 func (t *turn) converse(ctx context.Context, inputs []input) error {
 	s := t.session
 	title := t.startTitle(ctx, inputs)
-	if m := messageOf(inputs); m.Text != "" || len(m.Images) > 0 {
-		s.conversation = append(s.conversation, m)
-	}
+	t.addMessage(inputs)
 	if len(fit(s.conversation)) == 0 {
 		return nil // the prompt is empty
 	}
@@ -57,13 +55,17 @@ func (t *turn) converse(ctx context.Context, inputs []input) error {
 	return err
 }
 
+// addMessage appends inputs to the conversation, unless they are empty.
+func (t *turn) addMessage(inputs []input) {
+	if m := messageOf(inputs); m.Text != "" || len(m.Images) > 0 {
+		t.session.conversation = append(t.session.conversation, m)
+	}
+}
+
 // loop sends requests until a reply calls no tool.
 func (t *turn) loop(ctx context.Context, available toolset) error {
-	s := t.session
 	for range maxRequests {
-		if m := messageOf(t.takeSteered()); m.Text != "" || len(m.Images) > 0 {
-			s.conversation = append(s.conversation, m)
-		}
+		t.addMessage(t.takeSteered())
 		reply, err := t.request(ctx, available)
 		if err != nil {
 			return err
@@ -96,9 +98,7 @@ func (t *turn) loop(ctx context.Context, available toolset) error {
 // endWaiting ends a turn after which the session waits. Inputs that have arrived meanwhile are for the next turn's model.
 func (t *turn) endWaiting() {
 	for !t.finish() {
-		if m := messageOf(t.takeSteered()); m.Text != "" || len(m.Images) > 0 {
-			t.session.conversation = append(t.session.conversation, m)
-		}
+		t.addMessage(t.takeSteered())
 	}
 }
 

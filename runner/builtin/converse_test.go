@@ -199,6 +199,29 @@ func TestModelIsSteered(t *testing.T) {
 	})
 }
 
+// TestSteeredInputOutlivesItsTurn expects that the model gets an input that the agent has accepted, and that no request has had.
+func TestSteeredInputOutlivesItsTurn(t *testing.T) {
+	eachWire(t, func(t *testing.T, server *modeltest.Server, p *process) {
+		p.open(nil)
+		server.Reply(modeltest.Reply{Text: []string{"One. "}, Hold: make(chan struct{})}, modeltest.Reply{Text: []string{"Two."}})
+		result := p.begin("Begin")
+		p.await(func(u []acp.SessionUpdate) bool { return len(u) > 0 && u[len(u)-1].AgentMessageChunk != nil })
+		if !p.steer("Rather this") {
+			t.Error("the input was not accepted")
+		}
+		if err := p.conn.Cancel(t.Context(), acp.CancelNotification{SessionId: p.session}); err != nil {
+			t.Fatal(err)
+		}
+		result()
+		p.prompt("Next").expect(t, end, "", "Two.")
+		if all := conversation(server)[1].Messages; !slices.ContainsFunc(all, func(m model.Message) bool {
+			return strings.HasPrefix(m.Text, "Rather this")
+		}) {
+			t.Errorf("%+v", all)
+		}
+	})
+}
+
 func TestModelIsCancelled(t *testing.T) {
 	eachWire(t, func(t *testing.T, server *modeltest.Server, p *process) {
 		p.open(nil)

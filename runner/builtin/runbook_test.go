@@ -186,6 +186,25 @@ func TestSteerIsCarriedOutAfterTheRunningLine(t *testing.T) {
 	}
 }
 
+// TestInterruptedTurnKeepsSteeredLines interrupts a turn as the platform does, which then lets it go on.
+func TestInterruptedTurnKeepsSteeredLines(t *testing.T) {
+	p := start(t, t.TempDir()).open(nil)
+	_, result := p.hold("say last")
+	if !p.steer("say steered") {
+		t.Error("the input was not accepted")
+	}
+	if err := p.conn.Cancel(t.Context(), acp.CancelNotification{SessionId: p.session}); err != nil {
+		t.Fatal(err)
+	}
+	if got := result(); got.StopReason != cancelled {
+		t.Errorf("%+v", got.PromptResponse)
+	}
+	got := p.prompt(meta.Continue, by(meta.KindMessage, meta.SenderSystem))
+	if !strings.HasSuffix(got.text, "\n\nsteered\n\nlast") {
+		t.Errorf("%q", got.text)
+	}
+}
+
 // TestSteeredLinesThatAreTooLong expects that no line has an effect that the state, which the client cannot store, does not name.
 func TestSteeredLinesThatAreTooLong(t *testing.T) {
 	p := start(t, t.TempDir()).open(nil)

@@ -161,6 +161,7 @@ func (s *session) prompt(ctx context.Context, inputs []input) (acp.PromptRespons
 	s.lock.Lock()
 	t.isOver = true // also after an error; inputs that still wait share the end of the turn
 	s.lock.Unlock()
+	t.keepSteered()
 	t.updates.end()
 	s.isContinued = true
 	response := t.response(ctx, err)
@@ -230,19 +231,43 @@ func (t *turn) finish() bool {
 	return true
 }
 
+// keepSteered keeps the inputs that the turn has accepted and not got to, because it was cancelled or has failed: nobody sends them
+// again. A model gets them with the next request. Their lines are the next ones of a runbook that may go on.
+func (t *turn) keepSteered() {
+	switch state := &t.session.state.Runbook; {
+	case t.session.agent.model != nil:
+		t.addMessage(t.takeSteered())
+	case state.IsInterrupted:
+		before := *state
+		err := state.Interject(t.steeredSteps())
+		if err == nil {
+			_, err = t.encodeState()
+		}
+		if err != nil {
+			*state = before
+			t.updates.say(fmt.Sprintf("The new lines are not carried out: %s.", err))
+		}
+	}
+}
+
 // save sends the state to the client. It returns an error if the state is too large.
 func (t *turn) save() error {
+	text, err := t.encodeState()
+	if err == nil {
+		t.updates.annotate(meta.State, text)
+	}
+	return err
+}
+
+// encodeState returns the state as the client stores it, or an error if it is too large.
+func (t *turn) encodeState() (json.RawMessage, error) {
 	t.session.state.Version = stateVersion
 	text, err := json.Marshal(t.session.state)
-	if err != nil {
-		return err
-	}
-	if len(text) > meta.MaxState {
-		return failure(meta.CodeRunbookInvalid,
+	if err == nil && len(text) > meta.MaxState {
+		return nil, failure(meta.CodeRunbookInvalid,
 			"the runbook is too long: what is left of it has %d bytes, at most %d are allowed", len(text), meta.MaxState)
 	}
-	t.updates.annotate(meta.State, json.RawMessage(text))
-	return nil
+	return text, err
 }
 
 // addUsage counts the tokens of a request.
