@@ -54,6 +54,10 @@ func (d *Drive) List(ctx context.Context, name string, depth int) (string, error
 		if top == "." {
 			relative = at
 		}
+		if out.Len()+len(relative) > MaxOutput-markRoom {
+			fmt.Fprintln(&out, "[there are more entries; list fewer levels, or search]")
+			return fs.SkipAll
+		}
 		if !entry.IsDir() {
 			fmt.Fprintln(&out, relative)
 			return nil
@@ -70,7 +74,7 @@ func (d *Drive) List(ctx context.Context, name string, depth int) (string, error
 	if entries == 0 {
 		return "[the folder is empty]", nil
 	}
-	return clip(out.String(), MaxOutput), nil
+	return out.String(), nil
 }
 
 // Search returns the lines of the files below a folder that match a regular expression (RE2), as "path:line: text", with paths
@@ -153,7 +157,7 @@ func (s *search) visit(at string, entry fs.DirEntry) error {
 			continue
 		}
 		found := fmt.Sprintf("%s:%d: %s\n", s.drive.fromFolder(at), number, clip(line, maxMatchLine))
-		if s.matches == maxMatches || s.out.Len()+len(found) > MaxOutput {
+		if s.matches == maxMatches || s.out.Len()+len(found) > MaxOutput-markRoom {
 			return s.enough("matches")
 		}
 		s.matches++

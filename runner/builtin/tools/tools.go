@@ -28,6 +28,8 @@ const (
 	maxImage   = 5 << 20
 	maxEntries = 1000
 	maxDepth   = 8
+	// markRoom is the room for the words that end a text that was cut.
+	markRoom = 64
 )
 
 // A Drive is a drive and the session's folder in it.
@@ -152,9 +154,9 @@ func (d *Drive) Read(name string, first, lines int) (string, error) {
 		if number < first {
 			continue
 		}
-		if lines > 0 && number >= first+lines || out.Len()+len(line) > MaxOutput {
+		if lines > 0 && number-first >= lines || out.Len()+len(line) > MaxOutput-markRoom {
 			if out.Len() == 0 {
-				return clip(line, MaxOutput) + "\n[the line is cut]", nil
+				return clip(line, MaxOutput-markRoom) + "\n[the line is cut]", nil
 			}
 			fmt.Fprintf(&out, "[the file goes on at line %d]", number)
 			return out.String(), nil

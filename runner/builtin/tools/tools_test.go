@@ -3,6 +3,8 @@ package tools_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -111,7 +113,7 @@ func TestReadAndWrite(t *testing.T) {
 func TestReadIsBounded(t *testing.T) {
 	d := open(t)
 	write(t, d, "lines", strings.Repeat(strings.Repeat("x", 99)+"\n", 1000))
-	if text, err := d.Read("lines", 0, 0); err != nil || len(text) > tools.MaxOutput+50 || !strings.Contains(text, "goes on at line 656") {
+	if text, err := d.Read("lines", 0, 0); err != nil || len(text) > tools.MaxOutput+50 || !strings.Contains(text, "goes on at line 655") {
 		t.Errorf("%d bytes, %v", len(text), err)
 	}
 	write(t, d, "line", strings.Repeat("ö", 100_000))
@@ -130,6 +132,30 @@ func TestReadIsBounded(t *testing.T) {
 	}
 	if _, _, err := d.Write("pipe", "x"); err == nil {
 		t.Error("a pipe was written")
+	}
+}
+
+// TestCutResultsSaySo expects that a result has room for how it goes on: the agent cuts results that are longer than MaxOutput.
+func TestCutResultsSaySo(t *testing.T) {
+	d := open(t)
+	for _, length := range []int{63, 79, 127} { // lines that leave less room than the mark, if they fill the result
+		write(t, d, "lines", strings.Repeat(strings.Repeat("x", length)+"\n", 2000))
+		text, err := d.Read("lines", 0, 0)
+		if want := fmt.Sprintf("[the file goes on at line %d]", strings.Count(text, "\n")+1); err != nil || len(text) > tools.MaxOutput ||
+			!strings.HasSuffix(text, want) {
+			t.Errorf("%d bytes, %v, want %s", len(text), err, want)
+		}
+	}
+	wants(t, strings.Repeat("x", 127)+"\n[the file goes on at line 4]")(d.Read("lines", 3, 1))
+	if text, err := d.Read("lines", 1999, math.MaxInt); err != nil || strings.Count(text, "\n") != 2 || strings.Contains(text, "[") {
+		t.Errorf("%q, %v", text, err)
+	}
+	for i := range 400 {
+		write(t, d, fmt.Sprintf("long/%03d%s", i, strings.Repeat("x", 200)), "")
+	}
+	text, err := d.List(t.Context(), "long", 1)
+	if err != nil || len(text) > tools.MaxOutput || !strings.HasSuffix(text, "x\n[there are more entries; list fewer levels, or search]\n") {
+		t.Errorf("%d bytes, %v", len(text), err)
 	}
 }
 
