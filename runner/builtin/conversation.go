@@ -17,9 +17,14 @@ const (
 	// imageSize stands for the tokens of an image.
 	imageSize = 6 << 10
 	maxImages = 16
+	// maxImageBytes bounds the images of a request, as base64. Servers refuse requests of more than about 32 MB.
+	maxImageBytes = 24 << 20
 )
 
-const leftOut = "[this old result is left out]"
+const (
+	leftOut      = "[this old result is left out]"
+	leftOutImage = "[an old image is left out]"
+)
 
 // conversationOf returns the conversation of earlier processes. The results of tools become texts, because a result needs its
 // call, which is not known.
@@ -82,12 +87,19 @@ func nextQuestion(all []model.Message) int {
 	return 0
 }
 
-// dropImages leaves out all images except the last.
+// dropImages leaves out all images except the last. A message says so, because servers refuse those without content.
 func dropImages(all []model.Message) {
-	n := 0
+	n, size := 0, 0
 	for i := len(all) - 1; i >= 0; i-- {
-		if n += len(all[i].Images); n > maxImages {
-			all[i].Images = nil
+		images := all[i].Images
+		first := len(images)
+		for first > 0 && n < maxImages && size+len(images[first-1].Base64) <= maxImageBytes {
+			first--
+			n, size = n+1, size+len(images[first].Base64)
+		}
+		if first > 0 {
+			n = maxImages // all images before are older
+			all[i].Images, all[i].Text = images[first:], strings.TrimSpace(all[i].Text+"\n\n"+leftOutImage)
 		}
 	}
 }

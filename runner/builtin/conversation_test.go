@@ -74,6 +74,32 @@ func TestFitKeepsTheLastImages(t *testing.T) {
 	}
 }
 
+// TestFitBoundsTheBytesOfImages expects that requests stay within the limit of the gateway, and that no message is without content.
+func TestFitBoundsTheBytesOfImages(t *testing.T) {
+	large := model.Image{MediaType: "image/png", Base64: strings.Repeat("x", 6<<20)}
+	var all []model.Message
+	for range maxImages {
+		all = append(all, model.Message{Role: model.User, Images: []model.Image{large}})
+	}
+	got, size, images := fit(all), 0, 0
+	for _, m := range got {
+		images += len(m.Images)
+		for _, i := range m.Images {
+			size += len(i.Base64)
+		}
+		if m.Text == "" && len(m.Images) == 0 {
+			t.Error("a message has no content")
+		}
+	}
+	if size > 24<<20 || images != 4 || len(got[maxImages-1].Images) != 1 {
+		t.Errorf("%d images have %d bytes", images, size)
+	}
+	many := fit([]model.Message{{Role: model.User, Text: "Look", Images: make([]model.Image, maxImages+1)}})
+	if len(many[0].Images) != maxImages {
+		t.Errorf("%d images of one message", len(many[0].Images))
+	}
+}
+
 func TestToolName(t *testing.T) {
 	for want, names := range map[string][2]string{
 		"ask":                          {"atelier", "ask"},
