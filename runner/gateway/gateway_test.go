@@ -223,6 +223,17 @@ func TestUnreportedUsageIsEstimated(t *testing.T) {
 	}
 }
 
+// TestReplyOfAnthropicThatIsCutOff has a first report with a few tokens, as the server sends it, and no last one.
+func TestReplyOfAnthropicThatIsCutOff(t *testing.T) {
+	cut := "data: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":25,\"output_tokens\":3}}}\n\n" +
+		strings.Repeat("data: {\"type\":\"content_block_delta\"}\n\n", 40)
+	address, r, _ := serve(t, gateway.Anthropic, http.StatusOK, "text/event-stream", cut)
+	post(t, address+"/model/big/v1/messages", `{"stream":true}`, map[string]string{"X-Api-Key": "tok"})
+	if input, output := r.counted(); input != 25 || output != 41 {
+		t.Errorf("counted %d and %d tokens", input, output)
+	}
+}
+
 func TestUnreachableServer(t *testing.T) {
 	address, r, _ := serve(t, gateway.Chat, http.StatusOK, "", "")
 	dead := httptest.NewServer(nil)
@@ -231,6 +242,9 @@ func TestUnreachableServer(t *testing.T) {
 	status, body, _ := post(t, address+"/model/big/chat/completions", "{}", map[string]string{"X-Api-Key": "tok"})
 	if status != http.StatusBadGateway || strings.Contains(body, "127.0.0.1") {
 		t.Errorf("%d %s", status, body)
+	}
+	if input, output := r.counted(); input != 0 || output != 0 {
+		t.Errorf("counted %d and %d tokens of a request that was not sent", input, output)
 	}
 }
 

@@ -28,6 +28,8 @@ type meter struct {
 	// counted are the tokens passed to add.
 	counted tokens
 	isKnown bool
+	// isWhole is set after the report at the end of a stream of Anthropic's, which has the whole output.
+	isWhole bool
 }
 
 type tokens struct{ input, output int64 }
@@ -117,7 +119,7 @@ func (m *meter) decode(data []byte) {
 	if found == nil {
 		return
 	}
-	m.isKnown = true
+	m.isKnown, m.isWhole = true, m.isWhole || found == r.Usage
 	m.count(tokens{
 		input:  max(found.Prompt, found.Input+found.CacheCreation+found.CacheRead),
 		output: max(found.Completion, found.Output),
@@ -148,8 +150,8 @@ func (m *meter) finish() {
 		m.count(tokens{input: int64(m.request) / 4, output: m.events})
 	case !m.isKnown:
 		m.count(tokens{input: int64(m.request) / 4, output: m.length / 4})
-	case m.wire == Anthropic && m.isStream && m.counted.output <= 1:
-		// The first event has the input, and a later one that is missing has the output.
+	case m.wire == Anthropic && m.isStream && !m.isWhole:
+		// The first event has the input and a few tokens of output, and a later one that is missing has the output.
 		m.count(tokens{input: m.counted.input, output: m.events})
 	}
 }
