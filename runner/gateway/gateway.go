@@ -10,9 +10,9 @@
 // Requests to a model are passed to the configured server with the operator's key. Only the paths of the model's wire format
 // are passed, with or without a leading /v1, and only those headers that the formats define, so that neither the token nor other
 // credentials leave the server. The gateway sets the name of the model in the body, so that an agent cannot use a model that the
-// operator has not chosen for the tier, and counts the tokens that the replies report. A reply that ends without a report,
-// because the agent has closed the connection, is counted by an estimate, so that budgets hold for it, too. Bodies are in memory
-// while a request is served; what all of them have, and those of one run, is bounded.
+// operator has not chosen for the tier, and counts the tokens that the replies report. A reply that ends without a report, or does
+// not begin, because the agent has closed the connection, is counted by an estimate, so that budgets hold for it, too. Bodies are
+// in memory while a request is served; what all of them have, and those of one run, is bounded.
 package gateway
 
 import (
@@ -22,10 +22,12 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/http/httptrace"
 	"net/http/httputil"
 	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -46,8 +48,11 @@ const (
 var paths = map[Wire][]string{
 	Chat:      {"chat/completions"},
 	Responses: {"responses"},
-	Anthropic: {"messages", "messages/count_tokens"},
+	Anthropic: {"messages", uncounted},
 }
+
+// uncounted is the path of requests that use no tokens.
+const uncounted = "messages/count_tokens"
 
 // IsKnown reports whether a wire format exists.
 func (w Wire) IsKnown() bool { return paths[w] != nil }
@@ -236,6 +241,7 @@ func (h *Handler) proxy(run Run, model Model, path string, body []byte) *httputi
 			h.Observe(model.Name, status)
 		}
 	}
+	var isSent atomic.Bool
 	return &httputil.ReverseProxy{
 		Transport:     h.Transport,
 		FlushInterval: -1,
@@ -255,6 +261,9 @@ func (h *Handler) proxy(run Run, model Model, path string, body []byte) *httputi
 			out.Header.Set("User-Agent", "atelier")
 			authorize(out.Header, model)
 			out.Body, out.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+			p.Out = out.WithContext(httptrace.WithClientTrace(out.Context(), &httptrace.ClientTrace{
+				WroteRequest: func(wrote httptrace.WroteRequestInfo) { isSent.Store(wrote.Err == nil) },
+			}))
 		},
 		ModifyResponse: func(r *http.Response) error {
 			observe(r.StatusCode)
@@ -267,16 +276,19 @@ func (h *Handler) proxy(run Run, model Model, path string, body []byte) *httputi
 				r.Header.Del("Location")
 				r.StatusCode = http.StatusBadGateway
 				return replaceBody(r, "the model's server has redirected the request")
-			case r.StatusCode == http.StatusOK && path != "messages/count_tokens":
+			case r.StatusCode == http.StatusOK && path != uncounted:
 				isStream := strings.HasPrefix(r.Header.Get("Content-Type"), "text/event-stream")
 				r.Body = &meter{body: r.Body, wire: model.Wire, isStream: isStream, request: len(body), add: run.AddTokens}
 			}
 			return nil
 		},
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
-			if r.Context().Err() == nil {
+			switch {
+			case r.Context().Err() == nil:
 				observe(http.StatusBadGateway)
 				h.Log.Warn("cannot reach the server of a model", slog.String("model", model.Name), slog.Any("error", err))
+			case isSent.Load() && path != uncounted:
+				run.AddTokens(int64(len(body))/4, 0) // the server has the request, and the agent has not waited for the reply
 			}
 			refuse(w, http.StatusBadGateway, "the model's server cannot be reached")
 		},

@@ -26,6 +26,7 @@ type run struct {
 
 	mu            sync.Mutex
 	input, output int64
+	added         func() // called after tokens were counted, unless it is nil
 }
 
 func (r *run) Model() (gateway.Model, bool) { return r.model, r.model.Name != "" }
@@ -35,6 +36,9 @@ func (r *run) AddTokens(input, output int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.input, r.output = r.input+input, r.output+output
+	if r.added != nil {
+		r.added()
+	}
 }
 
 func (r *run) counted() (input, output int64) {
@@ -230,6 +234,43 @@ func TestReplyOfAnthropicThatIsCutOff(t *testing.T) {
 	address, r, _ := serve(t, gateway.Anthropic, http.StatusOK, "text/event-stream", cut)
 	post(t, address+"/model/big/v1/messages", `{"stream":true}`, map[string]string{"X-Api-Key": "tok"})
 	if input, output := r.counted(); input != 25 || output != 41 {
+		t.Errorf("counted %d and %d tokens", input, output)
+	}
+}
+
+// TestRequestThatIsGivenUp expects that a request counts whose reply has not begun when the agent closes the connection.
+func TestRequestThatIsGivenUp(t *testing.T) {
+	received, counted := make(chan struct{}), make(chan struct{})
+	upstream := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+		_, _ = io.Copy(io.Discard, req.Body)
+		close(received)
+		<-req.Context().Done()
+	}))
+	t.Cleanup(upstream.Close)
+	address, r, _ := serve(t, gateway.Chat, http.StatusOK, "", "")
+	r.model.URL, _ = url.Parse(upstream.URL + "/v1")
+	r.added = func() { close(counted) }
+	ctx, cancel := context.WithCancel(t.Context())
+	body := strings.NewReader(`{"messages":"` + strings.Repeat("a", 400) + `"}`)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address+"/model/big/chat/completions", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("X-Api-Key", "tok")
+	go func() {
+		<-received
+		cancel()
+	}()
+	if resp, err := http.DefaultClient.Do(req); err == nil {
+		resp.Body.Close()
+		t.Errorf("the request has a reply with status %d", resp.StatusCode)
+	}
+	select {
+	case <-counted:
+	case <-time.After(20 * time.Second):
+		t.Fatal("the request was not counted")
+	}
+	if input, output := r.counted(); input < 100 || output != 0 {
 		t.Errorf("counted %d and %d tokens", input, output)
 	}
 }
