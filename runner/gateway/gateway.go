@@ -249,6 +249,7 @@ func (h *Handler) proxy(run Run, model Model, path string, body []byte) *httputi
 		Rewrite: func(p *httputil.ProxyRequest) {
 			out := p.Out
 			out.URL = model.URL.JoinPath(path)
+			out.URL.Path = "/" + strings.TrimPrefix(out.URL.Path, "/") // JoinPath adds no slash to a name alone
 			out.Host = model.URL.Host
 			out.Header = http.Header{}
 			for _, name := range passed {

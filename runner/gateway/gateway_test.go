@@ -275,6 +275,16 @@ func TestRequestThatIsGivenUp(t *testing.T) {
 	}
 }
 
+// TestAddressWithoutPath has a server whose paths are directly below its name.
+func TestAddressWithoutPath(t *testing.T) {
+	address, r, requests := serve(t, gateway.Chat, http.StatusOK, "application/json", "{}")
+	r.model.URL, _ = url.Parse(strings.TrimSuffix(r.model.URL.String(), "/v1"))
+	status, body, _ := post(t, address+"/model/big/chat/completions", "{}", map[string]string{"X-Api-Key": "tok"})
+	if all := requests(); status != http.StatusOK || len(all) != 1 || all[0].path != "/chat/completions" {
+		t.Errorf("%d %s, %+v", status, body, all)
+	}
+}
+
 func TestUnreachableServer(t *testing.T) {
 	address, r, _ := serve(t, gateway.Chat, http.StatusOK, "", "")
 	dead := httptest.NewServer(nil)
