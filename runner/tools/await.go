@@ -192,6 +192,7 @@ func (c *call) viewEnd(ctx context.Context, s *sessionv1.Session, most int) (End
 	view := EndedSession{
 		SessionID: s.GetId(), TurnStatus: statusName(s.GetTurnStatus()), Question: clip(s.GetAsk().GetText(), most/2),
 	}
+	hasEnded := false // the rows before it are those of inputs that have arrived since
 	read := &wirev1.ReadTimeline{Descending: true, Limit: 20, Bytes: 256 << 10}
 	for range mostPages {
 		page, err := c.timeline(ctx, s.GetId(), read)
@@ -201,6 +202,9 @@ func (c *call) viewEnd(ctx context.Context, s *sessionv1.Session, most int) (End
 		for _, added := range page.rows {
 			if failure := added.GetRow().GetTerminal().GetError(); failure != nil && view.Error == nil {
 				view.Error = &FailureView{failure.GetCode(), clip(failure.GetMessage(), maxProblem)}
+			}
+			if hasEnded = hasEnded || added.GetRow().GetTerminal() != nil; !hasEnded {
+				continue
 			}
 			if text := added.GetRow().GetText(); text != nil {
 				view.Text = lastPart(text.GetText(), most)

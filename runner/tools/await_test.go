@@ -146,3 +146,17 @@ func TestAwaitOfASessionThatAsksBeforeAFollowUp(t *testing.T) {
 		}
 	})
 }
+
+// TestAwaitOfASessionWithAFollowUp expects the last text of a session that asks, also if a follow-up has arrived since.
+func TestAwaitOfASessionWithAFollowUp(t *testing.T) {
+	w := newWorld(t)
+	id := w.started()
+	c := w.client(person)
+	w.end(id, "Half of it", &sessionv1.EndTurn{Status: sessionv1.TurnStatus_TURN_STATUS_ASK, Ask: &sessionv1.Ask{Text: "Which?"}})
+	c.must("message_session", arguments{"workspace": slugName, "sessionId": id, "text": "Later", "behavior": "follow_up"}, nil)
+	var out struct{ Done []tools.EndedSession }
+	c.must("await_sessions", arguments{"workspace": slugName, "sessionIds": []string{id}}, &out)
+	if len(out.Done) != 1 || out.Done[0].Question != "Which?" || out.Done[0].Text != "Half of it" {
+		t.Errorf("%+v", out)
+	}
+}
