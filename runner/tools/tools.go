@@ -276,7 +276,8 @@ type bufferedBody struct {
 	io.Closer
 }
 
-// isBatch reports whether a body is a JSON array. It reads the white space before the value only.
+// isBatch reports whether a body is a JSON array, or could be one after more white space than a body may have. It reads the white
+// space before the value only.
 func isBatch(body *bufio.Reader) bool {
 	for range MaxRequest {
 		next, err := body.Peek(1)
@@ -285,7 +286,7 @@ func isBatch(body *bufio.Reader) bool {
 		}
 		body.Discard(1)
 	}
-	return false
+	return true
 }
 
 // Connect serves a caller over a transport. The calls end with ctx.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -379,5 +381,20 @@ func TestLongRowsAreCut(t *testing.T) {
 	}
 	if texts != 5 {
 		t.Errorf("%d cut texts, want 5", texts)
+	}
+}
+
+// TestBatchAfterWhiteSpace expects that no amount of white space hides a batch of messages.
+func TestBatchAfterWhiteSpace(t *testing.T) {
+	w := newWorld(t)
+	body := strings.Repeat(" ", tools.MaxRequest) + `[{"jsonrpc":"2.0","id":1,"method":"ping"}]`
+	r := httptest.NewRequest(http.MethodPost, "/mcp", strings.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Accept", "application/json, text/event-stream")
+	r.Header.Set("Mcp-Protocol-Version", "2025-03-26")
+	answer := httptest.NewRecorder()
+	w.tools.ServeTools(answer, r, person)
+	if answer.Code != http.StatusBadRequest || !strings.Contains(answer.Body.String(), "a batch of messages is not supported") {
+		t.Errorf("%d %s", answer.Code, answer.Body)
 	}
 }
