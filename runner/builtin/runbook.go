@@ -269,32 +269,48 @@ const (
 	awaitPause = 200 * time.Millisecond
 )
 
+// mostAwaited is the number of sessions that one call of the platform awaits.
+const mostAwaited = 32
+
 // Await implements runbook.Platform.
 func (p platform) Await(ctx context.Context, ids []string) error {
 	call := p.start("Await sessions", acp.ToolKindOther, nil, map[string]any{"sessionIds": ids})
-	arguments := meta.AwaitArguments{SessionIDs: ids, TimeoutSeconds: int64(awaitCall / time.Second)}
-	for {
-		var result meta.AwaitResult
-		if err := p.session.servers.platform(ctx, meta.ToolAwaitSessions, arguments, &result); err != nil {
+	parts := slices.Collect(slices.Chunk(ids, mostAwaited))
+	if len(parts) == 0 {
+		parts = [][]string{nil} // all
+	}
+	var ended strings.Builder
+	for _, part := range parts {
+		done, err := p.awaitPart(ctx, part)
+		if err != nil {
 			call.fail(err.Error())
 			return err
 		}
-		if len(result.Running) > 0 {
-			if err := pauseFor(ctx, awaitPause); err != nil {
-				call.fail(err.Error())
-				return err
-			}
-			continue
-		}
-		var ended strings.Builder
-		for _, s := range result.Done {
+		for _, s := range done {
 			fmt.Fprintf(&ended, "%s: %s\n", s.SessionID, s.TurnStatus)
 			if s.Text != "" {
 				fmt.Fprintf(&ended, "%s\n", s.Text)
 			}
 		}
-		call.complete(ended.String())
-		return nil
+	}
+	call.complete(ended.String())
+	return nil
+}
+
+// awaitPart awaits sessions that one call can name.
+func (p platform) awaitPart(ctx context.Context, ids []string) ([]meta.DoneSession, error) {
+	arguments := meta.AwaitArguments{SessionIDs: ids, TimeoutSeconds: int64(awaitCall / time.Second)}
+	for {
+		var result meta.AwaitResult
+		if err := p.session.servers.platform(ctx, meta.ToolAwaitSessions, arguments, &result); err != nil {
+			return nil, err
+		}
+		if len(result.Running) == 0 {
+			return result.Done, nil
+		}
+		if err := pauseFor(ctx, awaitPause); err != nil {
+			return nil, err
+		}
 	}
 }
 

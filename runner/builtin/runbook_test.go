@@ -152,6 +152,36 @@ func TestLostProcessDoesNotRepeatItsLine(t *testing.T) {
 	}
 }
 
+// TestAwaitOfManyChildren expects that no call names more sessions than the platform takes, and that all are awaited.
+func TestAwaitOfManyChildren(t *testing.T) {
+	host := newPlatform(t)
+	var text strings.Builder
+	for i := range 70 {
+		fmt.Fprintf(&text, "start %02d\n  say x\n", i)
+	}
+	got := start(t, t.TempDir()).open(nil, host.McpServer).prompt(text.String() + "await\nsay done")
+	if got.text != "done" || got.failure() != "" {
+		t.Errorf("%q, %s", got.text, got.failure())
+	}
+	awaited := map[string]bool{}
+	for _, call := range host.calls {
+		arguments, isAwait := strings.CutPrefix(call, meta.ToolAwaitSessions+" ")
+		if !isAwait {
+			continue
+		}
+		var in meta.AwaitArguments
+		if err := json.Unmarshal([]byte(arguments), &in); err != nil || len(in.SessionIDs) > 32 {
+			t.Errorf("%d sessions, %v", len(in.SessionIDs), err)
+		}
+		for _, id := range in.SessionIDs {
+			awaited[id] = true
+		}
+	}
+	if len(awaited) != 70 {
+		t.Errorf("%d sessions were awaited", len(awaited))
+	}
+}
+
 // hold starts a turn that waits until the returned function is called.
 func (p *process) hold(after string) (finish func(), result func() turn) {
 	p.t.Helper()
