@@ -37,14 +37,20 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
-// The limits of a runbook.
+// The limits of a runbook. Those of texts, in characters, and of options are the limits of the platform, which would refuse a line
+// when the lines before it have had their effects.
 const (
-	MaxSteps   = 1000
-	MaxOptions = 20
-	MaxTitle   = 200 // characters
-	MaxSleep   = 366 * 24 * time.Hour
+	MaxSteps    = 1000
+	MaxOptions  = 16
+	MaxQuestion = 10_000
+	MaxOption   = 200
+	MaxProgress = 200
+	MaxTitle    = 200
+	MaxPrompt   = 200_000
+	MaxSleep    = 366 * 24 * time.Hour
 )
 
 // A Kind is the kind of an instruction.
@@ -199,11 +205,19 @@ func (s Step) check() (err error) {
 	case Job:
 		_, _, _, err = s.progress()
 	case Start:
-		if n := len([]rune(s.Text)); n > MaxTitle {
-			err = fmt.Errorf("the title has %d characters, at most %d are allowed", n, MaxTitle)
+		if err = checkLength("the title", s.Text, MaxTitle); err == nil {
+			err = checkLength("the runbook of the child", s.Block, MaxPrompt)
 		}
 	}
 	return err
+}
+
+// checkLength returns an error if a text has too many characters.
+func checkLength(what, text string, most int) error {
+	if n := utf8.RuneCountInString(text); n > most {
+		return fmt.Errorf("%s has %d characters, at most %d are allowed", what, n, most)
+	}
+	return nil
 }
 
 // question returns the question of an ask step and its options.
@@ -212,6 +226,13 @@ func (s Step) question() (question string, options []string, err error) {
 	for i := range parts {
 		if parts[i] = strings.TrimSpace(parts[i]); parts[i] == "" {
 			return "", nil, errors.New("the question or an option of ask is empty")
+		}
+		what, most := "an option of ask", MaxOption
+		if i == 0 {
+			what, most = "the question", MaxQuestion
+		}
+		if err := checkLength(what, parts[i], most); err != nil {
+			return "", nil, err
 		}
 	}
 	if len(parts) > 1+MaxOptions {
@@ -260,7 +281,7 @@ func (s Step) progress() (done, total int64, text string, err error) {
 	case text == "":
 		return 0, 0, "", errors.New("step has no text")
 	}
-	return done, total, text, nil
+	return done, total, text, checkLength("the text", text, MaxProgress)
 }
 
 func isBlank(line string) bool { return strings.TrimSpace(line) == "" }
