@@ -69,7 +69,7 @@ func (a *agent) close(most time.Duration) {
 	}
 	a.lock.Unlock()
 	for _, s := range all {
-		s.interrupt()
+		s.end()
 	}
 	ended := make(chan struct{})
 	go func() {
@@ -190,7 +190,7 @@ func (a *agent) CloseSession(_ context.Context, p acp.CloseSessionRequest) (acp.
 	if err != nil {
 		return acp.CloseSessionResponse{}, err
 	}
-	s.interrupt()
+	s.end()
 	a.lock.Lock()
 	delete(a.sessions, p.SessionId)
 	a.lock.Unlock()

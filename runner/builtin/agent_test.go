@@ -52,3 +52,26 @@ func TestLateCancel(t *testing.T) {
 		t.Errorf("the turn is %q", got)
 	}
 }
+
+// TestPromptAtTheEnd sends a prompt to a session that ends at the same time: the agent has found the session, and the turn has not
+// begun when the end interrupts the turn that runs.
+func TestPromptAtTheEnd(t *testing.T) {
+	dir := t.TempDir()
+	a := newAgent(settings{drive: dir, environ: os.Environ()})
+	a.connect(silent{})
+	opened, err := a.NewSession(t.Context(), acp.NewSessionRequest{Cwd: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := a.session(opened.SessionId)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.end()
+	if response, err := s.prompt(t.Context(), []input{{text: "$ touch effect"}}); err == nil {
+		t.Errorf("the turn is %+v", response)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "effect")); err == nil {
+		t.Error("a line was carried out after the end")
+	}
+}

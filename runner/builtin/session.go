@@ -34,6 +34,7 @@ type session struct {
 
 	lock    sync.Mutex
 	current *turn
+	isEnded bool
 }
 
 // state is the value that the client stores for the next process, under meta.State.
@@ -89,10 +90,11 @@ func (s *session) close() {
 	}
 }
 
-// interrupt cancels the turn that runs, if any.
-func (s *session) interrupt() {
+// end cancels the turn that runs, if any, and lets no other one begin.
+func (s *session) end() {
 	s.lock.Lock()
 	defer s.lock.Unlock()
+	s.isEnded = true
 	if s.current != nil {
 		s.current.cancel()
 	}
@@ -145,6 +147,10 @@ func (s *session) prompt(ctx context.Context, inputs []input) (acp.PromptRespons
 		updates: &updates{session: s.id, client: s.agent.client},
 	}
 	s.lock.Lock()
+	if s.isEnded {
+		s.lock.Unlock()
+		return acp.PromptResponse{}, invalid("the session %q ends", s.id)
+	}
 	if s.current != nil {
 		s.lock.Unlock()
 		return acp.PromptResponse{}, acp.NewInvalidRequest(map[string]any{"error": "a turn of the session runs"})
