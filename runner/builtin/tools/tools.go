@@ -198,20 +198,30 @@ func (d *Drive) Write(name, text string) (before string, existed bool, err error
 		return "", false, fmt.Errorf("write %s: %w", name, plain(err))
 	}
 	defer file.Close()
-	if at, err := file.Stat(); err != nil || !at.Mode().IsRegular() {
+	at, err := file.Stat()
+	if err != nil || !at.Mode().IsRegular() {
 		return "", false, fmt.Errorf("write %s: it is no regular file", name)
 	}
-	// The file keeps its identity and mode, as with an editor that writes in place.
-	if err := file.Truncate(0); err != nil {
-		return "", false, fmt.Errorf("write %s: %w", name, plain(err))
-	}
-	if _, err := file.WriteString(text); err != nil {
+	if err := replace(file, at.Size(), text); err != nil {
 		return "", false, fmt.Errorf("write %s: %w", name, plain(err))
 	}
 	if err := file.Close(); err != nil {
 		return "", false, fmt.Errorf("write %s: %w", name, plain(err))
 	}
 	return before, existed, nil
+}
+
+// replace replaces the content of a file of a size. The file keeps its identity and mode, as with an editor that writes in place. What
+// is longer than the former content is written first: if the disk is full, that remains as it was.
+func replace(file *os.File, size int64, text string) error {
+	size = min(size, int64(len(text)))
+	if _, err := file.WriteAt([]byte(text[size:]), size); err != nil {
+		return errors.Join(err, file.Truncate(size)) // drops the part that was written
+	}
+	if _, err := file.WriteAt([]byte(text[:size]), 0); err != nil {
+		return err
+	}
+	return file.Truncate(int64(len(text)))
 }
 
 // Edit replaces an exact text in a file: the only occurrence, or all. It returns the number of occurrences.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -180,6 +181,37 @@ func TestEdit(t *testing.T) {
 		t.Error(n, err)
 	}
 	wants(t, "c $1 c")(d.Read("f", 0, 0))
+}
+
+// TestFullDiskKeepsTheContent changes a file in another process, whose files may not grow as far as the change requires.
+func TestFullDiskKeepsTheContent(t *testing.T) {
+	const variable = "TEST_OF_A_FULL_DISK"
+	if dir := os.Getenv(variable); dir != "" {
+		d, err := tools.Open(dir, dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 2000, Max: 2000}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := d.Edit("f", "a", strings.Repeat("b", 3000), false); !errors.Is(err, syscall.EFBIG) {
+			t.Error(err)
+		}
+		return
+	}
+	d := open(t)
+	before := "a" + strings.Repeat("x", 1000)
+	write(t, d, "f", before)
+	test := exec.Command(os.Args[0], "-test.run=^TestFullDiskKeepsTheContent$")
+	test.Env = append(os.Environ(), variable+"="+d.Cwd())
+	if output, err := test.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, output)
+	}
+	wants(t, before)(d.Read("f", 0, 0))
+	write(t, d, "f", "short")
+	wants(t, "short")(d.Read("f", 0, 0))
+	write(t, d, "f", "longer than before")
+	wants(t, "longer than before")(d.Read("f", 0, 0))
 }
 
 func TestListAndSearch(t *testing.T) {
