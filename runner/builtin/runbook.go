@@ -160,6 +160,20 @@ func (t *turn) steeredSteps() []runbook.Step {
 	return all
 }
 
+// linesOf returns the lines of inputs that steeredSteps carries out.
+func linesOf(inputs []input) []runbook.Step {
+	var all []runbook.Step
+	for _, in := range inputs {
+		if in.Kind == meta.KindNote || in.text == "" || in.Sender.Kind == meta.SenderSystem {
+			continue
+		}
+		if steps, err := runbook.Parse(in.text); err == nil {
+			all = append(all, steps...)
+		}
+	}
+	return all
+}
+
 // computer implements runbook.Computer with tool calls that the client sees.
 type computer struct{ *turn }
 

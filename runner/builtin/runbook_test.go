@@ -197,60 +197,6 @@ func (p *process) hold(after string) (finish func(), result func() turn) {
 	return func() { writer.Close() }, result
 }
 
-func TestSteerIsCarriedOutAfterTheRunningLine(t *testing.T) {
-	p := start(t, t.TempDir()).open(nil)
-	if p.steer("say early") {
-		t.Error("inputs were accepted without a turn")
-	}
-	finish, result := p.hold("say last")
-	if !p.steer("say steered", "what?") {
-		t.Error("the inputs were not accepted")
-	}
-	finish()
-	got := result()
-	if !strings.HasPrefix(got.text, "I am Atelier's built-in agent") || !strings.HasSuffix(got.text, "\n\nsteered\n\nlast") {
-		t.Errorf("%q", got.text)
-	}
-	if p.steer("say late") {
-		t.Error("inputs were accepted after the turn")
-	}
-}
-
-// TestInterruptedTurnKeepsSteeredLines interrupts a turn as the platform does, which then lets it go on.
-func TestInterruptedTurnKeepsSteeredLines(t *testing.T) {
-	p := start(t, t.TempDir()).open(nil)
-	_, result := p.hold("say last")
-	if !p.steer("say steered") {
-		t.Error("the input was not accepted")
-	}
-	if err := p.conn.Cancel(t.Context(), acp.CancelNotification{SessionId: p.session}); err != nil {
-		t.Fatal(err)
-	}
-	if got := result(); got.StopReason != cancelled {
-		t.Errorf("%+v", got.PromptResponse)
-	}
-	got := p.prompt(meta.Continue, by(meta.KindMessage, meta.SenderSystem))
-	if !strings.HasSuffix(got.text, "\n\nsteered\n\nlast") {
-		t.Errorf("%q", got.text)
-	}
-}
-
-// TestSteeredLinesThatAreTooLong expects that no line has an effect that the state, which the client cannot store, does not name.
-func TestSteeredLinesThatAreTooLong(t *testing.T) {
-	p := start(t, t.TempDir()).open(nil)
-	finish, result := p.hold("$ touch effect")
-	if !p.steer("say one\nwrite big\n  " + strings.Repeat("x", meta.MaxState)) {
-		t.Error("the input was not accepted")
-	}
-	finish()
-	if got := result(); got.text != "" || !strings.HasPrefix(got.failure(), meta.CodeRunbookFailed+": line 1 (say one): the runbook is too long") {
-		t.Errorf("%q, %s", got.text, got.failure())
-	}
-	if _, err := os.Stat(filepath.Join(p.drive, "effect")); err == nil {
-		t.Error("a line was carried out")
-	}
-}
-
 func TestCancelEndsTheProcesses(t *testing.T) {
 	p := start(t, t.TempDir()).open(nil)
 	result := p.begin("$ sleep 300 & echo $!; wait\nsay never")

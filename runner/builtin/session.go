@@ -32,6 +32,8 @@ type session struct {
 	isContinued bool
 	hasWarned   bool // about servers that are unavailable
 
+	// saving is held while a state is encoded and sent, so that a later one is sent later. It precedes lock.
+	saving  sync.Mutex
 	lock    sync.Mutex
 	current *turn
 	isEnded bool
@@ -100,17 +102,45 @@ func (s *session) end() {
 	}
 }
 
-// steer adds inputs to the turn that runs. It returns false if none does.
+// steer adds inputs to the turn that runs. It returns false if none does, or the state would have no room for their lines.
 func (s *session) steer(inputs []input) (bool, error) {
+	s.saving.Lock()
+	defer s.saving.Unlock()
 	s.lock.Lock()
-	defer s.lock.Unlock()
-	if s.current == nil || s.current.isOver {
+	t := s.current
+	s.lock.Unlock()
+	if t == nil {
 		return false, nil
 	}
-	if len(s.current.steered)+len(inputs) > maxSteered {
+	unsaved := t.unsaved
+	if s.agent.model == nil {
+		unsaved = append(unsaved[:len(unsaved):len(unsaved)], linesOf(inputs)...)
+	}
+	text, err := t.savedWith(unsaved)
+	if err != nil {
+		return false, nil
+	}
+	if isAccepted, err := t.accept(inputs); !isAccepted {
+		return false, err
+	}
+	if len(unsaved) > len(t.unsaved) && text != nil { // the next process does not get the inputs again
+		t.updates.annotate(meta.State, text)
+	}
+	t.unsaved = unsaved
+	return true, nil
+}
+
+// accept adds inputs to the turn unless it is over.
+func (t *turn) accept(inputs []input) (bool, error) {
+	t.session.lock.Lock()
+	defer t.session.lock.Unlock()
+	switch {
+	case t.isOver:
+		return false, nil
+	case len(t.steered)+len(inputs) > maxSteered:
 		return false, fmt.Errorf("more than %d inputs wait for the turn that runs", maxSteered)
 	}
-	s.current.steered = append(s.current.steered, inputs...)
+	t.steered = append(t.steered, inputs...)
 	return true, nil
 }
 
@@ -123,6 +153,11 @@ type turn struct {
 	title   string
 	// stop is the reason if the turn ends without an error.
 	stop acp.StopReason
+
+	// These belong to saving of the session. saved is the state of a runbook when it was last saved, and unsaved are the lines that
+	// were accepted and are not in it.
+	saved   json.RawMessage
+	unsaved []runbook.Step
 
 	// These belong to the lock of the session.
 	steered []input
@@ -167,6 +202,8 @@ func (s *session) prompt(ctx context.Context, inputs []input) (acp.PromptRespons
 	s.lock.Lock()
 	t.isOver = true // also after an error; inputs that still wait share the end of the turn
 	s.lock.Unlock()
+	s.saving.Lock() // a state that steer sends precedes that of the response
+	s.saving.Unlock()
 	t.keepSteered()
 	t.updates.end()
 	s.isContinued = true
@@ -258,17 +295,47 @@ func (t *turn) keepSteered() {
 
 // save sends the state to the client. It returns an error if the state is too large.
 func (t *turn) save() error {
+	t.session.saving.Lock()
+	defer t.session.saving.Unlock()
+	t.session.lock.Lock()
+	waiting := linesOf(t.steered)
+	t.session.lock.Unlock()
 	text, err := t.encodeState()
-	if err == nil {
-		t.updates.annotate(meta.State, text)
+	if err != nil {
+		return err
 	}
-	return err
+	t.saved, t.unsaved = text, waiting
+	if with, err := t.savedWith(waiting); err == nil {
+		text = with
+	}
+	t.updates.annotate(meta.State, text)
+	return nil
 }
 
-// encodeState returns the state as the client stores it, or an error if it is too large.
+// savedWith returns the state that was last saved, with further lines; nil if none was. It returns an error if that is too large. The
+// caller holds saving.
+func (t *turn) savedWith(lines []runbook.Step) (json.RawMessage, error) {
+	if t.saved == nil || len(lines) == 0 {
+		return t.saved, nil
+	}
+	var next state
+	if err := json.Unmarshal(t.saved, &next); err != nil {
+		return nil, err
+	}
+	if err := next.Runbook.Interject(lines); err != nil {
+		return nil, err
+	}
+	return next.encode()
+}
+
+// encodeState returns the state of the session as the client stores it, or an error if it is too large.
 func (t *turn) encodeState() (json.RawMessage, error) {
 	t.session.state.Version = stateVersion
-	text, err := json.Marshal(t.session.state)
+	return t.session.state.encode()
+}
+
+func (s *state) encode() (json.RawMessage, error) {
+	text, err := json.Marshal(s)
 	if err == nil && len(text) > meta.MaxState {
 		return nil, failure(meta.CodeRunbookInvalid,
 			"the runbook is too long: what is left of it has %d bytes, at most %d are allowed", len(text), meta.MaxState)
