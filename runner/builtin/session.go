@@ -242,7 +242,9 @@ func (t *turn) response(ctx context.Context, err error) acp.PromptResponse {
 	}
 	if t.session.agent.model == nil {
 		// With a model the conversation is the state, and meta.History has that.
-		t.session.state.Version = stateVersion
+		if _, err := t.encodeState(); err != nil {
+			t.session.state.Runbook = runbook.State{} // the client would go on with the state before
+		}
 		values[meta.State] = t.session.state
 	}
 	if t.usage != (meta.TokenUsage{}) {

@@ -1,6 +1,7 @@
 package builtin_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -84,4 +85,23 @@ func TestLostProcessKeepsSteeredLines(t *testing.T) {
 	}
 	finish()
 	result().expect(t, end, "", "steered\n\nalso\n\nlast", "cat pipe: completed")
+}
+
+// TestAnswerThatIsTooLong expects a state that the client stores: it would go on with the one before, which waits for the answer.
+func TestAnswerThatIsTooLong(t *testing.T) {
+	host := newPlatform(t)
+	for text, failure := range map[string]string{
+		"ask Which?":           "",
+		"ask Which?\nsay last": meta.CodeRunbookInvalid + ": the runbook is too long",
+	} {
+		p := start(t, t.TempDir()).open(nil, host.McpServer)
+		p.prompt(text).expect(t, end, "", "")
+		got := p.prompt(strings.Repeat("x", meta.MaxState), by(meta.KindAnswer, meta.SenderUser))
+		if !strings.HasPrefix(got.failure(), failure) || got.text != "" {
+			t.Errorf("%q, %s", got.text, got.failure())
+		}
+		if state, err := json.Marshal(got.Meta[meta.State]); err != nil || len(state) > meta.MaxState {
+			t.Errorf("the state has %d bytes, %v", len(state), err)
+		}
+	}
 }
