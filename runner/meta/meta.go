@@ -34,7 +34,7 @@
 //
 // An agent with the capability [Steer] takes further inputs while a turn runs, by the request [SteerMethod] with a
 // [SteerRequest]. It answers at once, with a [SteerResponse]: accepted inputs belong to the running turn, whose end is also
-// theirs; inputs that are not accepted, because no turn runs, are to be sent as a prompt.
+// theirs; inputs that are not accepted, because no turn runs or the State has no room for them, are to be sent as a prompt.
 //
 // # Tools of the platform
 //
@@ -148,7 +148,7 @@ type SteerRequest[Block any] struct {
 
 // A SteerResponse answers a SteerRequest.
 type SteerResponse struct {
-	// Accepted is false if no turn runs.
+	// Accepted is false if no turn runs, or the State has no room for the inputs.
 	Accepted bool `json:"accepted"`
 }
 
