@@ -216,7 +216,11 @@ func (h *Handler) serveModel(w http.ResponseWriter, r *http.Request, run Run, mo
 	h.proxy(run, model, path, body).ServeHTTP(w, r)
 }
 
-// rewrite returns a body with the id of the model. A streamed chat is made to report its tokens.
+// dropped are fields with which servers answer with other models than the one that is named, or reply before the model does, without
+// its tokens.
+var dropped = []string{"models", "route", "background"}
+
+// rewrite returns a body with the id of the model, and without the dropped fields. A streamed chat is made to report its tokens.
 func rewrite(body []byte, model Model) ([]byte, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(body, &fields); err != nil || fields == nil {
@@ -227,6 +231,9 @@ func rewrite(body []byte, model Model) ([]byte, error) {
 		return nil, err
 	}
 	fields["model"] = id
+	for _, name := range dropped {
+		delete(fields, name)
+	}
 	var streams bool
 	if err := json.Unmarshal(fields["stream"], &streams); model.Wire == Chat && err == nil && streams {
 		fields["stream_options"] = json.RawMessage(`{"include_usage":true}`)

@@ -137,7 +137,7 @@ func TestModelRequests(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%s %s", c.wire, c.kind), func(t *testing.T) {
 			address, r, requests := serve(t, c.wire, http.StatusOK, c.kind, c.reply)
-			status, body, header := post(t, address+"/model/big/"+c.path, `{"model":"other","stream":true,"x":1}`, map[string]string{
+			status, body, header := post(t, address+"/model/big/"+c.path, `{"model":"other","models":["other"],"route":"fallback","background":true,"stream":true,"x":1}`, map[string]string{
 				"Authorization": "Bearer tok", "Cookie": "secret=1", "X-Forwarded-For": "1.2.3.4", "Content-Type": "application/json",
 				"X-Api-Key": "mine", "Connection": "X-Strange", "X-Strange": "1",
 			})
@@ -152,6 +152,11 @@ func TestModelRequests(t *testing.T) {
 			var fields map[string]any
 			if err := json.Unmarshal([]byte(got.body), &fields); err != nil || fields["model"] != "big-1" || fields["x"] != 1.0 {
 				t.Errorf("body %s", got.body)
+			}
+			for _, name := range []string{"models", "route", "background"} {
+				if value, has := fields[name]; has {
+					t.Errorf("the server has got %s: %v", name, value)
+				}
 			}
 			if _, has := fields["stream_options"]; has != (c.wire == gateway.Chat) {
 				t.Errorf("body %s", got.body)
