@@ -88,12 +88,7 @@ func blocksOf(m Message) []object {
 		blocks = append(blocks, object{"type": "text", "text": m.Text})
 	}
 	for _, c := range m.Calls {
-		input := json.RawMessage(c.Arguments)
-		var isObject map[string]json.RawMessage
-		if json.Unmarshal(input, &isObject) != nil || isObject == nil {
-			input = json.RawMessage("{}") // the call's result says that its arguments were invalid
-		}
-		blocks = append(blocks, object{"type": "tool_use", "id": c.ID, "name": c.Name, "input": input})
+		blocks = append(blocks, object{"type": "tool_use", "id": c.ID, "name": c.Name, "input": c.object()})
 	}
 	return blocks
 }

@@ -2,6 +2,7 @@ package model
 
 import (
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"maps"
 	"slices"
@@ -51,4 +52,14 @@ func (c calls) all() []Call {
 		all = append(all, call)
 	}
 	return all
+}
+
+// object returns the arguments of a call for the next request. Servers refuse requests with invalid ones, which become an empty object: the
+// result of the call says that its arguments were invalid.
+func (c Call) object() json.RawMessage {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal([]byte(c.Arguments), &fields) != nil || fields == nil {
+		return json.RawMessage("{}")
+	}
+	return json.RawMessage(c.Arguments)
 }

@@ -85,7 +85,7 @@ func chatMessageOf(m Message) chatMessage {
 		}
 		for _, c := range m.Calls {
 			call := chatCall{ID: c.ID, Type: "function"}
-			call.Function.Name, call.Function.Arguments = c.Name, c.Arguments
+			call.Function.Name, call.Function.Arguments = c.Name, string(c.object())
 			out.ToolCalls = append(out.ToolCalls, call)
 		}
 		return out
@@ -108,8 +108,10 @@ func dataURL(i Image) string { return "data:" + i.MediaType + ";base64," + i.Bas
 func (chat) decoder() decoder { return &chatDecoder{calls: calls{}} }
 
 type chatDecoder struct {
-	text    strings.Builder
-	calls   calls
+	text  strings.Builder
+	calls calls
+	// shift is added to the indices of the server.
+	shift   int
 	usage   Usage
 	stop    Stop
 	isEnded bool
@@ -185,7 +187,12 @@ func (d *chatDecoder) event(_ string, data []byte, emit func(Delta)) (bool, erro
 }
 
 func (d *chatDecoder) call(c chatCall) error {
-	call, err := d.calls.at(c.Index)
+	// Some servers give all calls the same index. A name with another id begins a further call; an id alone does not, because others
+	// send a new one with each part of a call.
+	if known := d.calls[d.shift+c.Index]; known != nil && known.id != "" && c.ID != "" && known.id != c.ID && c.Function.Name != "" {
+		d.shift = len(d.calls) - c.Index
+	}
+	call, err := d.calls.at(d.shift + c.Index)
 	if err != nil {
 		return err
 	}

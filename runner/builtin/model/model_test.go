@@ -145,6 +145,47 @@ func TestStreamCallsAndTheirResults(t *testing.T) {
 	})
 }
 
+func TestStreamSendsNoInvalidArgumentsBack(t *testing.T) {
+	eachWire(t, func(t *testing.T, c *caller) {
+		c.Reply(modeltest.Reply{Calls: []model.Call{{ID: "call-1", Name: "shell", Arguments: `{"command":"l`}}})
+		c.Reply(modeltest.Reply{Text: []string{"Done."}})
+		r := question("List")
+		reply, err := c.call(r)
+		if err != nil || len(reply.Message.Calls) != 1 || reply.Message.Calls[0].Arguments != `{"command":"l` {
+			t.Fatal(reply, err)
+		}
+		r.Messages = append(r.Messages, reply.Message, model.Message{Role: model.ToolResult, CallID: "call-1", Text: "invalid", IsError: true})
+		if _, err := c.call(r); err != nil {
+			t.Fatal(err)
+		}
+		if sent := c.Requests()[1].Messages[1].Calls; len(sent) != 1 || sent[0].Arguments != "{}" {
+			t.Errorf("the server has got %+v", sent)
+		}
+	})
+}
+
+// TestCallsWithTheSameIndex has the calls of servers that give all the same index, and of one that gives each part an id.
+func TestCallsWithTheSameIndex(t *testing.T) {
+	eachWire(t, func(t *testing.T, c *caller) {
+		if c.wire != model.Chat {
+			t.Skip("other formats have no index")
+		}
+		raw := ""
+		for _, part := range []string{
+			`{"id":"a","function":{"name":"one","arguments":"{\"x\":"}}`, `{"id":"other","function":{"arguments":"1}"}}`,
+			`{"id":"b","function":{"name":"two","arguments":"{}"}}`, `{"id":"c","function":{"name":"two","arguments":"{}"}}`,
+		} {
+			raw += `data: {"choices":[{"delta":{"tool_calls":[` + part + "]}}]}\n\n"
+		}
+		c.Reply(modeltest.Reply{Raw: raw + `data: {"choices":[{"delta":{},"finish_reason":"tool_calls"}]}` + "\n\ndata: [DONE]\n\n"})
+		reply, err := c.call(question("?"))
+		want := []model.Call{{ID: "a", Name: "one", Arguments: `{"x":1}`}, {ID: "b", Name: "two", Arguments: "{}"}, {ID: "c", Name: "two", Arguments: "{}"}}
+		if err != nil || !reflect.DeepEqual(reply.Message.Calls, want) {
+			t.Errorf("%+v, %v", reply.Message.Calls, err)
+		}
+	})
+}
+
 func TestStreamSendsImages(t *testing.T) {
 	eachWire(t, func(t *testing.T, c *caller) {
 		c.Reply(modeltest.Reply{Text: []string{"A cat."}})

@@ -59,7 +59,7 @@ func itemsOf(m Message) []any {
 			}})
 		}
 		for _, c := range m.Calls {
-			items = append(items, object{"type": "function_call", "call_id": c.ID, "name": c.Name, "arguments": c.Arguments})
+			items = append(items, object{"type": "function_call", "call_id": c.ID, "name": c.Name, "arguments": string(c.object())})
 		}
 		return items
 	}
