@@ -406,7 +406,7 @@ func (l *agent) about(ctx context.Context, s *sessionv1.Session, before *session
 		about[meta.State] = json.RawMessage(before.GetState())
 		return about, nil
 	}
-	history, err := l.r.history(ctx, s, s.GetTurn().GetId())
+	history, err := l.r.history(ctx, s)
 	if err != nil {
 		return nil, err
 	}

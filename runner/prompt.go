@@ -131,11 +131,12 @@ func (r *Runner) question(ctx context.Context, identity string, before uint64) (
 	return q, nil
 }
 
-// history returns the conversation before a row, oldest first, of at most maxHistory bytes. Inputs that wait are left out.
-func (r *Runner) history(ctx context.Context, s *sessionv1.Session, before uint64) ([]meta.Entry, error) {
+// history returns the conversation before the running turn, which has said nothing yet, oldest first, of at most maxHistory bytes. The
+// inputs of the turn, and those that wait, are left out. The turn before has written after an input that waited for its end.
+func (r *Runner) history(ctx context.Context, s *sessionv1.Session) ([]meta.Entry, error) {
 	var entries []meta.Entry
 	identity, length := session.Identity(s.GetWorkspaceId(), s.GetId()), 0
-	for from, n := before-1, 0; from > 0 && length < maxHistory && n < mostPages; n++ {
+	for from, n := s.GetLastEventSeq(), 0; from > 0 && length < maxHistory && n < mostPages; n++ {
 		page, next, err := r.rows(ctx, identity, from, true, pageRows)
 		if err != nil {
 			return nil, err
@@ -213,12 +214,12 @@ func (r *Runner) instructions(ctx context.Context, s *sessionv1.Session) (string
 
 // preamble returns the text that precedes the first prompt of an agent without the extension: the instructions, and the end of the
 // conversation so far.
-func (r *Runner) preamble(ctx context.Context, s *sessionv1.Session, before uint64) (string, error) {
+func (r *Runner) preamble(ctx context.Context, s *sessionv1.Session) (string, error) {
 	text, err := r.instructions(ctx, s)
 	if err != nil {
 		return "", err
 	}
-	entries, err := r.history(ctx, s, before)
+	entries, err := r.history(ctx, s)
 	if err != nil {
 		return "", err
 	}

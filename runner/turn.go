@@ -335,7 +335,7 @@ func (t *turn) prompt(ctx context.Context, inputs []row, joined []uint64) error 
 		return err
 	}
 	if l.isBlank {
-		preamble, err := t.r.preamble(ctx, t.s, t.turnID)
+		preamble, err := t.r.preamble(ctx, t.s)
 		if err != nil {
 			return err
 		}

@@ -166,6 +166,29 @@ func TestHistoryForANewProcess(t *testing.T) {
 	})
 }
 
+// TestHistoryForAFollowUp has a process that starts for an input that waited while the turn before went on writing.
+func TestHistoryForAFollowUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var f *fixture
+		f = newFixture(t, &runnertest.Agent{Prompt: thenEcho(func(ctx context.Context, p *runnertest.Process, r acp.PromptRequest) (acp.PromptResponse, error) {
+			f.must(alice, &sessionv1.SendInput{Input: &sessionv1.Input{
+				Kind: sessionv1.InputKind_INPUT_KIND_MESSAGE, Text: "two", Behavior: sessionv1.Behavior_BEHAVIOR_FOLLOW_UP,
+			}})
+			p.Say(ctx, r, "The first answer.")
+			return done, nil
+		})}, nil)
+		defer f.end()
+		f.start("one", auto)
+		f.mustRun()
+		time.Sleep(6 * time.Minute) // the process expires
+		f.mustRun()
+		got := f.world.Timeline(sessionID)
+		if text := got[len(got)-2]; !strings.Contains(text, "User: one\n\nYou: The first answer.") || strings.Count(text, "two") != 1 {
+			t.Errorf("the agent was told %q", text)
+		}
+	})
+}
+
 func TestExtendedAgentGetsItsStateBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var about []map[string]any
