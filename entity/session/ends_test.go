@@ -1,6 +1,7 @@
 package session_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -83,6 +84,35 @@ func TestInputsOfATurnAreBounded(t *testing.T) {
 	w.user("alice", editor).refused(message("c", steer), entity.LimitReached)
 	w.end(&sessionv1.EndTurn{Status: complete})
 	w.input(message("c", steer))
+}
+
+// TestFullSessionGoesOn fills sessions that run no turn. The input that starts the next turn is not refused.
+func TestFullSessionGoesOn(t *testing.T) {
+	note := &sessionv1.SendInput{Input: &sessionv1.Input{Kind: sessionv1.InputKind_INPUT_KIND_NOTE, Text: "n"}}
+	question := &sessionv1.EndTurn{Status: asking, Ask: &sessionv1.Ask{Text: "?"}}
+	for name, c := range map[string]struct {
+		end           *sessionv1.EndTurn
+		waits, starts *sessionv1.SendInput
+	}{
+		"a message after notes":         {&sessionv1.EndTurn{Status: complete}, note, message("b", steer)},
+		"a follow-up after notes":       {&sessionv1.EndTurn{Status: complete}, note, message("b", followUp)},
+		"an answer before follow-ups":   {question, message("b", followUp), answer("yes")},
+		"a message in place of answers": {question, message("b", followUp), message("c", steer)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.start("a")
+			w.end(c.end)
+			in := c.waits.GetInput()
+			waits := &sessionv1.Pending{Kind: in.GetKind(), Behavior: in.GetBehavior()}
+			w.s.Pending = slices.Repeat([]*sessionv1.Pending{waits}, session.MaxPending)
+			w.refused(c.waits, entity.LimitReached)
+			if seq := w.input(c.starts); w.s.GetTurn().GetId() != seq {
+				t.Fatalf("the turn is %v", w.s.GetTurn())
+			}
+			w.refused(message("d", steer), entity.LimitReached)
+		})
+	}
 }
 
 func TestUsage(t *testing.T) {

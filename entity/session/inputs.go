@@ -22,7 +22,7 @@ const (
 	MaxAttachments = 32
 	// MaxAudience is the greatest number of members of a specific audience.
 	MaxAudience = 1000
-	// MaxPending is the greatest number of inputs that wait in a session or belong to its running turn.
+	// MaxPending is the number of inputs that wait in a session or belong to its running turn from which on no other input may wait.
 	MaxPending = 1000
 	// MaxTitle is the greatest number of characters of a title.
 	MaxTitle = 200
@@ -225,7 +225,7 @@ func send(call entity.Call, s *sessionv1.Session, c *sessionv1.SendInput) ([]ses
 }
 
 func checkSent(s *sessionv1.Session, in *sessionv1.Input) error {
-	if len(s.GetPending())+len(s.GetTurn().GetInputs()) >= MaxPending {
+	if len(s.GetPending())+len(s.GetTurn().GetInputs()) >= MaxPending && !startsTurn(s, in) {
 		return errTooManyPending
 	}
 	switch in.GetKind() {
@@ -236,6 +236,13 @@ func checkSent(s *sessionv1.Session, in *sessionv1.Input) error {
 	default:
 		return errInputKind
 	}
+}
+
+// startsTurn reports whether an input starts a turn at once. Otherwise notes, which wait for a turn, and follow-ups behind a question
+// could fill a session so that no input could make it go on.
+func startsTurn(s *sessionv1.Session, in *sessionv1.Input) bool {
+	p := &sessionv1.Pending{Kind: in.GetKind(), Behavior: in.GetBehavior()}
+	return s.GetTurn() == nil && (Steers(p) || s.GetAsk() == nil && s.GetWakeAt() == 0 && p.GetKind() != sessionv1.InputKind_INPUT_KIND_NOTE)
 }
 
 func checkInput(in *sessionv1.Input) error {
