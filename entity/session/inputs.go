@@ -218,7 +218,7 @@ func send(call entity.Call, s *sessionv1.Session, c *sessionv1.SendInput) ([]ses
 		}
 	}
 	if tier := in.GetTier(); tier != workspacev1.Tier_TIER_UNSPECIFIED && tier != s.GetTier() {
-		d.row(&sessionv1.RowAdded{Row: &sessionv1.Row{Setting: &sessionv1.Setting{Tier: &tier}}})
+		d.row(&sessionv1.RowAdded{Row: &sessionv1.Row{Setting: &sessionv1.Setting{Tier: &tier}}, Reader: call.Principal.GetUserId()})
 	}
 	d.input(in, resolveTier(s, in.GetTier(), c.GetDefaultTier()), call.Principal.GetUserId())
 	return d.events, nil

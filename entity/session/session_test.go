@@ -269,6 +269,11 @@ func TestReadsAndArchives(t *testing.T) {
 	if session.IsUnread(w.s, "alice") {
 		t.Fatal("the session is unread")
 	}
+	again := message("b", steer)
+	again.Input.Tier = workspacev1.Tier_TIER_FRONTIER
+	if w.input(again); session.IsUnread(w.s, "alice") {
+		t.Fatal("the session is unread for the sender of a message with a tier")
+	}
 	personal := &sessionv1.ArchiveSession{Scope: sessionv1.ArchiveScope_ARCHIVE_SCOPE_PERSONAL, Archived: true}
 	w.user("bob", viewer).must(personal)
 	if !session.IsArchived(w.s, "bob") || session.IsArchived(w.s, "alice") {
