@@ -64,6 +64,15 @@ func SenderOf(p *wirev1.Principal) *sessionv1.Sender {
 	}
 }
 
+// readerOf returns the person who has read the row of a principal, because they wrote it; "" if an app or a session wrote it, whose
+// principal has the person for whom it works.
+func readerOf(p *wirev1.Principal) string {
+	if SenderOf(p).GetKind() != sessionv1.SenderKind_SENDER_KIND_USER {
+		return ""
+	}
+	return p.GetUserId()
+}
+
 // Visible returns not_found unless the principal of the call sees the session. A specific audience restricts people alone: its
 // members, the creator and owners see the session, and so do agents, apps and the workspace's computer.
 func Visible(call entity.Call, s *sessionv1.Session) error {

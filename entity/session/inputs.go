@@ -142,7 +142,7 @@ func start(call entity.Call, s *sessionv1.Session, c *sessionv1.StartSession) ([
 	if prompt.GetTier() == workspacev1.Tier_TIER_UNSPECIFIED {
 		prompt.Tier = c.GetTier()
 	}
-	d.input(prompt, resolveTier(s, prompt.GetTier(), c.GetDefaultTier()), call.Principal.GetUserId())
+	d.input(prompt, resolveTier(s, prompt.GetTier(), c.GetDefaultTier()), readerOf(call.Principal))
 	return d.events, nil
 }
 
@@ -218,9 +218,9 @@ func send(call entity.Call, s *sessionv1.Session, c *sessionv1.SendInput) ([]ses
 		}
 	}
 	if tier := in.GetTier(); tier != workspacev1.Tier_TIER_UNSPECIFIED && tier != s.GetTier() {
-		d.row(&sessionv1.RowAdded{Row: &sessionv1.Row{Setting: &sessionv1.Setting{Tier: &tier}}, Reader: call.Principal.GetUserId()})
+		d.row(&sessionv1.RowAdded{Row: &sessionv1.Row{Setting: &sessionv1.Setting{Tier: &tier}}, Reader: readerOf(call.Principal)})
 	}
-	d.input(in, resolveTier(s, in.GetTier(), c.GetDefaultTier()), call.Principal.GetUserId())
+	d.input(in, resolveTier(s, in.GetTier(), c.GetDefaultTier()), readerOf(call.Principal))
 	return d.events, nil
 }
 

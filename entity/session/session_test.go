@@ -274,6 +274,11 @@ func TestReadsAndArchives(t *testing.T) {
 	if w.input(again); session.IsUnread(w.s, "alice") {
 		t.Fatal("the session is unread for the sender of a message with a tier")
 	}
+	w.must(&sessionv1.MarkRead{Seq: w.s.GetLastEventSeq()})
+	w.as = &wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_APP, UserId: "alice", CredentialId: "app_1"}
+	if w.input(message("c", steer)); !session.IsUnread(w.s, "alice") {
+		t.Fatal("a message of an app is read by the person who has created the app")
+	}
 	personal := &sessionv1.ArchiveSession{Scope: sessionv1.ArchiveScope_ARCHIVE_SCOPE_PERSONAL, Archived: true}
 	w.user("bob", viewer).must(personal)
 	if !session.IsArchived(w.s, "bob") || session.IsArchived(w.s, "alice") {

@@ -51,7 +51,7 @@ func moveCwd(call entity.Call, s *sessionv1.Session, c *sessionv1.MoveCwd) ([]se
 		return nil, errCwdMoved
 	}
 	d := draft{call: call, state: s}
-	d.row(&sessionv1.RowAdded{Row: &sessionv1.Row{Setting: &sessionv1.Setting{Cwd: &c.Cwd}}, Reader: call.Principal.GetUserId()})
+	d.row(&sessionv1.RowAdded{Row: &sessionv1.Row{Setting: &sessionv1.Setting{Cwd: &c.Cwd}}, Reader: readerOf(call.Principal)})
 	return d.events, nil
 }
 
@@ -64,7 +64,7 @@ func rename(call entity.Call, s *sessionv1.Session, c *sessionv1.RenameSession) 
 		return nil, nil
 	}
 	d := draft{call: call, state: s}
-	d.row(&sessionv1.RowAdded{Row: &sessionv1.Row{Setting: &sessionv1.Setting{Title: &c.Title}}, Reader: call.Principal.GetUserId()})
+	d.row(&sessionv1.RowAdded{Row: &sessionv1.Row{Setting: &sessionv1.Setting{Title: &c.Title}}, Reader: readerOf(call.Principal)})
 	return d.events, nil
 }
 
