@@ -196,7 +196,8 @@ func (l *agent) openError(ctx context.Context, err error) error {
 		return cause
 	}
 	l.r.metrics.agentFailures.WithLabelValues("start").Inc()
-	l.log().Error("an agent does not start", slog.Int("status", status), slog.Any("error", err), slog.String("stderr", l.lastWords()))
+	l.log().Error("an agent does not start",
+		slog.Int("status", status), slog.String("error", l.redacted(err.Error())), slog.String("stderr", l.lastWords()))
 	return &failure{codeAgentUnavailable, fmt.Sprintf("The agent %s could not be started. The log of the server has its messages.", l.choice.Agent)}
 }
 
@@ -206,8 +207,11 @@ func (l *agent) log() *slog.Logger {
 
 // lastWords returns the end of what the process has written to its standard error, for the log.
 func (l *agent) lastWords() string {
-	return strings.ReplaceAll(l.stderr.String(), l.token, redactedToken)
+	return l.redacted(l.stderr.String())
 }
+
+// redacted returns a text that the agent has sent without its token.
+func (l *agent) redacted(text string) string { return strings.ReplaceAll(text, l.token, redactedToken) }
 
 // follow waits for the end of the process.
 func (l *agent) follow() {

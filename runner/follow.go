@@ -181,13 +181,14 @@ func (t *turn) ended(ctx context.Context, p *prompt) *sessionv1.EndTurn {
 	turnError := t.takeResult()
 	if refused, is := errors.AsType[*acp.RequestError](p.err); is {
 		t.r.metrics.agentFailures.WithLabelValues("exit").Inc()
-		t.l.log().Warn("an agent has failed in a turn", slog.Any("error", refused), slog.String("stderr", t.l.lastWords()))
+		t.l.log().Warn("an agent has failed in a turn",
+			slog.String("error", t.l.redacted(refused.Error())), slog.String("stderr", t.l.lastWords()))
 		// codex can ignore a prompt that follows an error at once.
 		t.r.pool.discard(t.id)
-		return t.interrupted(&failure{codeAgentFailed, "The agent has failed: " + limit(reasonOf(refused), maxTitle)})
+		return t.interrupted(&failure{codeAgentFailed, "The agent has failed: " + limit(t.l.redacted(reasonOf(refused)), maxTitle)})
 	}
 	if turnError.Code != "" {
-		return t.interrupted(&failure{limit(turnError.Code, 100), limit(turnError.Message, maxStep)})
+		return t.interrupted(&failure{limit(turnError.Code, 100), limit(t.l.redacted(turnError.Message), maxStep)})
 	}
 	switch p.response.StopReason {
 	case acp.StopReasonCancelled:
@@ -297,7 +298,7 @@ func (t *turn) checkAgent(ctx context.Context) *sessionv1.EndTurn {
 	}
 	l.mu.Unlock()
 	if p != nil {
-		return &sessionv1.EndTurn{Status: sessionv1.TurnStatus_TURN_STATUS_ASK, Ask: permissionAsk(p.request)}
+		return &sessionv1.EndTurn{Status: sessionv1.TurnStatus_TURN_STATUS_ASK, Ask: l.permissionAsk(p.request)}
 	}
 	return t.checkLimits(ctx)
 }
@@ -309,14 +310,14 @@ func isSameText(a, b string) bool {
 }
 
 // permissionAsk returns the question for a request for permission.
-func permissionAsk(request acp.RequestPermissionRequest) *sessionv1.Ask {
+func (l *agent) permissionAsk(request acp.RequestPermissionRequest) *sessionv1.Ask {
 	text := "The agent asks for permission."
 	if title := request.ToolCall.Title; title != nil && *title != "" {
-		text = "The agent asks for permission: " + limit(*title, maxTitle)
+		text = "The agent asks for permission: " + limit(l.redacted(*title), maxTitle)
 	}
 	out := &sessionv1.Ask{Text: text}
 	for i, o := range request.Options[:min(len(request.Options), session.MaxOptions)] {
-		out.Options = append(out.Options, &sessionv1.Option{Id: permissionOption(i), Label: limit(o.Name, maxTitle)})
+		out.Options = append(out.Options, &sessionv1.Option{Id: permissionOption(i), Label: limit(l.redacted(o.Name), maxTitle)})
 	}
 	return out
 }

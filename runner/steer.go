@@ -61,7 +61,7 @@ func (t *turn) steerExtended(ctx context.Context, inputs []row) {
 		defer close(answered)
 		accepted, err := t.l.steerRunning(t.steeringContext, p, inputs)
 		if err != nil {
-			t.l.log().Warn("cannot give an agent an input of its turn", slog.Any("error", err))
+			t.l.log().Warn("cannot give an agent an input of its turn", slog.String("error", t.l.redacted(err.Error())))
 		}
 		if accepted {
 			t.l.out.join(seqsOf(inputs)...)

@@ -3,6 +3,7 @@ package runner_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -11,7 +12,9 @@ import (
 	"github.com/coder/acp-go-sdk"
 
 	"github.com/atelier-run/atelier/entity"
+	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+	"github.com/atelier-run/atelier/runner"
 	"github.com/atelier-run/atelier/runner/meta"
 	"github.com/atelier-run/atelier/runner/runnertest"
 )
@@ -118,6 +121,53 @@ func TestReportedTokensAreBounded(t *testing.T) {
 			t.Errorf("the workspace refuses %v", used)
 		}
 	})
+}
+
+// TestTokenIsNotInErrors has agents whose errors and requests for permission have their token, as an error with the headers of a request.
+func TestTokenIsNotInErrors(t *testing.T) {
+	for name, c := range map[string]struct {
+		mode   sessionv1.Mode
+		prompt func(ctx context.Context, p *runnertest.Process, r acp.PromptRequest, token string) error
+	}{
+		"failure": {auto, func(_ context.Context, _ *runnertest.Process, _ acp.PromptRequest, token string) error {
+			return acp.NewInternalError(map[string]any{"message": "refused: Bearer " + token})
+		}},
+		"question": {confirm, func(ctx context.Context, p *runnertest.Process, r acp.PromptRequest, token string) error {
+			title := "curl -H 'Authorization: Bearer " + token
+			_, err := p.Connection.RequestPermission(ctx, acp.RequestPermissionRequest{
+				SessionId: r.SessionId, ToolCall: acp.ToolCallUpdate{ToolCallId: "c1", Title: &title},
+				Options: []acp.PermissionOption{{Kind: acp.PermissionOptionKindAllowOnce, Name: "Allow " + title, OptionId: "yes"}},
+			})
+			return err
+		}},
+		"plan and title": {auto, func(ctx context.Context, p *runnertest.Process, r acp.PromptRequest, token string) error {
+			p.Update(ctx, r, acp.UpdatePlan(acp.PlanEntry{Content: token, Status: acp.PlanEntryStatusPending, Priority: acp.PlanEntryPriorityLow}))
+			p.Update(ctx, r, acp.SessionUpdate{SessionInfoUpdate: &acp.SessionSessionInfoUpdate{Title: &token}})
+			return nil
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var token string
+				var log strings.Builder
+				f := newFixture(t, &runnertest.Agent{
+					Capabilities: acp.AgentCapabilities{McpCapabilities: acp.McpCapabilities{Http: true}},
+					New: func(_ *runnertest.Process, r acp.NewSessionRequest) {
+						token = strings.TrimPrefix(r.McpServers[0].Http.Headers[0].Value, "Bearer ")
+					},
+					Prompt: func(ctx context.Context, p *runnertest.Process, r acp.PromptRequest) (acp.PromptResponse, error) {
+						return done, c.prompt(ctx, p, r, token)
+					},
+				}, func(o *runner.Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+				defer f.end()
+				f.start("go", c.mode)
+				f.mustRun()
+				if all := fmt.Sprint(f.world.Commands()); token == "" || !strings.Contains(all, "[token]") || strings.Contains(all+log.String(), token) {
+					t.Errorf("the token %q is in %s\n%s", token, all, log.String())
+				}
+			})
+		})
+	}
 }
 
 func TestTokenIsNotRecorded(t *testing.T) {

@@ -59,7 +59,7 @@ func (u *updates) handle(update acp.SessionUpdate) {
 		u.plan(update.Plan.Entries)
 	case update.SessionInfoUpdate != nil:
 		if title := update.SessionInfoUpdate.Title; title != nil && *title != "" {
-			u.out.set(false, func(r *sessionv1.RecordRows) { r.Title = limit(*title, maxTitleOfSession) })
+			u.out.set(false, func(r *sessionv1.RecordRows) { r.Title = limit(u.redacted(*title), maxTitleOfSession) })
 		}
 	}
 }
@@ -255,7 +255,7 @@ func (u *updates) plan(entries []acp.PlanEntry) {
 		if status != "in_progress" && status != "completed" {
 			status = "pending"
 		}
-		plan.Steps = append(plan.Steps, &sessionv1.PlanStep{Text: limit(e.Content, maxStep), Status: status})
+		plan.Steps = append(plan.Steps, &sessionv1.PlanStep{Text: limit(u.redacted(e.Content), maxStep), Status: status})
 	}
 	u.out.add(&sessionv1.Row{Plan: plan})
 }
