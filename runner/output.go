@@ -107,7 +107,7 @@ func (o *output) attach(ctx context.Context, turnID uint64, runID string, inputS
 	return f
 }
 
-// detach stops sending. What was not sent waits for the next run.
+// detach stops sending. A batch that is on its way has closeTimeout to arrive; what was not taken waits for the next run.
 func (f *feed) detach() {
 	f.cancel()
 	<-f.ended
@@ -358,7 +358,7 @@ func (f *feed) send(ctx context.Context) {
 		case <-f.o.wake:
 		case <-timer.C:
 		}
-		for {
+		for ctx.Err() == nil { // what is taken now could not be sent
 			deltas, batch, pause := f.take(time.Now())
 			for _, d := range deltas {
 				f.lastDelta = time.Now()
@@ -385,9 +385,13 @@ func (f *feed) publish(ctx context.Context, d *sessionv1.PublishDelta) {
 	}
 }
 
-// record sends a batch until it is answered. It returns false if ctx has ended, in which case the rows of the batch may be lost,
-// or the session has refused it.
+// record sends a batch until it is answered. It returns false if ctx has ended closeTimeout ago, in which case the rows of the batch
+// may be lost, or the session has refused it.
 func (f *feed) record(ctx context.Context, batch *sessionv1.RecordRows) bool {
+	detached := ctx
+	ctx, cancel := context.WithCancel(context.WithoutCancel(detached))
+	defer cancel()
+	defer context.AfterFunc(detached, func() { time.AfterFunc(closeTimeout, cancel) })()
 	f.batch++
 	batch.TurnId, batch.RunId, batch.Batch = f.turnID, f.runID, f.batch
 	err := retry(ctx, func() error {

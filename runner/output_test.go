@@ -223,3 +223,39 @@ func TestDeltasBetweenTurns(t *testing.T) {
 		}
 	})
 }
+
+// slowAsker records rows after a second, unless the context ends before.
+type slowAsker struct{ recorded }
+
+func (s *slowAsker) Ask(ctx context.Context, c entity.Command) (proto.Message, error) {
+	select {
+	case <-time.After(time.Second):
+		return s.recorded.Ask(ctx, c)
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// TestDetachWhileABatchIsSent ends a turn whose agent, which waits for a permission, has written more since the last flush.
+func TestDetachWhileABatchIsSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &slowAsker{}
+		o := newOutput(r, "ws/ses", newMetrics())
+		f := o.attach(t.Context(), 1, "run", 1)
+		for i := range 3 {
+			o.add(&sessionv1.Row{Tool: &sessionv1.Tool{ToolCallId: string(rune('a' + i))}})
+			synctest.Wait()
+		}
+		f.detach()
+		f = o.attach(t.Context(), 2, "run2", 2)
+		defer f.detach()
+		f.flush(t.Context())
+		var all string
+		for _, row := range r.rows {
+			all += row.GetTool().GetToolCallId()
+		}
+		if all != "abc" {
+			t.Errorf("the rows %q are recorded", all)
+		}
+	})
+}
