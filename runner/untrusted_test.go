@@ -60,6 +60,22 @@ func TestRowsOfAnAgentAreBounded(t *testing.T) {
 	})
 }
 
+// TestUpdateOfACallThatHasEnded has an agent that adds to a call after it has reported its end.
+func TestUpdateOfACallThatHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, &runnertest.Agent{Prompt: func(ctx context.Context, p *runnertest.Process, r acp.PromptRequest) (acp.PromptResponse, error) {
+			p.Update(ctx, r, acp.StartToolCall("1", "ls"))
+			p.Update(ctx, r, acp.UpdateToolCall("1", acp.WithUpdateStatus(acp.ToolCallStatusCompleted)))
+			p.Update(ctx, r, acp.UpdateToolCall("1", acp.WithUpdateTitle("list")))
+			return done, nil
+		}}, nil)
+		defer f.end()
+		f.start("go", auto)
+		f.mustRun()
+		f.expect("input go", "tool ls pending []", "tool ls completed []", "terminal complete")
+	})
+}
+
 func TestIDOfAnAgentIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, &runnertest.Agent{SessionID: acp.SessionId(strings.Repeat("x", 1<<20))}, nil)

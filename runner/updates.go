@@ -38,6 +38,8 @@ type updates struct {
 
 	mu    sync.Mutex
 	calls []*sessionv1.Tool
+	// ended are the ids of the last calls that have ended. What agents report of them afterwards must not begin them again.
+	ended []string
 }
 
 // handle handles an update. It may wait until the session has recorded earlier ones.
@@ -52,9 +54,9 @@ func (u *updates) handle(update acp.SessionUpdate) {
 		u.tool(acp.SessionToolCallUpdate{
 			ToolCallId: c.ToolCallId, Title: &c.Title, Kind: &c.Kind, Status: &c.Status,
 			Content: c.Content, Locations: c.Locations, RawOutput: c.RawOutput,
-		})
+		}, true)
 	case update.ToolCallUpdate != nil:
-		u.tool(*update.ToolCallUpdate)
+		u.tool(*update.ToolCallUpdate, false)
 	case update.Plan != nil:
 		u.plan(update.Plan.Entries)
 	case update.SessionInfoUpdate != nil:
@@ -117,10 +119,14 @@ func isFinal(status string) bool {
 }
 
 // tool adds a row for the start of a tool call and one for each final status.
-func (u *updates) tool(c acp.SessionToolCallUpdate) {
+func (u *updates) tool(c acp.SessionToolCallUpdate, isStart bool) {
 	u.mu.Lock()
 	id := limit(string(c.ToolCallId), maxTitle)
 	i := slices.IndexFunc(u.calls, func(t *sessionv1.Tool) bool { return t.GetToolCallId() == id })
+	if i < 0 && slices.Contains(u.ended, id) && (c.Status == nil || !isFinal(string(*c.Status))) && !isStart {
+		u.mu.Unlock()
+		return
+	}
 	isNew := i < 0
 	if isNew {
 		if len(u.calls) >= maxTools {
@@ -134,6 +140,7 @@ func (u *updates) tool(c acp.SessionToolCallUpdate) {
 	isEnd := isFinal(call.GetStatus())
 	if isEnd {
 		u.calls = slices.Delete(u.calls, i, i+1)
+		u.ended = append(u.ended[max(len(u.ended)-maxTools+1, 0):], id)
 	}
 	row := cloneTool(call)
 	u.mu.Unlock()
