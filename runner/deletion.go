@@ -46,7 +46,15 @@ func (r *Runner) deleteChildren(ctx context.Context, workspace, id string) error
 			if err := proto.Unmarshal(encoded, &child); err != nil {
 				return err
 			}
-			_, err := ask(ctx, r.o.Asker, session.Identity(workspace, child.GetChildId()), &sessionv1.DeleteSession{})
+			identity := session.Identity(workspace, child.GetChildId())
+			switch s, err := r.describe(ctx, identity); {
+			case err != nil && !entity.IsRefusal(err):
+				return err
+			case err == nil && s.GetParentId() != id:
+				// The request that admitted the child failed, and another one with its id has started the session elsewhere.
+				continue
+			}
+			_, err := ask(ctx, r.o.Asker, identity, &sessionv1.DeleteSession{})
 			if err != nil && !entity.IsRefusal(err) {
 				return err
 			}

@@ -35,6 +35,11 @@ func TestDelete(t *testing.T) {
 		child := session.DerivedID(runnertest.WorkspaceID, &sessionv1.Sender{}, "child")
 		f.must(entity.Platform(), &sessionv1.AdmitChild{ChildId: child})
 		f.ask(child, &sessionv1.StartSession{ParentId: sessionID, Prompt: &sessionv1.Input{Text: "part"}})
+		foreign := session.DerivedID(runnertest.WorkspaceID, &sessionv1.Sender{}, "foreign")
+		f.must(entity.Platform(), &sessionv1.AdmitChild{ChildId: foreign})
+		f.ask(foreign, &sessionv1.StartSession{ParentId: "ses_other", Prompt: &sessionv1.Input{Text: "part of another"}})
+		unborn := session.DerivedID(runnertest.WorkspaceID, &sessionv1.Sender{}, "unborn")
+		f.must(entity.Platform(), &sessionv1.AdmitChild{ChildId: unborn})
 		f.ask("ses_other", &sessionv1.StartSession{Prompt: &sessionv1.Input{Text: "other", ClientRequestId: "r0"}})
 		for i := range 120 {
 			content := []byte(fmt.Sprint("image ", i))
@@ -65,8 +70,11 @@ func TestDelete(t *testing.T) {
 		if !f.world.Session(sessionID).GetErased() || !f.world.Session(child).GetSealed() || f.world.Session("ses_other").GetSealed() {
 			t.Error("the session and its child are not deleted, or another session is")
 		}
+		if f.world.Session(foreign).GetSealed() || !f.world.Session(unborn).GetSealed() {
+			t.Error("the child of another session is deleted, or one that was not created is not")
+		}
 		for list, want := range map[string]int{
-			session.ChildList: 0, session.ImageList: 0, session.TerminalList: 0, session.RequestList: 1, session.SummaryList: 1,
+			session.ChildList: 0, session.ImageList: 0, session.TerminalList: 0, session.RequestList: 1, session.SummaryList: 2,
 		} {
 			if got := f.world.Count(list); got != want {
 				t.Errorf("%s has %d rows, want %d", list, got, want)
