@@ -94,10 +94,8 @@ func (t *turn) watch(ctx context.Context, news chan<- *sessionv1.Session) {
 		if s == nil || s.GetTurn().GetInterrupting() || s.GetTurn().GetId() != t.turnID {
 			return
 		}
-		for _, p := range s.GetPending() {
-			if session.Steers(p) {
-				after = max(after, p.GetSeq())
-			}
+		if seqs := steeringAfter(s, after); len(seqs) > 0 {
+			after = seqs[len(seqs)-1] // those that the turn does not take at once are news again
 		}
 	}
 }
@@ -137,18 +135,23 @@ func (t *turn) changed(ctx context.Context, s *sessionv1.Session) *sessionv1.End
 		}
 		return t.interrupted(nil)
 	}
-	var seqs []uint64
-	for _, p := range s.GetPending() {
-		if p.GetSeq() > t.after && session.Steers(p) {
-			seqs = append(seqs, p.GetSeq())
-		}
-	}
+	seqs := steeringAfter(s, t.after)
 	if len(seqs) == 0 {
 		return nil
 	}
-	seqs = seqs[:min(len(seqs), maxWaitingInputs)]
 	t.after = seqs[len(seqs)-1]
 	return t.steer(ctx, seqs)
+}
+
+// steeringAfter returns the inputs after a seq that wait for the running turn, as many as it takes at once.
+func steeringAfter(s *sessionv1.Session, after uint64) []uint64 {
+	var seqs []uint64
+	for _, p := range s.GetPending() {
+		if p.GetSeq() > after && session.Steers(p) && len(seqs) < maxWaitingInputs {
+			seqs = append(seqs, p.GetSeq())
+		}
+	}
+	return seqs
 }
 
 // requestedCodes are the codes with which the platform interrupts turns.

@@ -80,6 +80,41 @@ func TestSteerWhileTheAgentBegins(t *testing.T) {
 	})
 }
 
+// TestManyInputsWhileTheTurnBegins has more inputs arrive than the turn takes at once.
+func TestManyInputsWhileTheTurnBegins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const count = 100
+		steered, n := make(chan struct{}), 0
+		f := newFixture(t, &runnertest.Agent{
+			Extended: true,
+			Steer: func(_ *runnertest.Process, r meta.SteerRequest[acp.ContentBlock]) bool {
+				if n += len(r.Prompt); n == count {
+					close(steered)
+				}
+				return true
+			},
+			Prompt: func(context.Context, *runnertest.Process, acp.PromptRequest) (acp.PromptResponse, error) {
+				select {
+				case <-steered:
+				case <-time.After(time.Minute):
+				}
+				return done, nil
+			},
+		}, nil)
+		defer f.end()
+		f.start("go", auto)
+		f.whileItBegins(func() {
+			for range count {
+				f.send("left")
+			}
+		})
+		f.mustRun()
+		if s := f.world.Session(sessionID); n != count || s.GetTurn() != nil {
+			t.Errorf("the agent got %d inputs, and the next turn is %v", n, s.GetTurn())
+		}
+	})
+}
+
 // askWhenCancelled requests a permission when it has been cancelled, as an agent does whose request and whose cancellation meet. It
 // does not end its turn before the request is answered.
 func askWhenCancelled(ctx context.Context, p *runnertest.Process, r acp.PromptRequest) (acp.PromptResponse, error) {
