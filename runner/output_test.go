@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/coder/acp-go-sdk"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
@@ -172,6 +174,29 @@ func TestMiddle(t *testing.T) {
 		if len(got) > maxToolOutput || !utf8.ValidString(got) || len(text) <= maxToolOutput && got != text {
 			t.Errorf("%d bytes became %d", len(text), len(got))
 		}
+	}
+}
+
+// TestOutputOfManyContents expects that the work for an update grows with its length alone.
+func TestOutputOfManyContents(t *testing.T) {
+	u := &updates{token: "token"}
+	var contents []acp.ToolCallContent
+	var all strings.Builder
+	for i := range 20_000 {
+		text := strings.Repeat("é", 5+i%20)
+		contents = append(contents, acp.ToolContent(acp.TextBlock(text)))
+		all.WriteString(text + "\n")
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	var call sessionv1.Tool
+	u.apply(&call, acp.SessionToolCallUpdate{Content: contents})
+	runtime.ReadMemStats(&after)
+	if want := middle(strings.TrimSuffix(all.String(), "\n"), maxToolOutput); call.GetOutput() != want {
+		t.Errorf("the output has %d bytes, and is not the beginning and the end of the contents", len(call.GetOutput()))
+	}
+	if allocated := (after.TotalAlloc - before.TotalAlloc) >> 20; allocated > 64 {
+		t.Errorf("%d MiB were allocated for an update of %d bytes", allocated, all.Len())
 	}
 }
 

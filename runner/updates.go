@@ -174,10 +174,7 @@ func (u *updates) apply(call *sessionv1.Tool, c acp.SessionToolCallUpdate) {
 		}
 	}
 	if c.Content != nil {
-		call.Output = ""
-		for _, content := range c.Content {
-			u.addContent(call, content)
-		}
+		call.Output = u.outputOf(call, c.Content)
 	} else if c.RawOutput != nil && call.GetOutput() == "" {
 		call.Output = middle(u.redacted(rawOutput(c.RawOutput)), maxToolOutput)
 	}
@@ -204,21 +201,29 @@ func (u *updates) relative(at string) string {
 	return at
 }
 
-func (u *updates) addContent(call *sessionv1.Tool, content acp.ToolCallContent) {
-	var text string
-	switch {
-	case content.Content != nil:
-		text = u.redacted(textOf(content.Content.Content))
-	case content.Diff != nil:
-		u.addPath(call, content.Diff.Path)
+// outputOf returns the text of the contents of a call, and adds the paths of their diffs to it. A message can have very many
+// contents, so that the text is shortened only when it is much too long.
+func (u *updates) outputOf(call *sessionv1.Tool, contents []acp.ToolCallContent) string {
+	var output []byte
+	for _, content := range contents {
+		var text string
+		switch {
+		case content.Content != nil:
+			text = u.redacted(textOf(content.Content.Content))
+		case content.Diff != nil:
+			u.addPath(call, content.Diff.Path)
+		}
+		if text == "" {
+			continue
+		}
+		if len(output) > 0 {
+			output = append(output, '\n')
+		}
+		if output = append(output, text...); len(output) > 4*maxToolOutput {
+			output = append(output[:0], middle(string(output), maxToolOutput)...)
+		}
 	}
-	if text == "" {
-		return
-	}
-	if call.Output != "" {
-		call.Output += "\n"
-	}
-	call.Output = middle(call.Output+text, maxToolOutput)
+	return middle(string(output), maxToolOutput)
 }
 
 // rawOutput returns the output of a tool that an agent reports as JSON of its own.
