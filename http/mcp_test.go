@@ -258,6 +258,33 @@ func TestToolsAwaitSession(t *testing.T) {
 	waitFor(t, func() bool { return openStreams(t, sc.stage.live.URL) == 0 })
 }
 
+// TestRequestIDsOfTools sends a message with a request id that begins with that of a later request.
+func TestRequestIDsOfTools(t *testing.T) {
+	b := newBoundary(t)
+	sc := b.scene(t, visitor{name: "owner", role: "owner"}, true)
+	_, token := sc.openFor("http://localhost:8080/mcp", "owner", "sessions")
+	const id = "6f1c8a52-0f0e-4c8b-9a51-5f6f3f9b6c01"
+	session := sc.startedAs("owner", `{"prompt":"Hello"}`)
+	send := func(requestID, text string) (string, bool) {
+		return sc.tool(bearer(token), "message_session",
+			map[string]any{"workspace": sc.slug, "sessionId": session, "text": text, "requestId": requestID})
+	}
+	if got, failed := send(id+"-x", "Longer"); failed {
+		t.Fatal(got)
+	}
+	body := fmt.Sprintf(`{"text":"Shorter","clientRequestId":%q}`, id)
+	if got := sc.drive("POST", "/agent/sessions/"+session+"/messages", "owner", body); got.Code != 200 {
+		t.Errorf("%d %s", got.Code, got.Body)
+	}
+	first, failed := send(id+"-", "Third")
+	if again, failedToo := send(id+"-", "Third"); failed || failedToo || again != first {
+		t.Errorf("%s, then %s", first, again)
+	}
+	if got, failed := send(id+"-x", "Else"); !failed || !strings.HasPrefix(got, "request_id_reused: ") {
+		t.Error(got)
+	}
+}
+
 // openStreams returns the gauge of open streams.
 func openStreams(t *testing.T, address string) int {
 	t.Helper()

@@ -245,13 +245,12 @@ func findSent(c *server.Call, o defaultOwner, in *sessionInput) (_ accepted, fou
 	if requestID == "" {
 		return accepted{}, false, nil
 	}
-	var row sessionv1.RequestRow
-	key := session.OwnerKey(o.id, session.SenderOf(c.Caller.Principal), requestID)
-	if found, err = findSessionRow(c, session.RequestList, key, &row); err != nil {
+	row, err := findRequestRow(c, session.OwnerKey(o.id, session.SenderOf(c.Caller.Principal), requestID), requestID)
+	if err != nil {
 		return accepted{}, false, err
 	}
 	sent := row.GetSessionId()
-	if !found { // the id may have started a session otherwise, which must not become a default
+	if row == nil { // the id may have started a session otherwise, which must not become a default
 		sent = derivedSession(c, in)
 	}
 	return findRequest(c, sent, in.input)

@@ -178,9 +178,8 @@ func inherit(start *sessionv1.StartSession, parent *sessionv1.Session) {
 // findRequest returns the input that an earlier request with the same id has sent to a session. Errors: request_id_reused if that
 // was another request, not_found if the caller does not see the session.
 func findRequest(c *server.Call, sessionID string, in *sessionv1.Input) (_ accepted, found bool, err error) {
-	var row sessionv1.RequestRow
-	found, err = findSessionRow(c, session.RequestList, session.Key(sessionID, in.GetClientRequestId()), &row)
-	if err != nil || !found {
+	row, err := findRequestRow(c, session.Key(sessionID, in.GetClientRequestId()), in.GetClientRequestId())
+	if err != nil || row == nil {
 		return accepted{}, false, err
 	}
 	if err := c.Authorize(); err != nil {
@@ -193,4 +192,14 @@ func findRequest(c *server.Call, sessionID string, in *sessionv1.Input) (_ accep
 		return accepted{}, true, errRequestReused
 	}
 	return accepted{sessionID: sessionID, seq: row.GetInputSeq()}, true, nil
+}
+
+// findRequestRow returns the row with a key that ends with a request id, or nil. Tools of agents have request ids that begin with another
+// one, whose rows a query for that finds, too.
+func findRequestRow(c *server.Call, key, requestID string) (*sessionv1.RequestRow, error) {
+	var row sessionv1.RequestRow
+	if found, err := findSessionRow(c, session.RequestList, key, &row); err != nil || !found || row.GetClientRequestId() != requestID {
+		return nil, err
+	}
+	return &row, nil
 }

@@ -321,28 +321,14 @@ func (c *call) findRequest(ctx context.Context, sessionID, requestID string) (*s
 	key := session.Key(sessionID, requestID)
 	// The rows of longer request ids have the prefix too. The shortest key comes first.
 	page, err := c.list(ctx, &wirev1.List{Name: session.RequestList, Prefix: []byte(key), Limit: 1})
-	if err != nil {
+	if err != nil || len(page.GetRows()) == 0 {
 		return nil, err
-	}
-	if len(page.GetRows()) == 0 {
-		return nil, nil
 	}
 	var found sessionv1.RequestRow
-	if err := proto.Unmarshal(page.GetRows()[0], &found); err != nil {
+	if err := proto.Unmarshal(page.GetRows()[0], &found); err != nil || found.GetClientRequestId() != requestID {
 		return nil, err
 	}
-	return c.confirmRequest(ctx, sessionID, requestID, &found)
-}
-
-// confirmRequest returns the row if its input has the request id.
-func (c *call) confirmRequest(
-	ctx context.Context, sessionID, requestID string, found *sessionv1.RequestRow,
-) (*sessionv1.RequestRow, error) {
-	rows, err := c.timeline(ctx, sessionID, &wirev1.ReadTimeline{From: found.GetInputSeq(), Limit: 1})
-	if err != nil || len(rows.rows) == 0 || rows.rows[0].GetRow().GetInput().GetClientRequestId() != requestID {
-		return nil, err
-	}
-	return found, nil
+	return &found, nil
 }
 
 type listIn struct {
