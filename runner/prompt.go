@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -166,14 +167,21 @@ func isPending(s *sessionv1.Session, seq uint64) bool {
 func fitting(others, inputs []row) []row {
 	length := 0
 	for _, in := range others {
-		length += len(in.GetInput().GetText())
+		length += encodedLength(in)
 	}
 	for i, in := range inputs {
-		if length += len(in.GetInput().GetText()); length > maxPrompt/2 && i+len(others) > 0 {
+		if length += encodedLength(in); length > maxPrompt/2 && i+len(others) > 0 {
 			return inputs[:i]
 		}
 	}
 	return inputs
+}
+
+// encodedLength returns the length of the text of an input in a message to an agent: up to six times its own, because JSON escapes some
+// characters.
+func encodedLength(in row) int {
+	encoded, _ := json.Marshal(in.GetInput().GetText()) // cannot fail for a string
+	return len(encoded)
 }
 
 func seqsOf(inputs []row) []uint64 {

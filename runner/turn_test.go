@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/session"
 	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 	"github.com/atelier-run/atelier/runner"
@@ -289,6 +290,33 @@ func TestContentOfPrompts(t *testing.T) {
 		f.expect("input look", "input by the way",
 			"text look\nimage/png:cGl4ZWxz\nfile:///home/drive/docs/a%20b.txt\nFor your information, without a request: by the way",
 			"terminal complete")
+	})
+}
+
+// TestInputsThatAreLongAsJSON gives an agent inputs of which all would fit in a message if JSON did not make them longer.
+func TestInputsThatAreLongAsJSON(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const count = 13
+		long, arrived := strings.Repeat("<", session.MaxText), 0
+		f := newFixture(t, &runnertest.Agent{Prompt: func(_ context.Context, _ *runnertest.Process, r acp.PromptRequest) (acp.PromptResponse, error) {
+			for _, block := range r.Prompt {
+				if block.Text != nil && strings.Contains(block.Text.Text, long) {
+					arrived++
+				}
+			}
+			return done, nil
+		}}, nil)
+		defer f.end()
+		f.start("go", auto)
+		for range count {
+			f.send(long)
+		}
+		for f.world.Session(sessionID).GetTurn() != nil {
+			f.mustRun()
+		}
+		if arrived != count {
+			t.Errorf("%d of %d inputs have arrived", arrived, count)
+		}
 	})
 }
 
