@@ -69,7 +69,11 @@ func (anthropic) body(s Server, r Request) any {
 func blocksOf(m Message) []object {
 	var blocks []object
 	if m.Role == ToolResult {
-		return []object{{"type": "tool_result", "tool_use_id": m.CallID, "content": m.Text, "is_error": m.IsError}}
+		text := m.Text
+		if m.IsError && strings.TrimSpace(text) == "" { // the server refuses errors without a text
+			text = "the tool has failed, without a reason"
+		}
+		return []object{{"type": "tool_result", "tool_use_id": m.CallID, "content": text, "is_error": m.IsError}}
 	}
 	for _, t := range m.Thoughts {
 		switch {

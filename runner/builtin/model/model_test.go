@@ -145,7 +145,8 @@ func TestStreamCallsAndTheirResults(t *testing.T) {
 	})
 }
 
-func TestStreamSendsNoInvalidArgumentsBack(t *testing.T) {
+// TestStreamSendsNoInvalidCallsBack has a call with invalid arguments, and a result that is an error without a text.
+func TestStreamSendsNoInvalidCallsBack(t *testing.T) {
 	eachWire(t, func(t *testing.T, c *caller) {
 		c.Reply(modeltest.Reply{Calls: []model.Call{{ID: "call-1", Name: "shell", Arguments: `{"command":"l`}}})
 		c.Reply(modeltest.Reply{Text: []string{"Done."}})
@@ -154,12 +155,15 @@ func TestStreamSendsNoInvalidArgumentsBack(t *testing.T) {
 		if err != nil || len(reply.Message.Calls) != 1 || reply.Message.Calls[0].Arguments != `{"command":"l` {
 			t.Fatal(reply, err)
 		}
-		r.Messages = append(r.Messages, reply.Message, model.Message{Role: model.ToolResult, CallID: "call-1", Text: "invalid", IsError: true})
+		r.Messages = append(r.Messages, reply.Message, model.Message{Role: model.ToolResult, CallID: "call-1", IsError: true})
 		if _, err := c.call(r); err != nil {
 			t.Fatal(err)
 		}
 		if sent := c.Requests()[1].Messages[1].Calls; len(sent) != 1 || sent[0].Arguments != "{}" {
 			t.Errorf("the server has got %+v", sent)
+		}
+		if text := c.Requests()[1].Messages[2].Text; c.wire == model.Anthropic && text == "" {
+			t.Error("the server has got an error without a text, which it refuses")
 		}
 	})
 }
