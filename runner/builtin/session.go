@@ -199,10 +199,10 @@ func (s *session) prompt(ctx context.Context, inputs []input) (acp.PromptRespons
 	} else {
 		err = t.converse(ctx, inputs)
 	}
+	s.saving.Lock() // a state that steer sends precedes that of the response
 	s.lock.Lock()
 	t.isOver = true // also after an error; inputs that still wait share the end of the turn
 	s.lock.Unlock()
-	s.saving.Lock() // a state that steer sends precedes that of the response
 	s.saving.Unlock()
 	t.keepSteered()
 	t.updates.end()
