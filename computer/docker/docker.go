@@ -332,10 +332,13 @@ func (d *Driver) remove(ctx context.Context, id string) error {
 		if err == nil || errdefs.IsNotFound(err) {
 			return nil
 		}
-		// The engine refuses if it is removing the container already. Then it is gone soon.
-		if _, missing := d.engine.ContainerInspect(ctx, id, client.ContainerInspectOptions{}); errdefs.IsNotFound(missing) {
+		// The engine refuses if it is removing the container already. Then it is gone soon. Until then, Podman may fail to inspect
+		// it, because a part of it is gone.
+		_, missing := d.engine.ContainerInspect(ctx, id, client.ContainerInspectOptions{})
+		if errdefs.IsNotFound(missing) {
 			return nil
-		} else if missing != nil {
+		}
+		if client.IsErrConnectionFailed(missing) {
 			return unavailable("remove the container "+id, err)
 		}
 		select {
