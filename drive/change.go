@@ -257,7 +257,7 @@ func (a *attempt) install(from handle, name string, st *unix.Stat_t, target *loc
 		if back := staging.rename(a.trashName(), target.parent, target.name, false); back != nil {
 			return errors.Join(errStranded, err, back)
 		}
-		return errors.Join(err, target.parent.Sync(), staging.Sync())
+		return errors.Join(err, target.parent.Sync(), a.drive.syncStaging())
 	}
 	return nil
 }

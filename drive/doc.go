@@ -21,7 +21,8 @@
 //  7. attempt.commit calls Change.Authenticate, which verifies that the caller's credential is still valid, and
 //     attempt.intend: the activity entity authorizes the operation for Change.Principal and makes an intent durable. The intent holds the operation, its
 //     author, and the inode that will appear. After this step a client that disconnects no longer stops the operation.
-//  8. attempt.commit renames tmp/<id> to the path and syncs both folders. Now the operation has happened.
+//  8. attempt.commit renames tmp/<id> to the path and syncs both folders. Now the operation has happened. Operations that run at
+//     the same time share the syncs of the staging folder (sharedSync).
 //  9. attempt.commit sends Complete. The activity entity appends the operation's row to the workspace's sequence and removes
 //     the intent, in one batch of the journal.
 //  10. attempt.end unlocks the path, and call.put answers 201 or 204 with the new ETag.

@@ -29,8 +29,9 @@ type Drive struct {
 	workspaceID string
 
 	// tmp and staging are the same folder, opened twice: tmp for operations on paths below it, staging for its entries.
-	tmp     *os.Root
-	staging handle
+	tmp          *os.Root
+	staging      handle
+	stagingSyncs *sharedSync
 
 	locks pathLocks
 
@@ -65,7 +66,7 @@ type Drive struct {
 
 func (d *Drives) newDrive(workspaceID string) *Drive {
 	return &Drive{
-		drives: d, workspaceID: workspaceID, recovering: make(chan struct{}, 1),
+		drives: d, workspaceID: workspaceID, stagingSyncs: newSharedSync(), recovering: make(chan struct{}, 1),
 		inFlight: map[string]struct{}{}, stranded: map[string]struct{}{},
 	}
 }

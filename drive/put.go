@@ -96,7 +96,7 @@ func (a *attempt) commitUpload(file *os.File, at *location, path string) (Entry,
 			return false, err
 		}
 		a.isInstalled = true
-		return true, errors.Join(at.parent.Sync(), d.staging.Sync())
+		return true, errors.Join(at.parent.Sync(), d.syncStaging())
 	})
 }
 
@@ -287,7 +287,7 @@ func (d *Drive) MakeFolder(ctx context.Context, path string, c Change) (err erro
 		if err := d.staging.rename(a.stagedName(), at.parent, at.name, false); err != nil {
 			return false, err
 		}
-		return true, errors.Join(at.parent.Sync(), d.staging.Sync())
+		return true, errors.Join(at.parent.Sync(), d.syncStaging())
 	})
 }
 

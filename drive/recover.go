@@ -174,7 +174,7 @@ func (d *Drive) hasHappened(a *attempt, intent *activityv1.Intent) (bool, error)
 		if err != nil || trash == nil {
 			return false, err
 		}
-		return true, errors.Join(d.syncParent(op.GetPath()), d.staging.Sync())
+		return true, errors.Join(d.syncParent(op.GetPath()), d.syncStaging())
 	}
 	if there, err := d.isAt(op.GetPath(), intent.GetInode()); err != nil || !there {
 		return false, err
@@ -188,7 +188,7 @@ func (d *Drive) hasHappened(a *attempt, intent *activityv1.Intent) (bool, error)
 			return false, err
 		}
 	}
-	return true, errors.Join(d.syncParent(op.GetPath()), d.staging.Sync())
+	return true, errors.Join(d.syncParent(op.GetPath()), d.syncStaging())
 }
 
 // isAt reports whether the entry at a path has the inode.
@@ -239,7 +239,7 @@ func (d *Drive) moveBackTrash(a *attempt, op *activityv1.Operation) error {
 	if err := d.staging.rename(a.trashName(), at.parent, at.name, false); err != nil {
 		return err
 	}
-	return errors.Join(at.parent.Sync(), d.staging.Sync())
+	return errors.Join(at.parent.Sync(), d.syncStaging())
 }
 
 // isGone reports whether an error of locate means that no entry can be at the path.

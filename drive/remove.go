@@ -43,7 +43,7 @@ func (d *Drive) Remove(ctx context.Context, path string, c Change) (err error) {
 		if err := at.parent.rename(at.name, d.staging, a.trashName(), false); err != nil {
 			return false, err
 		}
-		return true, errors.Join(at.parent.Sync(), d.staging.Sync())
+		return true, errors.Join(at.parent.Sync(), d.syncStaging())
 	})
 }
 

@@ -72,7 +72,7 @@ func (d *Drive) Restore(ctx context.Context, mark string, archive io.Reader, ver
 		}
 		installed = true
 		d.setTree(fresh)
-		return true, errors.Join(d.syncHome(), d.staging.Sync())
+		return true, errors.Join(d.syncHome(), d.syncStaging())
 	})
 }
 
@@ -154,7 +154,7 @@ func (d *Drive) isRestored(inode uint64) (bool, error) {
 	if err != nil || st == nil || st.Ino != inode {
 		return false, err
 	}
-	return true, errors.Join(home.Sync(), d.staging.Sync())
+	return true, errors.Join(home.Sync(), d.syncStaging())
 }
 
 // setMark records on the root of a tree which restore it belongs to. On a file system without extended attributes it does

@@ -58,7 +58,7 @@ func (d *Drive) Move(ctx context.Context, from, to string, overwrite bool, c Cha
 		if err := a.install(source.parent, source.name, source.st, target); err != nil {
 			return false, err
 		}
-		return true, errors.Join(target.parent.Sync(), source.parent.Sync(), d.staging.Sync())
+		return true, errors.Join(target.parent.Sync(), source.parent.Sync(), d.syncStaging())
 	})
 }
 
@@ -151,7 +151,7 @@ func (d *Drive) Copy(ctx context.Context, from, to string, overwrite, shallow bo
 		if err := a.install(d.staging, a.stagedName(), staged, target); err != nil {
 			return false, err
 		}
-		return true, errors.Join(target.parent.Sync(), d.staging.Sync())
+		return true, errors.Join(target.parent.Sync(), d.syncStaging())
 	})
 }
 
@@ -174,7 +174,7 @@ func (d *Drive) stageCopy(ctx context.Context, source *location, from, name, to 
 	}
 	c := &copier{ctx: ctx, drive: d, tmp: d.tmp, ownership: ownership, staged: name, to: to}
 	if !source.isFolder() {
-		return 0, errors.Join(c.copyEntry(source.parent, source.name, source.st, name, true), d.staging.Sync())
+		return 0, errors.Join(c.copyEntry(source.parent, source.name, source.st, name, true), d.syncStaging())
 	}
 	source.close() // the walk opens the folder itself
 	if !shallow {
