@@ -128,10 +128,10 @@ func (s *Server) newOperation(r Route) *operation {
 // readingMethods change nothing.
 var readingMethods = []string{http.MethodGet, http.MethodHead, http.MethodOptions, "PROPFIND"}
 
-// newRouter makes a router for a table. It tries the paths in the order of the table, so that hot paths come first. It
-// matches the path as the client wrote it, and neither decodes, cleans nor redirects it.
+// newRouter makes a router for a table. It tries the paths in the order of the table, so that hot paths come first. It neither
+// cleans nor redirects paths.
 func (s *Server) newRouter(table []Route) *mux.Router {
-	router := mux.NewRouter().UseEncodedPath().SkipClean(true)
+	router := mux.NewRouter()
 	router.NotFoundHandler = http.HandlerFunc(notFound)
 	var paths []string
 	resources := map[string]resource{}
@@ -146,7 +146,7 @@ func (s *Server) newRouter(table []Route) *mux.Router {
 		resource := resources[path]
 		resource.addHead()
 		allow := resource.allow()
-		router.Path(pattern(path)).HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		router.MatcherFunc(parseTemplate(path).match).HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			op := resource[r.Method]
 			if op == nil {
 				w.Header()["Allow"] = allow
@@ -157,11 +157,6 @@ func (s *Server) newRouter(table []Route) *mux.Router {
 		})
 	}
 	return router
-}
-
-// pattern returns the router's form of a path.
-func pattern(path string) string {
-	return strings.Replace(path, "/drive/{path}", "/drive/{path:.*}", 1)
 }
 
 // resource maps the methods of one path to their operations.
