@@ -12,6 +12,7 @@ import (
 
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/http/server"
+	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
@@ -20,7 +21,8 @@ import (
 //  1. offerUpload chooses a path that no other upload gets, below uploads/ and the day, creates the folder, and returns a URL
 //     with a token: the path, the size and the credential, encrypted and authenticated with the installation's secret.
 //  2. upload opens the token, looks up the credential, which may have been revoked meanwhile, and has the drive write the file as
-//     that credential. The write creates the file and never replaces one, so that a URL works once, also after a restart.
+//     that credential. The write creates the file and never replaces one. After the file has been deleted or renamed, the activity
+//     of the workspace still has its creation, so that a URL works once, also after a restart.
 //
 // A body that breaks off or has another size writes nothing, and the URL can be used again until it expires.
 
@@ -139,7 +141,7 @@ func (s sessions) upload(c *server.Call) error {
 	if err := authorize(); err != nil {
 		return err
 	}
-	if used, err := s.files.Exists(c.Context, token.WorkspaceID, token.Path); err != nil {
+	if used, err := s.wasUploaded(c, token); err != nil {
 		return err
 	} else if used {
 		return errUploadUsed
@@ -150,6 +152,17 @@ func (s sessions) upload(c *server.Call) error {
 			Authenticate: c.Reauthenticate, Authorize: authorize,
 		})
 	})
+}
+
+// wasUploaded reports whether the file of an upload exists or was created before.
+func (s sessions) wasUploaded(c *server.Call, token uploadToken) (bool, error) {
+	if exists, err := s.files.Exists(c.Context, token.WorkspaceID, token.Path); exists || err != nil {
+		return exists, err
+	}
+	query := activityQuery(c, &activityv1.ReadHistory{Path: token.Path, Limit: 1})
+	query.Principal = entity.Platform() // a credential that writes files may lack files:read
+	page, err := server.Ask[*activityv1.Page](c, query)
+	return len(page.GetItems()) > 0, err
 }
 
 // authorizeUpload asks the workspace of an upload whether its credential may still write files.

@@ -1,0 +1,45 @@
+package http_test
+
+import (
+	"net/http/httptest"
+	"net/url"
+	"testing"
+)
+
+// TestUploadOnce sends a file again after the first one has left its path.
+func TestUploadOnce(t *testing.T) {
+	b := newBoundary(t)
+	sc := b.scene(t, visitor{name: "editor", role: "editor"}, true)
+	for name, leave := range map[string]func(path string) *httptest.ResponseRecorder{
+		"deleted": func(path string) *httptest.ResponseRecorder { return sc.drive("DELETE", "/drive/"+path, "editor", "") },
+		"renamed": func(path string) *httptest.ResponseRecorder {
+			return sc.drive("MOVE", "/drive/"+path, "editor", "", "Destination", sc.space("/drive/moved.txt"))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			offered := sc.offered(t, `{"name":"a.txt","size":1}`)
+			put := func() *httptest.ResponseRecorder {
+				return request(t, b.stage.node.Server, "PUT", offered.target, "", "a")
+			}
+			expect(t, put(), 201, "")
+			if got := leave(offered.path); got.Code >= 300 {
+				t.Fatalf("%d %s", got.Code, got.Body)
+			}
+			expect(t, put(), 409, "upload_ended")
+		})
+	}
+}
+
+type offeredUpload struct{ target, path string }
+
+// offered offers an upload to the editor.
+func (sc *scene) offered(t *testing.T, body string) offeredUpload {
+	t.Helper()
+	var offered struct{ UploadURL, Path string }
+	sc.stage.decode(sc.drive("POST", sessionsIn+"/uploads", "editor", body), 201, &offered)
+	target, err := url.Parse(offered.UploadURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return offeredUpload{target.Path, offered.Path}
+}
