@@ -3,6 +3,7 @@ package http_test
 import (
 	"net/http/httptest"
 	"net/url"
+	"strings"
 	"testing"
 )
 
@@ -27,6 +28,18 @@ func TestUploadOnce(t *testing.T) {
 			}
 			expect(t, put(), 409, "upload_ended")
 		})
+	}
+}
+
+// TestUploadOfLongNames uses the URLs of uploads with the longest names and media types.
+func TestUploadOfLongNames(t *testing.T) {
+	b := newBoundary(t)
+	sc := b.scene(t, visitor{name: "editor", role: "editor"}, true)
+	for _, body := range []string{
+		`{"name":"` + strings.Repeat(`\"`, 200) + `","size":1,"mediaType":"text/plain; name=\"` + strings.Repeat("x", 230) + `\""}`,
+		`{"name":"a","size":1,"mediaType":"text/plain; name=\"` + strings.Repeat("😀", 230) + `\""}`,
+	} {
+		expect(t, request(t, b.stage.node.Server, "PUT", sc.offered(t, body).target, "", "a"), 201, "")
 	}
 }
 

@@ -51,13 +51,13 @@ type uploadView struct {
 	ExpiresAt int64  `json:"expiresAt"`
 }
 
-// uploadToken is the content of the token in the URL of an upload.
+// uploadToken is the content of the token in the URL of an upload. It has no media type, with which it could be longer than the
+// text of a cursor may be; the drive stores none.
 type uploadToken struct {
 	WorkspaceID  string `json:"w"`
 	CredentialID string `json:"c"`
 	Path         string `json:"p"`
 	Size         int64  `json:"s"`
-	MediaType    string `json:"m,omitzero"`
 	ExpiresAt    int64  `json:"e"`
 }
 
@@ -92,9 +92,6 @@ func (s sessions) offerUpload(c *server.Call, in uploadRequest) (uploadView, err
 	token := uploadToken{
 		WorkspaceID: c.Workspace.ID, CredentialID: c.Caller.Principal.GetCredentialId(), Size: *in.Size,
 		Path: path.Join(folder, uniqueName(in.Name, c.NewID("upl_"))), ExpiresAt: now.Add(uploadTime).UnixMilli(),
-	}
-	if in.MediaType != nil {
-		token.MediaType = *in.MediaType
 	}
 	text, err := json.Marshal(token)
 	if err != nil {
@@ -186,8 +183,5 @@ func uploadToDrive(r *http.Request, token uploadToken) *http.Request {
 	put := r.Clone(r.Context())
 	put.Method, put.URL, put.RequestURI = http.MethodPut, &at, at.EscapedPath()
 	put.Header = http.Header{"If-None-Match": {"*"}, "Content-Length": {strconv.FormatInt(token.Size, 10)}}
-	if token.MediaType != "" {
-		put.Header.Set("Content-Type", token.MediaType)
-	}
 	return put
 }
