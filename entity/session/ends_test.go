@@ -191,3 +191,26 @@ func TestInterruptOfAQuestionDuringASleep(t *testing.T) {
 		t.Errorf("the session is %v", w.s)
 	}
 }
+
+// TestFailureDuringASleep ends the turn of a message during a sleep without success. The session goes on sleeping.
+func TestFailureDuringASleep(t *testing.T) {
+	for name, end := range map[string]*sessionv1.EndTurn{
+		"the work fails":           {Status: interrupted, Error: &sessionv1.Failure{Code: session.FailureRunbook}},
+		"the platform interrupts":  {Status: interrupted, Error: &sessionv1.Failure{Code: "workspace_suspended"}},
+		"the agent gives up early": {Status: interrupted},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.start("a")
+			turn, run := w.claim()
+			w.platform().must(&sessionv1.RecordRows{TurnId: turn, RunId: run, Batch: 1, Progress: &sessionv1.Machine{Total: 2}})
+			w.end(&sessionv1.EndTurn{Status: sleeping, WakeAt: noon.Add(time.Hour).UnixMilli()})
+			during := w.user("alice", editor).input(message("b", steer))
+			w.end(end)
+			w.wantTerminal(during, interrupted)
+			if w.s.GetTurnStatus() != sleeping || session.BucketOf(w.s) != session.BucketScheduled || w.s.GetMachine().GetOutcome() != 0 {
+				t.Errorf("the session is %v", w.s)
+			}
+		})
+	}
+}

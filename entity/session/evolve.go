@@ -164,8 +164,10 @@ func applyEnded(next *sessionv1.Session, e *sessionv1.TurnEnded) {
 	} else {
 		next.LostTurns = 0
 	}
-	if next.GetWakeAt() != 0 && e.GetStatus() == sessionv1.TurnStatus_TURN_STATUS_COMPLETE {
-		next.TurnStatus = sessionv1.TurnStatus_TURN_STATUS_SLEEP // the turn of a message during a sleep
+	if next.GetWakeAt() != 0 && e.GetStatus() != sessionv1.TurnStatus_TURN_STATUS_ASK {
+		// The turn was that of a message during a sleep, which goes on however the turn has ended. A person who interrupts the turn ends
+		// the sleep first.
+		next.TurnStatus = sessionv1.TurnStatus_TURN_STATUS_SLEEP
 	}
 	next.Machine = withOutcome(next.GetMachine(), outcomeOf(next, e))
 	if next.GetTitleStatus() == sessionv1.TitleStatus_TITLE_STATUS_GENERATING {
