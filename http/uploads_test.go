@@ -3,6 +3,7 @@ package http_test
 import (
 	"net/http/httptest"
 	"net/url"
+	"path"
 	"strings"
 	"testing"
 )
@@ -40,6 +41,18 @@ func TestUploadOfLongNames(t *testing.T) {
 		`{"name":"a","size":1,"mediaType":"text/plain; name=\"` + strings.Repeat("😀", 230) + `\""}`,
 	} {
 		expect(t, request(t, b.stage.node.Server, "PUT", sc.offered(t, body).target, "", "a"), 201, "")
+	}
+}
+
+// TestUploadWithoutFolder offers uploads of a drive that has files in the places of the folders for them.
+func TestUploadWithoutFolder(t *testing.T) {
+	b := newBoundary(t)
+	sc := b.scene(t, visitor{name: "editor", role: "editor"}, true)
+	day := path.Dir(sc.offered(t, `{"name":"a.txt","size":1}`).path)
+	for _, folder := range []string{day, path.Dir(day)} {
+		expect(t, sc.drive("DELETE", "/drive/"+folder, "editor", ""), 204, "")
+		expect(t, sc.drive("PUT", "/drive/"+folder, "editor", "a file"), 201, "")
+		expect(t, sc.drive("POST", sessionsIn+"/uploads", "editor", `{"name":"a.txt","size":1}`), 409, "path_in_use")
 	}
 }
 

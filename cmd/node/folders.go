@@ -61,18 +61,35 @@ func (f folders) MakeFolders(ctx context.Context, workspaceID, path string, acce
 	folder := ""
 	for _, segment := range strings.Split(path, "/") {
 		folder = strings.TrimPrefix(folder+"/"+segment, "/")
-		if entry, err := d.Stat(folder); err == nil && entry.Folder {
+		if isFolder(d, folder) {
 			continue
 		}
 		err := d.MakeFolder(ctx, folder, drive.Change{
 			Author: author, Principal: access.Principal, Authenticate: access.Authenticate, Authorize: access.Authorize,
 		})
-		if refused, is := errors.AsType[*entity.Error](err); is && refused.Code == drive.Exists {
-			err = nil // another request has created it; if it is a file, the upload fails
-		}
-		if err != nil {
-			return err
+		if err != nil && !isFolder(d, folder) { // another request may have created it
+			return folderRefusal(folder, err)
 		}
 	}
 	return nil
+}
+
+func isFolder(d *drive.Drive, path string) bool {
+	entry, err := d.Stat(path)
+	return err == nil && entry.Folder
+}
+
+// folderRefusal returns the error of creating a folder with a code that the API has.
+func folderRefusal(path string, err error) error {
+	refused, is := errors.AsType[*entity.Error](err)
+	if !is {
+		return err
+	}
+	switch refused.Code {
+	case drive.Exists, drive.NoParent, drive.Linked:
+		return entity.Errorf(entity.PathInUse, "the folder %s cannot be created: %s", path, refused.Message)
+	case drive.Full:
+		return entity.Errorf(entity.LimitReached, "the folder %s cannot be created: %s", path, refused.Message)
+	}
+	return err
 }

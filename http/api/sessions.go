@@ -28,7 +28,8 @@ type Folders interface {
 	ResolveFolder(ctx context.Context, workspaceID, path string) (real string, err error)
 	// FileSize returns the size of a file in bytes. Errors: not_found if the path names no file.
 	FileSize(ctx context.Context, workspaceID, path string) (int64, error)
-	// MakeFolders creates the folders of a path that do not exist, as the principal. Errors: those of the drive.
+	// MakeFolders creates the folders of a path that do not exist, as the principal. Errors: path_in_use if the path has something
+	// else than folders, limit_reached if no space is left, those of access and of the drive.
 	MakeFolders(ctx context.Context, workspaceID, path string, access entity.DriveAccess) error
 }
 
