@@ -3,6 +3,7 @@ package session
 import (
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/atelier-run/atelier/entity"
@@ -183,10 +184,11 @@ func resolveTier(s *sessionv1.Session, explicit, byDefault workspacev1.Tier) wor
 	}
 }
 
-// excerpt returns the first line of a prompt with text, shortened.
+// excerpt returns the first line of a prompt with text, shortened and without control characters, which no title has.
 func excerpt(prompt string) string {
+	isSeparator := func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }
 	for line := range strings.Lines(prompt) {
-		if line = strings.Join(strings.Fields(line), " "); line == "" {
+		if line = strings.Join(strings.FieldsFunc(line, isSeparator), " "); line == "" {
 			continue
 		}
 		if utf8.RuneCountInString(line) <= excerptLength {

@@ -35,6 +35,21 @@ func TestStart(t *testing.T) {
 	}
 }
 
+// TestExcerpts expects that the excerpt of each prompt is a title that a member could set, too.
+func TestExcerpts(t *testing.T) {
+	for prompt, want := range map[string]string{
+		"\x00\x1b\nTidy\x1b[31m the\u0085drive": "Tidy [31m the drive", "\x07": "Untitled", "\u2028a": "a",
+		strings.Repeat("ä\x01", 50): strings.Repeat("ä ", 39) + "ä…",
+	} {
+		w := newWorld(t)
+		w.start(prompt)
+		if w.s.GetTitle() != want {
+			t.Errorf("%q has the title %q, want %q", prompt, w.s.GetTitle(), want)
+		}
+		w.must(&sessionv1.RenameSession{Title: w.s.GetTitle()})
+	}
+}
+
 func TestInputs(t *testing.T) {
 	t.Run("an input that steers joins the turn and ends with it", func(t *testing.T) {
 		w := newWorld(t)
