@@ -2,6 +2,7 @@ package http_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/base64"
 	"fmt"
 	"strings"
@@ -61,5 +62,26 @@ func TestImages(t *testing.T) {
 	}
 	if n := len(stored.GetContent()); stored.GetMediaType() != "image/gif" || !bytes.Equal(stored.GetContent(), image(n)) {
 		t.Errorf("an image of %d bytes is stored as %s", n, stored.GetMediaType())
+	}
+}
+
+// TestImagesOfARefusedChild starts a child whose parent is deleted at the moment. Nothing would delete the images of a child that no
+// parent has admitted.
+func TestImagesOfARefusedChild(t *testing.T) {
+	w := newFakeEntities()
+	w.before = func(_ context.Context, c entity.Command) (proto.Message, error) {
+		switch c.Message.(type) {
+		case *sessionv1.DescribeSession:
+			return &sessionv1.Description{Session: &sessionv1.Session{Started: true}}, nil
+		case *sessionv1.AdmitChild:
+			return nil, entity.Errorf(entity.NotFound, "no such session")
+		default:
+			return nil, nil
+		}
+	}
+	body := fmt.Sprintf(`{"prompt":"Look","images":[{"mediaType":"image/gif","data":%q}]}`, base64.StdEncoding.EncodeToString([]byte("GIF89a")))
+	expect(t, request(t, w.server(t), "POST", aSession+"/sessions", w.key(alice), body), 404, "not_found")
+	if n := w.count(&sessionv1.StoreImage{}); n > 0 {
+		t.Errorf("%d images were stored", n)
 	}
 }

@@ -60,8 +60,8 @@ func (o SessionOptions) withDefaults() SessionOptions {
 //  1. sessions_input.go decodes and validates it, and computes the digest of the request.
 //  2. If the client's request id is known in the session, its digest is compared, and the remaining steps use that input
 //     (findRequest).
-//  3. Attachments and the working directory are looked up on the drive; images are stored (StoreImage). A parent admits its
-//     child (AdmitChild).
+//  3. Attachments and the working directory are looked up on the drive. A parent admits its child (AdmitChild), and images are
+//     stored (StoreImage).
 //  4. StartSession or SendInput makes the input durable. The rules authorize it and determine its author. Its command id
 //     makes it idempotent also if two requests with the same request id pass step 2 together.
 //  5. AwaitInput waits for a run that takes the input, for SessionOptions.DeliveryTime: delivery is accepted or queued. A
