@@ -2,7 +2,6 @@ package skills
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -33,8 +32,9 @@ const maxListed = 32 << 10
 
 // Read returns one text for a model: the AGENT.md of an agent, if agentID is not empty, the list of the project skills of a
 // working directory, and the built-in skills whole, because no program in a computer can read those. It also records in the
-// workspace the present content of the AGENT.md. An agent or a folder that does not exist any more, and a malformed file, are
-// no error: the text then has the other parts. Errors: those of the drive and of Asker that are no refusals, ctx's error.
+// workspace the present content of the AGENT.md. An agent or a folder that does not exist any more, a malformed file, and what the
+// server may not read are no error: the text then has the other parts. Errors: those of the drive and of Asker that are no refusals,
+// ctx's error.
 func (i *Instructions) Read(ctx context.Context, workspaceID, agentID, cwd string) (string, error) {
 	var text strings.Builder
 	if agentID != "" {
@@ -43,7 +43,7 @@ func (i *Instructions) Read(ctx context.Context, workspaceID, agentID, cwd strin
 		}
 	}
 	all, err := i.reader.List(ctx, workspaceID, cwd)
-	if hasCode(err, entity.InvalidRequest) { // the folder does not exist any more
+	if entity.IsRefusal(err) { // the folder does not exist any more, or the server may not read it
 		all, err = i.reader.List(ctx, workspaceID, "")
 	}
 	if err != nil {
@@ -71,7 +71,7 @@ func (i *Instructions) writeAgent(ctx context.Context, text *strings.Builder, wo
 	switch read, err := i.reader.Agent(ctx, workspaceID, anchor.GetPath()); {
 	case err == nil:
 		agent = read
-	case !hasCode(err, entity.NotFound) && !hasCode(err, entity.InvalidRequest):
+	case !entity.IsRefusal(err):
 		return err
 	}
 	if agent.Name != stored.GetName() || agent.Description != stored.GetDescription() || agent.Tier != stored.GetTier() {
@@ -115,9 +115,4 @@ func writeSkills(text *strings.Builder, all []skill.Skill) {
 
 func (i *Instructions) ask(ctx context.Context, workspaceID string, m workspacev1.Command) (proto.Message, error) {
 	return i.asker.Ask(ctx, entity.Command{Kind: entity.KindWorkspace, Identity: workspaceID, Principal: entity.Platform(), Message: m})
-}
-
-func hasCode(err error, code entity.Code) bool {
-	var refused *entity.Error
-	return errors.As(err, &refused) && refused.Code == code
 }

@@ -94,6 +94,28 @@ func TestInstructions(t *testing.T) {
 	}
 }
 
+// TestInstructionsWithoutPermission has an AGENT.md and a working directory that the server may not read: processes in a computer
+// can have another account than the server.
+func TestInstructionsWithoutPermission(t *testing.T) {
+	if os.Geteuid() == 0 {
+		t.Skip("root reads all files")
+	}
+	d := newDisk(t)
+	w := &fakeWorkspace{path: "notes", agent: &workspacev1.Agent{Id: "agt_1", Name: "Old", Description: "Old."}}
+	d.write("notes/AGENT.md", "---\nname: Notes\ndescription: Writes notes.\n---\n")
+	d.write("closed/src/a.txt", "a")
+	d.skill(".agents/skills/b", "style")
+	closed := filepath.Join(d.dir, "closed")
+	d.check(os.Chmod(closed, 0))
+	t.Cleanup(func() { d.check(os.Chmod(closed, 0o700)) })
+	d.check(os.Chmod(filepath.Join(d.dir, "notes/AGENT.md"), 0))
+	text, err := skills.NewInstructions(d.Reader, w).Read(t.Context(), ws, "agt_1", "closed/src")
+	d.check(err)
+	if !strings.HasPrefix(text, "You are the agent \"Old\"") || !strings.Contains(text, "- style (") || w.updated != nil {
+		t.Errorf("%s, %v", text, w.updated)
+	}
+}
+
 // TestInstructionsAreBounded checks that many skills with long descriptions do not fill the context of a model.
 func TestInstructionsAreBounded(t *testing.T) {
 	d := newDisk(t)
