@@ -82,3 +82,20 @@ func (s *stage) decode(w *httptest.ResponseRecorder, status int, to any) {
 		s.Fatal(err)
 	}
 }
+
+// TestHeadOfAStream expects that HEAD has the status of GET also if the caller does not see the session.
+func TestHeadOfAStream(t *testing.T) {
+	b := newBoundary(t)
+	sc := b.scene(t, visitor{name: "owner", role: "owner"}, true)
+	hidden := sc.startedAs("owner", `{"prompt":"Hello","memberUserIds":[]}`)
+	for _, id := range []string{hidden, "ses_01j00000000000000000000zzz", "nonsense"} {
+		for _, method := range []string{"GET", "HEAD"} {
+			if got := sc.drive(method, sessionsIn+"/"+id+"/events", "editor", ""); got.Code != 404 {
+				t.Errorf("%s of %s: %d", method, id, got.Code)
+			}
+		}
+	}
+	if got := sc.drive("HEAD", sessionsIn+"/"+hidden+"/events", "owner", ""); got.Code != 200 {
+		t.Errorf("as the owner: %d", got.Code)
+	}
+}

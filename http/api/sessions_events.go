@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"net/http"
 	"strconv"
 
 	"github.com/go-json-experiment/json"
@@ -33,6 +34,11 @@ func (s sessions) follow(c *server.Call, sessionID string) error {
 	after, err := decodeEventsPosition(c, sessionID)
 	if err != nil {
 		return withhold(c, err)
+	}
+	if c.Request.Method == http.MethodHead { // for which StreamTo does not subscribe
+		if _, err := describeSession(c, sessionID); err != nil {
+			return err
+		}
 	}
 	binding := eventsBinding(c, sessionID)
 	return c.StreamTo(func(ctx context.Context, client server.StreamClient) (func(context.Context) error, error) {
