@@ -272,10 +272,11 @@ func checkAnswer(s *sessionv1.Session, in *sessionv1.Input) error {
 	return nil
 }
 
-// checkImage validates an image that is stored for an input. The session need not exist yet.
-func checkImage(s *sessionv1.Session, c *sessionv1.StoreImage) error {
+// checkImage validates an image that is stored for an input. The session need not exist yet. Errors: invalid_request, not_found if
+// the session was deleted, or if it exists and the sender does not see it.
+func checkImage(call entity.Call, s *sessionv1.Session, c *sessionv1.StoreImage) error {
 	switch n := len(c.GetImage().GetContent()); {
-	case s.GetSealed():
+	case s.GetSealed(), s.GetStarted() && !sees(call, s):
 		return errNotFound
 	case n < 1 || n > MaxImageBytes || len(c.GetSha256()) == 0:
 		return errImage

@@ -78,7 +78,7 @@ func Decide(call entity.Call, s *sessionv1.Session, c sessionv1.Command) ([]sess
 	case *sessionv1.SendInput:
 		return send(call, s, c)
 	case *sessionv1.StoreImage:
-		return nil, checkImage(s, c)
+		return nil, checkImage(call, s, c)
 	case *sessionv1.DeleteSession:
 		return seal(call, s)
 	case *sessionv1.EraseRows:

@@ -269,6 +269,16 @@ func TestVisibility(t *testing.T) {
 	w.must(describe)
 }
 
+// TestImagesOfAHiddenSession stores an image for a message to a default session that the sender does not see.
+func TestImagesOfAHiddenSession(t *testing.T) {
+	image := &sessionv1.StoreImage{Sha256: []byte("sum"), Image: &sessionv1.StoredImage{Content: []byte("image")}}
+	w := newWorld(t)
+	w.must(image) // the session need not exist yet
+	w.must(&sessionv1.StartSession{Prompt: &sessionv1.Input{Text: "a"}, Audience: &sessionv1.Audience{Specific: true}})
+	w.must(image)
+	w.user("bob", editor).refused(image, entity.NotFound)
+}
+
 func TestReadsAndArchives(t *testing.T) {
 	w := newWorld(t)
 	w.start("a")
