@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -94,11 +96,19 @@ func TestInstructions(t *testing.T) {
 	}
 }
 
+// nobody is the id of the user and the group without rights.
+const nobody = 65534
+
 // TestInstructionsWithoutPermission has an AGENT.md and a working directory that the server may not read: processes in a computer
 // can have another account than the server.
 func TestInstructionsWithoutPermission(t *testing.T) {
-	if os.Geteuid() == 0 {
-		t.Skip("root reads all files")
+	if os.Geteuid() == 0 { // which may read all files
+		again := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$")
+		again.Dir, again.SysProcAttr = "/", &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+		if output, err := again.CombinedOutput(); err != nil {
+			t.Errorf("as another user: %v\n%s", err, output)
+		}
+		return
 	}
 	d := newDisk(t)
 	w := &fakeWorkspace{path: "notes", agent: &workspacev1.Agent{Id: "agt_1", Name: "Old", Description: "Old."}}

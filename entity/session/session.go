@@ -46,7 +46,7 @@ const wakeTimer = "wake"
 
 // Kind describes sessions to the runtime. A session is owned by its workspace.
 var Kind = entity.Rules[*sessionv1.Session, sessionv1.Command, sessionv1.Event]{
-	Name: entity.KindSession, Owner: entity.KindWorkspace, Zero: Zero, Access: accessOf, Decide: Decide, Evolve: Evolve,
+	Name: entity.KindSession, Owner: entity.KindWorkspace, Version: 2, Zero: Zero, Access: accessOf, Decide: Decide, Evolve: Evolve,
 	Reply: Reply, Rows: Rows, Timers: Timers, Tasks: Tasks, Waits: Waits,
 	Timeline: &entity.Timeline[*sessionv1.Session, sessionv1.Command, sessionv1.Event]{
 		Need: entity.Reads(entity.Sessions), Visible: Visible,
