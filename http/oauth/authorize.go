@@ -227,7 +227,7 @@ func (r *Request) Allow(ctx context.Context, requestID string, c Consent) (locat
 	if err := p.Asker.Settle(ctx, entity.KindUser, person); err != nil {
 		return "", err
 	}
-	if _, err := ask[*grantv1.Grant](ctx, p, entity.KindGrant, grantID, &grantv1.OpenGrant{Grant: &grantv1.Grant{
+	if _, err := askOnce(ctx, p, grantID, &grantv1.OpenGrant{Grant: &grantv1.Grant{
 		Id: grantID, UserId: person, ClientId: r.client.GetId(), WorkspaceId: c.Workspace.GetId(), Scopes: c.Scopes,
 		Audience: r.audience, RedirectUri: r.redirectURI, CodeChallenge: r.challenge, Code: p.newToken(hash, CodeLife),
 	}}); err != nil {

@@ -169,18 +169,29 @@ func checkRepeated(form url.Values) error {
 	return nil
 }
 
-// ask sends a command to an entity as the platform.
+// ask sends a query, or a command that may be repeated without harm, to an entity as the platform.
 func ask[Reply proto.Message](ctx context.Context, p *Provider, kind, identity string, m proto.Message) (Reply, error) {
+	return send[Reply](ctx, p, entity.Command{Kind: kind, Identity: identity, Message: m})
+}
+
+// askOnce sends a command to a grant, which applies it once even if its node fails and the command is delivered again. An exchange needs
+// this: a client that is told to try again repeats its code or token, and a grant that has applied the exchange takes that for a replay
+// and revokes itself.
+func askOnce(ctx context.Context, p *Provider, grantID string, m proto.Message) (*grantv1.Grant, error) {
+	return send[*grantv1.Grant](ctx, p, entity.Command{Kind: entity.KindGrant, Identity: grantID, ID: p.NewID("cmd_"), Message: m})
+}
+
+// send sends a command as the platform.
+func send[Reply proto.Message](ctx context.Context, p *Provider, c entity.Command) (Reply, error) {
 	var none Reply
-	reply, err := p.Asker.Ask(ctx, entity.Command{
-		Kind: kind, Identity: identity, Principal: entity.Platform(), RequestID: requestID(ctx), Message: m,
-	})
+	c.Principal, c.RequestID = entity.Platform(), requestID(ctx)
+	reply, err := p.Asker.Ask(ctx, c)
 	if err != nil {
 		return none, err
 	}
 	typed, ok := reply.(Reply)
 	if !ok {
-		return none, fmt.Errorf("oauth: the reply to %T is %T, want %T", m, reply, none)
+		return none, fmt.Errorf("oauth: the reply to %T is %T, want %T", c.Message, reply, none)
 	}
 	return typed, nil
 }

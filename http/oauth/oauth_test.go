@@ -36,6 +36,9 @@ type entities struct {
 	// before is called before each command to the grant.
 	before func(proto.Message)
 	fail   error
+	// loses makes the outcomes of commands to the grant unknown at first: those with an id are delivered again and get their replies,
+	// as entity.Command says, and the others fail.
+	loses bool
 }
 
 func (e *entities) Settle(context.Context, string, string) error { return nil }
@@ -51,7 +54,12 @@ func (e *entities) Ask(_ context.Context, c entity.Command) (proto.Message, erro
 		if e.before != nil {
 			e.before(m)
 		}
-		return e.decide(m)
+		_, isQuery := c.Message.(*grantv1.DescribeGrant)
+		reply, err := e.decide(m)
+		if e.loses && c.ID == "" && !isQuery {
+			return nil, &entity.Error{Code: entity.Unavailable}
+		}
+		return reply, err
 	}
 	return nil, errors.New("unexpected command")
 }
@@ -166,6 +174,20 @@ func TestOvertaken(t *testing.T) {
 	_, err = p.post(refreshing(first.RefreshToken))
 	wantError(t, err, "invalid_grant")
 	e.wantEnd(t, grant.RefreshReplayed)
+}
+
+// TestUnknownOutcomes has the node of a grant fail after each exchange is durable. The client gets its tokens and is not told to try
+// again, which would revoke the grant.
+func TestUnknownOutcomes(t *testing.T) {
+	p, e := provide()
+	e.loses = true
+	first, err := p.post(redeeming())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.post(refreshing(first.RefreshToken)); err != nil || len(e.reasons) != 0 {
+		t.Errorf("%v, revoked for %q", err, e.reasons)
+	}
 }
 
 // TestOneLook checks that an exchange reads the grant once and sends it one command.

@@ -142,7 +142,7 @@ func (p *Provider) issue(ctx context.Context, g *grantv1.Grant, command func(acc
 	access, accessHash := p.Mint(AccessStart, g.GetId())
 	next, nextHash := p.Mint(RefreshStart, g.GetId())
 	message := command(p.newToken(accessHash, AccessLife), p.newToken(nextHash, RefreshLife))
-	after, err := ask[*grantv1.Grant](ctx, p, entity.KindGrant, g.GetId(), message)
+	after, err := askOnce(ctx, p, g.GetId(), message)
 	switch {
 	case server.HasCode(err, entity.NotFound), server.HasCode(err, entity.InvalidRequest):
 		return nil, errUnknownToken
