@@ -170,3 +170,27 @@ func TestImpersonationCannotCreateKeys(t *testing.T) {
 	}
 	expect(t, request(t, s.node.Server, "GET", "/account", made.Key, ""), 200, "alice@example.com")
 }
+
+// The account page shows the live grants of a person who has revoked more grants before than the page shows.
+func TestLiveGrantsAreShownBehindRevokedOnes(t *testing.T) {
+	s := newSite(t)
+	_, b := s.signUp("alice")
+	allow := func(i int) {
+		id := fmt.Sprintf("ogr_01j%023d", i)
+		s.change("alice", &userv1.AllowGrant{Grant: &userv1.Grant{
+			Id: id, ClientId: "client-1", ClientName: fmt.Sprintf("Editor %03d", i), RedirectHost: "127.0.0.1", WorkspaceId: "ws_1",
+			WorkspaceSlug: "acme", WorkspaceName: "Acme", Scopes: []string{"files:read"},
+		}})
+		if i < 120 { // more than entities list at once
+			s.change("alice", &userv1.RevokeGrant{GrantId: id})
+		}
+	}
+	for i := range 122 {
+		allow(i)
+	}
+	b.get("/account").expectPage(200, "Editor 120", "Editor 121").expectNot(t, "Editor 119").expectNot(t, "Only some applications")
+	for i := 122; i < 171; i++ {
+		allow(i)
+	}
+	b.get("/account").expectPage(200, "Editor 170", "Editor 121", "Only some applications").expectNot(t, "Editor 120")
+}

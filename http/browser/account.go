@@ -84,18 +84,24 @@ func addSessions(c *server.Call, shown *pages.Account) error {
 	return err
 }
 
+// addGrants adds the newest grants that are not revoked. The account lists its grants oldest first, so all of them are read: the first
+// page may have none but revoked ones.
 func addGrants(c *server.Call, shown *pages.Account) error {
-	found, err := server.Ask[*userv1.GrantPage](c, api.CallerQuery(c, &userv1.ListGrants{Limit: maxShownGrants}))
-	if err != nil {
-		return err
-	}
 	var live []*userv1.Grant
-	for _, one := range found.GetGrants() {
-		if one.GetRevokedAt() == 0 {
-			live = append(live, one)
+	for after, more := "", true; more; {
+		found, err := server.Ask[*userv1.GrantPage](c, api.CallerQuery(c, &userv1.ListGrants{After: after, Limit: user.MaxPage}))
+		if err != nil {
+			return err
 		}
+		live = append(live, found.GetGrants()...)
+		after = api.NextID(found.GetGrants(), found.GetMore())
+		more = after != ""
 	}
-	shown.MoreGrants, shown.Grants = found.GetMore(), make([]pages.Grant, len(live))
+	live = slices.DeleteFunc(live, func(one *userv1.Grant) bool { return one.GetRevokedAt() != 0 })
+	slices.Reverse(live)
+	shown.MoreGrants = len(live) > maxShownGrants
+	live = live[:min(len(live), maxShownGrants)]
+	shown.Grants = make([]pages.Grant, len(live))
 	return server.ForEach(len(live), func(i int) error {
 		one := live[i]
 		in, err := api.GrantedIn(c, one)
