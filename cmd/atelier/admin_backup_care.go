@@ -67,10 +67,24 @@ type backupScheduleCommand struct {
 	dataFlag
 	slugFlag
 	Every   time.Duration `placeholder:"DURATION" help:"Time between two backups, at least a minute."`
-	Keep    int32         `default:"7" help:"Number of scheduled backups that are stored; the oldest are removed."`
+	Keep    *int32        `placeholder:"7" help:"Number of scheduled backups that are stored; the oldest are removed. Only with --every. Default: 7."`
 	Off     bool          `help:"Schedule no backups of this workspace."`
 	Inherit bool          `help:"Apply the settings backup-every and backup-keep of the node."`
 }
+
+// Validate is called by the parser when every flag has its value.
+func (c *backupScheduleCommand) Validate() error {
+	switch {
+	case c.Keep != nil && c.Every == 0:
+		return errors.New("keep: it is set together with every")
+	case c.Every%time.Second != 0:
+		return errors.New("every: it must be a number of whole seconds")
+	}
+	return nil
+}
+
+// defaultKeep is the number of scheduled backups that are stored if --keep does not say it.
+const defaultKeep = 7
 
 // Run changes the policy of the workspace, if a flag names one, and prints the schedule.
 func (c *backupScheduleCommand) Run(ctx context.Context, out console) error {
@@ -93,7 +107,10 @@ func (c *backupScheduleCommand) Run(ctx context.Context, out console) error {
 	}
 	in := map[string]any{"inherit": c.Inherit}
 	if c.Every != 0 {
-		in["everySeconds"], in["keep"] = int64(c.Every/time.Second), c.Keep
+		in["everySeconds"], in["keep"] = int64(c.Every/time.Second), defaultKeep
+	}
+	if c.Keep != nil {
+		in["keep"] = *c.Keep
 	}
 	return newOperator(c.Data).printAnswer(ctx, out, http.MethodPut, c.path("/backup-schedule"), in)
 }

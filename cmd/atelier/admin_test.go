@@ -10,6 +10,47 @@ import (
 	"testing"
 )
 
+// answer serves an operator's commands over a data directory, and returns it.
+func answer(t *testing.T, handler http.HandlerFunc) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	listener, err := net.Listen("unix", filepath.Join(dir, socketName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: handler}
+	go server.Serve(listener)
+	t.Cleanup(func() { server.Close() })
+	return dir
+}
+
+// TestBackupScheduleFlags has flags that the node would understand as another schedule, or not at all.
+func TestBackupScheduleFlags(t *testing.T) {
+	var got string
+	dir := answer(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		got = r.Method + string(body)
+		io.WriteString(w, `{"schedule":{}}`)
+	})
+	for _, test := range []struct{ flags, want string }{
+		{"--every=500ms", ""}, // not 0 seconds, which turn the backups off
+		{"--every=1m0.5s", ""},
+		{"--keep=3", ""},
+		{"--off --keep=3", ""},
+		{"", "GET"},
+		{"--every=6h", `PUT{"everySeconds":21600,"inherit":false,"keep":7}`},
+		{"--every=6h --keep=3", `PUT{"everySeconds":21600,"inherit":false,"keep":3}`},
+		{"--off", `PUT{"inherit":false}`},
+	} {
+		got = ""
+		var out, errs bytes.Buffer
+		code := run(append([]string{"admin", "backup", "schedule", "--data", dir, "--slug", "demo"}, strings.Fields(test.flags)...), console{&out, &errs})
+		if got != test.want || test.want == "" && code != exitUsage || test.want != "" && code != 0 {
+			t.Errorf("%s: status %d, request %q, %s", test.flags, code, got, errs.String())
+		}
+	}
+}
+
 // TestLongAnswers has a node whose answers are as long as an operator's command reads, and longer.
 func TestLongAnswers(t *testing.T) {
 	dir := t.TempDir()
