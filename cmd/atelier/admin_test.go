@@ -51,6 +51,16 @@ func TestBackupScheduleFlags(t *testing.T) {
 	}
 }
 
+// TestNodeBackupWithoutResult has a node that ends its answer before the result.
+func TestNodeBackupWithoutResult(t *testing.T) {
+	dir := answer(t, func(http.ResponseWriter, *http.Request) {})
+	var out, errs bytes.Buffer
+	code := run([]string{"admin", "backup", "node", "--data", dir, "--to", dir}, console{&out, &errs})
+	if code != exitFailure || errs.String() != "atelier: the node has ended before the backup was complete\n" {
+		t.Errorf("status %d, %s", code, errs.String())
+	}
+}
+
 // TestLongAnswers has a node whose answers are as long as an operator's command reads, and longer.
 func TestLongAnswers(t *testing.T) {
 	dir := t.TempDir()

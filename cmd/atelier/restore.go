@@ -70,7 +70,7 @@ func (c *backupNodeCommand) Run(ctx context.Context, out console) error {
 	if ctx.Err() != nil {
 		return errors.New("interrupted: the backup of the node was cancelled")
 	}
-	return fmt.Errorf("the node has ended before the backup was complete: %w", errors.Join(lines.Err()))
+	return errors.Join(errors.New("the node has ended before the backup was complete"), lines.Err())
 }
 
 // restoreCommand is atelier restore.
