@@ -15,8 +15,8 @@ import (
 // appListCommand is atelier app list.
 type appListCommand struct {
 	serverFlags
-	Path string `env:"-" placeholder:"PATH" help:"Only the apps in this folder and below it."`
-	Cwd  string `env:"-" xor:"Path" placeholder:"PATH" help:"Only the app whose folder contains this path; the deepest one, if there are several."`
+	Path string `env:"-" xor:"folder" placeholder:"PATH" help:"Only the apps in this folder and below it."`
+	Cwd  string `env:"-" xor:"folder" placeholder:"PATH" help:"Only the app whose folder contains this path; the deepest one, if there are several."`
 	JSON bool   `name:"json" env:"-" help:"Print JSON, one app a line, as the API has them."`
 
 	Workspace string `arg:"" help:"Slug of the workspace."`
