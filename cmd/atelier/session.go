@@ -191,7 +191,10 @@ func (c *sessionStartCommand) Run(ctx context.Context, out console) error {
 		in.AgentID = agent.ID
 	}
 	started, err := api.StartSession(ctx, c.Workspace, in)
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return coded{fmt.Errorf("interrupted; the session may have started. To see it: atelier session list %s", c.Workspace), exitInterrupted}
+	case err != nil:
 		return err
 	}
 	if c.JSON {

@@ -32,7 +32,7 @@ func (c *sessionTailCommand) Run(ctx context.Context, out console) error {
 	defer api.Close()
 	found, err := api.Session(ctx, c.Workspace, c.Session)
 	if err != nil {
-		return err
+		return leftResult(ctx, c.Workspace, c.Session, err)
 	}
 	t := newTail(api, c.Workspace, c.Session, out, c.rowFlags)
 	t.since, t.present, t.isEndless = c.Since, found.LastEventSeq, c.Follow
