@@ -45,6 +45,8 @@ type Terminal struct {
 	output *io.PipeWriter
 	reader *io.PipeReader
 
+	// sizing is held while the size is sent, so that the last message has the latest size. It is locked before mu.
+	sizing sync.Mutex
 	// mu guards the fields below.
 	mu sync.Mutex
 	// conn is nil while there is no connection.
@@ -133,11 +135,21 @@ func (t *Terminal) Resize(columns, rows int) error {
 	t.mu.Lock()
 	t.columns, t.rows = columns, rows
 	t.mu.Unlock()
-	err := t.send(websocket.MessageText, fmt.Appendf(nil, `{"resize":{"columns":%d,"rows":%d}}`, columns, rows))
+	err := t.sendSize()
 	if errors.Is(err, ErrDisconnected) {
 		return nil
 	}
 	return err
+}
+
+// sendSize sends the current size.
+func (t *Terminal) sendSize() error {
+	t.sizing.Lock()
+	defer t.sizing.Unlock()
+	t.mu.Lock()
+	columns, rows := t.columns, t.rows
+	t.mu.Unlock()
+	return t.send(websocket.MessageText, fmt.Appendf(nil, `{"resize":{"columns":%d,"rows":%d}}`, columns, rows))
 }
 
 // End ends the terminal's process and all its descendants. Wait returns afterwards.
@@ -183,7 +195,8 @@ func (t *Terminal) send(kind websocket.MessageType, message []byte) error {
 // connect opens a connection and reads its first message. Errors: *Error if the server refuses.
 func (t *Terminal) connect(cwd string) (*websocket.Conn, error) {
 	t.mu.Lock()
-	query := url.Values{"columns": {strconv.Itoa(t.columns)}, "rows": {strconv.Itoa(t.rows)}}
+	columns, rows := t.columns, t.rows
+	query := url.Values{"columns": {strconv.Itoa(columns)}, "rows": {strconv.Itoa(rows)}}
 	if t.id != "" {
 		query.Set("terminalId", t.id)
 		query.Set("position", strconv.FormatUint(t.position, 10))
@@ -218,8 +231,12 @@ func (t *Terminal) connect(cwd string) (*websocket.Conn, error) {
 		return nil, err
 	}
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	t.conn = conn
+	isResized := t.columns != columns || t.rows != rows
+	t.mu.Unlock()
+	if isResized { // while the connection was opened; then Resize has not sent the size
+		_ = t.sendSize() // if the connection has broken, run opens another one
+	}
 	return conn, nil
 }
 
