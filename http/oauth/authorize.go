@@ -182,23 +182,31 @@ func (r *Request) Refuse(err error) string {
 	return r.location(url.Values{"error": {refused.Name}, "error_description": {refused.Description}})
 }
 
-// location returns the redirect URI with response parameters, the state and the issuer (RFC 6749, section 4.1.2; RFC
-// 9207). Parameters of these names in the registered URI are removed: the client would take them for the server's.
+// responseNames are the parameters of a response (RFC 6749, section 4.1.2; RFC 9207).
+var responseNames = []string{"code", "error", "error_description", "error_uri", "state", "iss"}
+
+// location returns the redirect URI with response parameters, the state and the issuer. The query of the registered URI is retained as
+// it was registered (RFC 6749, section 3.1.2), except for parameters with the names of a response: the client would take them for the
+// server's.
 func (r *Request) location(response url.Values) string {
-	query := r.redirect.Query()
-	for _, name := range []string{"code", "error", "error_description", "state"} {
-		query.Del(name)
-	}
-	for name := range response {
-		query.Set(name, response.Get(name))
-	}
-	query.Set("iss", r.provider.issuer)
+	response.Set("iss", r.provider.issuer)
 	if r.state != "" {
-		query.Set("state", r.state)
+		response.Set("state", r.state)
 	}
+	parts := slices.DeleteFunc(strings.Split(r.redirect.RawQuery, "&"), isResponse)
 	to := *r.redirect
-	to.RawQuery = query.Encode()
+	to.RawQuery = strings.Join(append(parts, response.Encode()), "&")
 	return to.String()
+}
+
+// isResponse reports whether a part of a query is empty or has the name of a response parameter. Clients may end a parameter at a
+// semicolon too.
+func isResponse(part string) bool {
+	return part == "" || slices.ContainsFunc(strings.Split(part, ";"), func(pair string) bool {
+		name, _, _ := strings.Cut(pair, "=")
+		name, err := url.QueryUnescape(name)
+		return err == nil && slices.Contains(responseNames, name)
+	})
 }
 
 // Consent is the answer of a person who allows a request.

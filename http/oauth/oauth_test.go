@@ -39,6 +39,8 @@ type entities struct {
 	// loses makes the outcomes of commands to the grant unknown at first: those with an id are delivered again and get their replies,
 	// as entity.Command says, and the others fail.
 	loses bool
+	// redirects are redirect URIs of the client besides callback.
+	redirects []string
 }
 
 func (e *entities) Settle(context.Context, string, string) error { return nil }
@@ -47,7 +49,7 @@ func (e *entities) Ask(_ context.Context, c entity.Command) (proto.Message, erro
 	e.asked = append(e.asked, c.Message)
 	switch m := c.Message.(type) {
 	case *clientv1.DescribeClient:
-		return &clientv1.Client{Id: clientID, Name: "Tester", RedirectUris: []string{callback}}, e.fail
+		return &clientv1.Client{Id: clientID, Name: "Tester", RedirectUris: append([]string{callback}, e.redirects...)}, e.fail
 	case *userv1.DescribeStanding:
 		return &userv1.Standing{}, nil
 	case grantv1.Command:
