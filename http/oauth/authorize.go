@@ -66,13 +66,20 @@ func (p *Provider) Begin(ctx context.Context, requestID, query string) (*Request
 	return r, r.validate(form)
 }
 
+// errLongQuery refuses a query by its length, also by that of its canonical form, which escapes more characters: the answer to the
+// consent page is sent with it.
+var errLongQuery error = refusal("invalid_request", fmt.Sprintf("The request has more than %d bytes.", MaxQuery))
+
 func parseQuery(query string) (url.Values, error) {
 	if len(query) > MaxQuery {
-		return nil, refusal("invalid_request", fmt.Sprintf("The request has more than %d bytes.", MaxQuery))
+		return nil, errLongQuery
 	}
 	form, err := url.ParseQuery(query)
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, refusal("invalid_request", "The query of the request is malformed.")
+	case len(form.Encode()) > MaxQuery:
+		return nil, errLongQuery
 	}
 	return form, checkRepeated(form)
 }

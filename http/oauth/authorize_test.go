@@ -1,6 +1,7 @@
 package oauth
 
 import (
+	"strings"
 	"testing"
 )
 
@@ -30,5 +31,27 @@ func TestRegisteredQueryIsRetained(t *testing.T) {
 		if got := asked.Refuse(Denied); got != want {
 			t.Errorf("%s leads to\n%s, want\n%s", uri, got, want)
 		}
+	}
+}
+
+// TestLongRequests has a request whose canonical form is longer than itself. Whatever is accepted can be answered, with the query that
+// the consent page sends.
+func TestLongRequests(t *testing.T) {
+	p, _ := provide()
+	isRefused, isAccepted := false, false
+	for n := 1000; n < MaxQuery; n += 100 {
+		asked, err := p.Begin(t.Context(), "req_1", good().Encode()+"&more="+strings.Repeat("/", n))
+		if err != nil {
+			wantError(t, err, "invalid_request")
+			isRefused = true
+			continue
+		}
+		isAccepted = true
+		if _, err := p.Begin(t.Context(), "req_1", asked.Query); err != nil {
+			t.Fatalf("the answer to an accepted request of %d bytes is refused: %v", n, err)
+		}
+	}
+	if !isAccepted || !isRefused {
+		t.Errorf("accepted %v, refused %v", isAccepted, isRefused)
 	}
 }
