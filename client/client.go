@@ -206,13 +206,16 @@ func call[Out any](ctx context.Context, c *Client, r request) (Out, error) {
 	case err != nil:
 		return out, fmt.Errorf("client: read the response: %w", err)
 	case len(text) > maxResponseBytes:
-		return out, fmt.Errorf("client: the response has more than %d bytes", maxResponseBytes)
+		return out, fmt.Errorf("%w: it has more than %d bytes", errUndecodable, maxResponseBytes)
 	}
 	if err := json.Unmarshal(text, &out); err != nil {
-		return out, fmt.Errorf("client: decode the response: %w", err)
+		return out, fmt.Errorf("%w: %w", errUndecodable, err)
 	}
 	return out, nil
 }
+
+// errUndecodable is the error of a successful response that is not one of the API, such as the page of a proxy.
+var errUndecodable = errors.New("client: decode the response")
 
 // do sends a request, and retries it as the package comment describes. The caller closes the body of the response. Errors:
 // *Error if the server refused the request.

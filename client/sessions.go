@@ -307,6 +307,9 @@ func (c *Client) wait(ctx context.Context, path string, in any) (SessionWaited, 
 		default:
 			again = min(firstRetry<<min(failures, 10), longestRetry)
 			failures++
+			if refused := (*Error)(nil); errors.As(err, &refused) {
+				again = max(again, min(refused.RetryAfter, longestRetry))
+			}
 		}
 		if err := pause(ctx, again); err != nil {
 			return sent, err
@@ -317,5 +320,8 @@ func (c *Client) wait(ctx context.Context, path string, in any) (SessionWaited, 
 // isTemporary reports whether a request that failed may succeed later: the server has not answered, or says so.
 func isTemporary(err error) bool {
 	var refused *Error
-	return !errors.As(err, &refused) || refused.temporary()
+	if errors.As(err, &refused) {
+		return refused.temporary()
+	}
+	return !errors.Is(err, errUndecodable)
 }
