@@ -25,11 +25,11 @@ func (p *Provider) findClient(ctx context.Context, id string) (*clientv1.Client,
 }
 
 // identifyClient returns the client that sent a form, by its client_id. Clients are public: a request with a secret, an
-// assertion or an Authorization header is refused, because the client believes that it is protected by one. Errors:
-// invalid_client.
+// assertion or an Authorization header is refused, because the client believes that it is protected by one. A parameter without a value
+// counts as omitted (RFC 6749, section 3.2): some libraries send an empty secret for a public client. Errors: invalid_client.
 func (p *Provider) identifyClient(r *http.Request) (*clientv1.Client, error) {
 	for _, name := range []string{"client_secret", "client_assertion", "client_assertion_type"} {
-		if r.PostForm.Has(name) {
+		if r.PostForm.Get(name) != "" {
 			return nil, invalidClient("Clients are public: token_endpoint_auth_method is none.")
 		}
 	}

@@ -192,6 +192,21 @@ func TestUnknownOutcomes(t *testing.T) {
 	}
 }
 
+// TestEmptySecrets has clients that send the parameters of other methods of authentication without a value, which counts as none.
+func TestEmptySecrets(t *testing.T) {
+	for _, name := range []string{"client_secret", "client_assertion", "client_assertion_type"} {
+		p, _ := provide()
+		form := redeeming()
+		form.Set(name, "x")
+		_, err := p.post(form)
+		wantError(t, err, "invalid_client")
+		form.Set(name, "")
+		if _, err := p.post(form); err != nil {
+			t.Errorf("an empty %s: %v", name, err)
+		}
+	}
+}
+
 // TestOneLook checks that an exchange reads the grant once and sends it one command.
 func TestOneLook(t *testing.T) {
 	p, e := provide()
