@@ -1,6 +1,8 @@
 package http_test
 
 import (
+	"bufio"
+	nethttp "net/http"
 	"regexp"
 	"strings"
 	"testing"
@@ -39,6 +41,37 @@ func TestSessions(t *testing.T) {
 		t.Errorf("the cookie stays: %+v", cookie)
 	}
 	first.get("/account").expectRedirect("/sign-in?next=%2Faccount")
+}
+
+// The form that ends a session has no effect on the credentials of others, whose ids the activity of a shared workspace shows.
+func TestEndingASessionLeavesStreamsOfOthers(t *testing.T) {
+	s := newSite(t)
+	bob := s.person("bob")
+	s.workspace(bob, "acme")
+	r, err := nethttp.NewRequestWithContext(t.Context(), "GET", s.live.URL+events, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+bob)
+	stream, err := s.live.Client().Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Body.Close()
+	lines := bufio.NewScanner(stream.Body)
+	if !lines.Scan() || !strings.HasPrefix(lines.Text(), "retry:") {
+		t.Fatalf("the stream begins with %q: %v", lines.Text(), lines.Err())
+	}
+	_, alice := s.signUp("alice")
+	id, _, _ := parseKey(bob)
+	alice.post("/account/sessions/" + id + "/end").expectRedirect("/account?done=session")
+	expect(t, request(t, s.node.Server, "PUT", "/v1/ws/acme/drive/notes.txt", bob, "text"), 201, "")
+	for lines.Scan() {
+		if strings.Contains(lines.Text(), "notes.txt") {
+			return
+		}
+	}
+	t.Errorf("another person has ended the stream: %v", lines.Err())
 }
 
 func TestSignOut(t *testing.T) {

@@ -76,7 +76,8 @@ func setCookie(c *server.Call, name, value string, age time.Duration) {
 }
 
 // endSession ends a session of an account; ending it again is no error. When it returns, this member refuses the session's
-// key; other members do so within a second.
+// key; other members do so within a second. A sessionID that is no open session of the account has no effect: it may be the id of
+// another person's key, whose streams and transfers must go on.
 func endSession(c *server.Call, as *wirev1.Principal, userID, sessionID string) error {
 	_, err := server.Ask[proto.Message](c, entity.Command{
 		Kind: entity.KindUser, Identity: userID, Principal: as, ID: c.NewID("cmd_"),
@@ -85,10 +86,13 @@ func endSession(c *server.Call, as *wirev1.Principal, userID, sessionID string) 
 	if err != nil && !server.HasCode(err, entity.NotFound) {
 		return err
 	}
+	isOpen := err == nil
 	if err := c.Settle(entity.KindUser, userID); err != nil {
 		return err
 	}
-	c.EndCredential(sessionID)
+	if isOpen || sessionID == as.GetCredentialId() {
+		c.EndCredential(sessionID)
+	}
 	return nil
 }
 
