@@ -85,8 +85,12 @@ func (e endOfProcess) result() (status int, hasEnded bool, err error) {
 
 // readOutput reads the lines of a response until the last one.
 func readOutput(body io.Reader, stdout, stderr io.Writer) (int, error) {
-	lines := bufio.NewScanner(body)
+	lines, isCut := bufio.NewScanner(body), false
 	lines.Buffer(make([]byte, 0, 4096), maxLineBytes)
+	lines.Split(func(data []byte, atEnd bool) (advance int, token []byte, err error) {
+		isCut = atEnd && !bytes.Contains(data, []byte("\n"))
+		return bufio.ScanLines(data, atEnd)
+	})
 	for lines.Scan() {
 		var line struct {
 			Stdout string `json:"stdout"`
@@ -94,6 +98,9 @@ func readOutput(body io.Reader, stdout, stderr io.Writer) (int, error) {
 			endOfProcess
 		}
 		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
+			if isCut { // the scanner returns the beginning of a line as a line
+				break
+			}
 			return 0, fmt.Errorf("client: decode the response: %w", err)
 		}
 		if status, hasEnded, err := line.result(); hasEnded {

@@ -319,6 +319,32 @@ func TestTerminalEndsWithTheServer(t *testing.T) {
 	newScreen(t, terminal).expectEnd(0, "unavailable")
 }
 
+// TestExecReportsBrokenLines has servers whose response breaks off within a line, which is no mistake of the response.
+func TestExecReportsBrokenLines(t *testing.T) {
+	for _, isAborted := range []bool{true, false} {
+		server := httptest.NewServer(nethttp.HandlerFunc(func(w nethttp.ResponseWriter, _ *nethttp.Request) {
+			_, _ = io.WriteString(w, `{"stdout":"a"}`+"\n"+`{"stdout":"b`)
+			if isAborted {
+				_ = nethttp.NewResponseController(w).Flush()
+				panic(nethttp.ErrAbortHandler)
+			}
+		}))
+		c, err := client.New(server.URL, "atl_key")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		_, err = c.Exec(t.Context(), "acme", client.ExecRequest{Argv: []string{"true"}}, &out, io.Discard)
+		if err == nil || !strings.Contains(err.Error(), "the connection ended before the command") || out.String() != "a" {
+			t.Errorf("%v after %q", err, out.String())
+		}
+		if isAborted && !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("%v does not say why", err)
+		}
+		server.Close()
+	}
+}
+
 // TestExecReportsBrokenConnections has servers that break off, or send something else than a server of Atelier.
 func TestExecReportsBrokenConnections(t *testing.T) {
 	for _, lines := range []string{"", `{"stdout":"a"}`, "<html>\n", `{"stdout":"` + strings.Repeat("x", 2<<20) + `"}`, `{"stdout":1}`} {
