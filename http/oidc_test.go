@@ -38,6 +38,8 @@ type idp struct {
 	mu    sync.Mutex
 	down  bool
 	asked int
+	// limited makes the token endpoint refuse requests for their rate.
+	limited bool
 	// visits has the authorization request of each code.
 	visits map[string]visit
 }
@@ -114,6 +116,10 @@ func (p *idp) visit(to string) (back string) {
 }
 
 func (p *idp) token(w nethttp.ResponseWriter, r *nethttp.Request) {
+	if p.limited {
+		w.WriteHeader(429)
+		return
+	}
 	p.mu.Lock()
 	v := p.visits[r.FormValue("code")]
 	delete(p.visits, r.FormValue("code"))
@@ -284,6 +290,9 @@ func TestProviderIsUnavailable(t *testing.T) {
 	p.down = true
 	b.get(back).expectPage(503, "The sign-in provider does not answer")
 	p.down = false
+	back, p.limited = p.visit(b.get("/sign-in/oidc").to), true
+	b.get(back).expectPage(503, "The sign-in provider does not answer")
+	p.limited = false
 	b.get(p.visit(b.get("/sign-in/oidc").to)).expectRedirect("/account")
 }
 

@@ -261,7 +261,7 @@ func (p *provider) exchangeCode(c *server.Call, a oidcState, code string) (addre
 	token, err := config.Exchange(ctx, code, oauth2.VerifierOption(a.Verifier))
 	var refused *oauth2.RetrieveError
 	switch {
-	case errors.As(err, &refused) && refused.Response.StatusCode < http.StatusInternalServerError:
+	case errors.As(err, &refused) && isFinal(refused.Response.StatusCode):
 		logRejection(c, fmt.Errorf("%d %s", refused.Response.StatusCode, refused.ErrorCode))
 		return "", "", errDeclined
 	case err != nil:
@@ -281,6 +281,11 @@ func (p *provider) exchangeCode(c *server.Call, a oidcState, code string) (addre
 	}
 	address, err = readVerifiedEmail(verified)
 	return address, verified.Subject, err
+}
+
+// isFinal reports whether a status of the provider's token endpoint refuses the code, so that another attempt would not help.
+func isFinal(status int) bool {
+	return status < http.StatusInternalServerError && status != http.StatusTooManyRequests && status != http.StatusRequestTimeout
 }
 
 // readVerifiedEmail returns the verified email address in an id token. email_verified must be a boolean (OpenID Connect Core
