@@ -1,8 +1,10 @@
 package actors_test
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -190,4 +192,70 @@ func TestShardFailsWhileCursorIsWritten(t *testing.T) {
 		t.Error(err)
 	}
 	b.expectRecorded(slug, "c00")
+}
+
+// TestOvertakenCommandIsNotRepeated delays a command of a reactor until the reactor of the next term has sent it again, its cursor has
+// passed the event, the mark has expired and the target has left memory.
+func TestOvertakenCommandIsNotRepeated(t *testing.T) {
+	b := newBench(t, withEcho(&echo{}))
+	var sent atomic.Int32
+	delayed, release, applied := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	send := b.send
+	b.send = func(ctx context.Context, c entity.Command) (proto.Message, error) {
+		if c.Kind != entity.KindActivity || sent.Add(1) != 1 {
+			return send(ctx, c)
+		}
+		close(delayed)
+		<-release
+		defer close(applied)
+		return send(context.WithoutCancel(ctx), c) // answered even though the term has ended
+	}
+	b.claim("source", "c00")
+	<-delayed
+	p, log := b.router.Partition("source"), b.router.Partition("ws_log")
+	for _, moved := range []persistence.Partition{p, log} { // the second move comes after the mark and ends its cache
+		if _, err := b.journal.Move(t.Context(), moved, persistence.DefaultMember); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.settle("source"); err != nil {
+			t.Fatal(err)
+		}
+		b.expectRecorded("source", "c00")
+		b.expireMarks()
+	}
+	close(release)
+	<-applied
+	b.expectRecorded("source", "c00")
+	b.claim("source", "c01")
+	if err := b.settle("source"); err != nil {
+		t.Fatal(err)
+	}
+	b.expectRecorded("source", "c00", "c01")
+}
+
+// TestResumedCommandIsNotTakenForLate verifies that the cursor, which has passed a parked stream, does not make a target drop the commands
+// of that stream when it is resumed.
+func TestResumedCommandIsNotTakenForLate(t *testing.T) {
+	b, e := newParked(t)
+	p := b.router.Partition("bad")
+	b.eventually(func() bool {
+		progress, err := b.system.Progress(p)
+		return err == nil && progress.Cursor >= 6 // the events of the three claims
+	})
+	b.restart() // the targets have no marks in memory
+	e.failing(nil)
+	b.resume("bad", false)
+	b.eventually(func() bool { return len(b.parked()) == 0 })
+	b.expectRecorded("bad", numbers(3)...)
+}
+
+// expireMarks waits until the cursors have advanced and all marks have expired.
+func (b *bench) expireMarks() {
+	b.t.Helper()
+	b.eventually(func() bool {
+		if err := b.system.Expire(b.t.Context()); err != nil {
+			b.t.Fatal(err)
+		}
+		return b.rows("reaction") == 0
+	})
 }

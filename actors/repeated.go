@@ -21,7 +21,8 @@ const commandIndex = "command"
 // markIndex has the marks of reactions: for each pair of a target and a source stream, the last command of the source's
 // reactions that the target has applied or refused, as a journal.v1.Mark. The value is "target, zero byte, source". The order
 // is the version of the source's event, so that expiry never removes a newer mark than the one that it has read. A mark is
-// written in one batch with the command's effect, or alone if the command changed nothing or was refused.
+// written in one batch with the command's effect, or alone if the command changed nothing or was refused. It expires when the
+// source's cursor has passed the event: from then on the cursor recognizes the command (mark.isLate).
 const markIndex = "reaction"
 
 // maxMarks is the number of marks in a pipeline's cache at which durable ones are dropped.
@@ -37,18 +38,27 @@ type mark struct {
 	*journalv1.Mark
 	// ticket is the proposal that writes the mark; 0: the mark is durable.
 	ticket uint64
+	// passed and parked are of the time at which the mark was read: the durable cursor of the source's partition, and the first version
+	// with open reactions if the source stream is parked, else 0.
+	passed, parked uint64
 }
 
 // covers reports whether the command of a source was applied or refused.
 func (m mark) covers(s *entity.Source) bool {
-	return m.Mark != nil && (s.Version < m.GetVersion() || s.Version == m.GetVersion() && s.Index <= m.GetIndex())
+	return m.Mark != nil && (s.Version < m.GetVersion() || s.Version == m.GetVersion() && s.Index <= m.GetIndex()) || m.isLate(s)
+}
+
+// isLate reports whether the reactions to the event of a source were done when the mark was read. Such a command was sent by an earlier
+// reactor and overtaken by the one that the next reactor has sent. Its mark may have expired.
+func (m mark) isLate(s *entity.Source) bool {
+	return s.Sequence <= m.passed && (m.parked == 0 || s.Version < m.parked)
 }
 
 // answerMarked answers a command of a reaction that the stream has applied or refused before, and reports whether it has
 // answered. If the mark is not durable yet, it answers ErrRetry.
 func (p *pipeline) answerMarked(r *request) bool {
 	source := r.command.Source
-	m, err := p.findMark(source.Stream)
+	m, err := p.findMark(source)
 	switch {
 	case err != nil:
 		p.fail(r, err)
@@ -65,9 +75,9 @@ func (p *pipeline) answerMarked(r *request) bool {
 	return true
 }
 
-// findMark returns the mark of a source stream, without a journalv1.Mark if there is none.
-func (p *pipeline) findMark(source string) (mark, error) {
-	if m, ok := p.marks[source]; ok {
+// findMark returns the mark of a source's stream, without a journalv1.Mark if there is none.
+func (p *pipeline) findMark(s *entity.Source) (mark, error) {
+	if m, ok := p.marks[s.Stream]; ok {
 		return m, nil
 	}
 	v, err := p.term.system.journal.View()
@@ -75,9 +85,19 @@ func (p *pipeline) findMark(source string) (mark, error) {
 		return mark{}, err
 	}
 	defer v.Close()
-	var found mark
+	found, err := p.readMark(v, s)
+	if err != nil {
+		return mark{}, err
+	}
+	p.remember(s.Stream, found)
+	return found, nil
+}
+
+// readMark reads the mark of a source's stream, and how far the reactions to the source are done. Both are of one view: a mark that has
+// expired is before the cursor.
+func (p *pipeline) readMark(v persistence.View, s *entity.Source) (found mark, err error) {
 	for row, err := range v.Index(p.term.partition, persistence.Query{
-		Index: markIndex, Value: markValue(p.stream, source), From: math.MaxUint64, Direction: persistence.Descending,
+		Index: markIndex, Value: markValue(p.stream, s.Stream), From: math.MaxUint64, Direction: persistence.Descending,
 	}) {
 		if err != nil {
 			return mark{}, err
@@ -88,8 +108,18 @@ func (p *pipeline) findMark(source string) (mark, error) {
 		}
 		break
 	}
-	p.remember(source, found)
-	return found, nil
+	source := persistence.Partition(s.Partition)
+	if found.passed, err = readCursor(v, source); err != nil {
+		return mark{}, err
+	}
+	data, isParked, err := v.Lookup(source, parkedIndex, s.Stream, 0)
+	if err != nil || !isParked {
+		return found, err
+	}
+	var row journalv1.Parked
+	err = proto.Unmarshal(data, &row)
+	found.parked = row.GetVersion()
+	return found, err
 }
 
 // remember caches a mark. If the cache is full, it drops durable marks, which can be read again.
@@ -121,7 +151,7 @@ func (p *pipeline) advanceMark(s *entity.Source, refused bool) []persistence.Cha
 			Entry: persistence.Entry{Index: markIndex, Value: value, Order: before.GetVersion()}, Remove: true,
 		})
 	}
-	p.remember(s.Stream, mark{next, p.proposed + 1})
+	p.remember(s.Stream, mark{Mark: next, ticket: p.proposed + 1})
 	return changes
 }
 
