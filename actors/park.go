@@ -2,6 +2,7 @@ package actors
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"strings"
 
@@ -27,6 +28,10 @@ var (
 	// errNotResumed has no hint to retry, because a retry would skip another event.
 	errNotResumed = &entity.Error{
 		Code: entity.Unavailable, Message: "the event is skipped, but the stream was not resumed; resume it without skipping another event",
+	}
+	// errSkipUnknown has no hint to retry either.
+	errSkipUnknown = &entity.Error{
+		Code: entity.Unavailable, Message: "it is unknown whether the event is skipped; list the parked streams before you skip one again",
 	}
 	errResuming = &entity.Error{Code: entity.Unavailable, Message: "the stream's reactions are being retried", RetryAfter: longestRetry}
 )
@@ -86,7 +91,8 @@ func readParked(v persistence.View, p persistence.Partition) ([]*journalv1.Parke
 
 // Resume resumes the reactions of a parked stream, in order, from the event that failed; with skip, from the event after it. It
 // returns when they have been resumed: if they fail again, the stream is parked again. Resume returns ErrRetry, not_found if
-// the stream is not parked, unavailable, and ctx's error.
+// the stream is not parked, unavailable, and ctx's error. An error after which the event may be skipped has no hint to retry, because
+// another call would skip the next event that fails.
 func (s *System) Resume(ctx context.Context, p persistence.Partition, stream string, skip bool) error {
 	t := s.terms[p].Load()
 	if t == nil {
@@ -98,6 +104,9 @@ func (s *System) Resume(ctx context.Context, p persistence.Partition, stream str
 	case err := <-m.done:
 		return err
 	case <-ctx.Done():
+		if skip {
+			return errSkipUnknown
+		}
 		return ctx.Err()
 	}
 }
@@ -246,14 +255,17 @@ func (r *reactor) skipWritten(m *skipWritten) {
 	m.resumption.done <- nil
 }
 
-// answerInterrupted answers a resumption that does not continue after its row was written. It does not answer ErrRetry if the row was
-// written: the next attempt would skip another event.
+// answerInterrupted answers a resumption that does not continue after its row was written. It hints at a retry only if the row was not
+// written: otherwise the next attempt would skip another event.
 func (m *skipWritten) answerInterrupted() {
-	if m.err != nil {
+	switch {
+	case m.err == nil:
+		m.resumption.done <- errNotResumed
+	case errors.Is(m.err, persistence.ErrUnknown):
+		m.resumption.done <- errSkipUnknown
+	default:
 		m.resumption.done <- unavailable("the journal accepts no writes at the moment; try again")
-		return
 	}
-	m.resumption.done <- errNotResumed
 }
 
 // unpark removes the row of a stream that has caught up. From then on the lane holds back the cursor for further events.

@@ -156,6 +156,53 @@ func TestReactorFailsWhileEventIsSkipped(t *testing.T) {
 	}
 }
 
+// TestUnknownSkipIsNotRetried makes the outcome of a skip unknown to its caller. The error has no hint to retry, because the retry would
+// skip the next event as well.
+func TestUnknownSkipIsNotRetried(t *testing.T) {
+	check := func(t *testing.T, err error) {
+		t.Helper()
+		var refused *entity.Error
+		if !errors.As(err, &refused) || refused.Code != entity.Unavailable || refused.RetryAfter != 0 {
+			t.Errorf("the skip is answered with %#v", err)
+		}
+	}
+	t.Run("the partition fails", func(t *testing.T) {
+		b, _ := newParked(t)
+		b.faults.failing(func(p persistence.Proposal) error {
+			if !changesParked(p) {
+				return nil
+			}
+			written := make(chan struct{})
+			b.journal.Append(p, func(persistence.Result) { close(written) })
+			<-written
+			return persistence.ErrUnknown
+		})
+		check(t, b.router.ResumeReactions(t.Context(), "slug/bad", true))
+		b.faults.failing(nil)
+		if _, err := b.journal.Move(t.Context(), b.router.Partition("bad"), persistence.DefaultMember); err != nil {
+			t.Fatal(err)
+		}
+		b.resume("bad", false)
+		b.eventually(func() bool { return len(b.parked()) == 0 })
+		b.expectRecorded("bad", "c00", "c02")
+	})
+	t.Run("the caller gives up", func(t *testing.T) {
+		b, e := newParked(t)
+		e.failing(func(string, string) error { return errors.New("never") }) // so that the stream is parked again
+		held := make(chan func(), 1)
+		b.faults.holding(changesParked, held)
+		ctx, giveUp := context.WithCancel(t.Context())
+		skipped := make(chan error, 1)
+		go func() { skipped <- b.router.ResumeReactions(ctx, "slug/bad", true) }()
+		write := <-held
+		giveUp()
+		check(t, <-skipped)
+		b.faults.holding(nil, nil)
+		write()
+		b.eventually(func() bool { return b.parked()[0].GetVersion() > 3 })
+	})
+}
+
 // panicReactor makes the reactor of a partition panic once.
 func (b *bench) panicReactor(p persistence.Partition) {
 	b.t.Helper()
