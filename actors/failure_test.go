@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/activity"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
@@ -68,6 +70,52 @@ func TestReadsAfterRefusedMarkerCountOnce(t *testing.T) {
 	seen := b.query(&activityv1.ReadSeenBy{Path: "a", Limit: 100}).(*activityv1.SeenBy).GetReaders()
 	if len(seen) != 1 || seen[0].GetReadCount() != acknowledged.Load() {
 		t.Errorf("seen by %v, after %d reads were acknowledged", seen, acknowledged.Load())
+	}
+}
+
+// TestPanicHidesNoRefusal makes an entity fail while it answers a command, after it has learned that the next command was refused.
+func TestPanicHidesNoRefusal(t *testing.T) {
+	var panicked atomic.Bool
+	b := newBench(t, func(b *bench) {
+		b.observe = func(kind, _ string, _ []persistence.Event) {
+			if kind == entity.KindSlug && panicked.CompareAndSwap(false, true) {
+				panic("the observer fails")
+			}
+		}
+	})
+	held, refused := make(chan func(), 1), make(chan struct{})
+	b.faults.holding(func(p persistence.Proposal) bool { return p.Stream == "slug/source" }, held)
+	p := b.router.Partition("source")
+	send := func(m proto.Message) chan error {
+		answered := make(chan error, 1)
+		go func() {
+			_, err := b.system.Ask(t.Context(), p, entity.Command{Kind: entity.KindSlug, Identity: "source", Principal: entity.Platform(), Message: m})
+			answered <- err
+		}()
+		return answered
+	}
+	claimed := send(&slugv1.ClaimSlug{WorkspaceId: "ws_source", WorkspaceName: "n", CreatorId: "usr_1"})
+	write := <-held
+	b.faults.holding(nil, nil)
+	b.faults.failing(func(p persistence.Proposal) error {
+		if p.Stream != "slug/source" {
+			return nil
+		}
+		close(refused)
+		return persistence.ErrRefused
+	})
+	released := send(&slugv1.ReleaseSlug{WorkspaceId: "ws_source"})
+	<-refused
+	b.faults.failing(nil)
+	write()
+	if err := <-claimed; err != nil {
+		t.Error(err)
+	}
+	if err := <-released; code(err) != entity.Unavailable {
+		t.Errorf("a command that was refused is answered with %v", err)
+	}
+	if got := b.mustAsk(entity.Command{Kind: entity.KindSlug, Identity: "source", Principal: entity.Platform(), Message: &slugv1.ResolveSlug{}}); got.(*slugv1.Slug).GetWorkspaceId() != "ws_source" {
+		t.Errorf("the slug is %v", got)
 	}
 }
 

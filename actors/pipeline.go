@@ -3,6 +3,7 @@ package actors
 import (
 	"errors"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -82,7 +83,7 @@ type outcomes struct {
 	// upTo is the last ticket before which no outcome is missing; early has the later tickets with an outcome.
 	upTo  uint64
 	early map[uint64]struct{}
-	// failures has the errors of failed proposals that collect has not returned.
+	// failures has the errors of failed proposals whose requests may not be answered yet.
 	failures map[uint64]error
 	// posted is set from the call of wake until collect.
 	posted bool
@@ -134,23 +135,20 @@ func (o *outcomes) isOrphaned() bool {
 	return o.orphaned
 }
 
-// collect returns the last ticket up to which all outcomes are known, and the errors of the failed proposals among them. Errors
-// of later ones stay for the next call.
+// collect returns the last ticket up to which all outcomes are known, and the errors of the failed proposals. It returns the same errors
+// again until forget, so that a panic between the two does not turn a failed proposal into a successful one.
 func (o *outcomes) collect() (upTo uint64, failures map[uint64]error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.posted = false
-	upTo, failures = o.upTo, o.failures
-	o.failures = nil
-	for ticket, err := range failures {
-		if ticket > upTo {
-			if o.failures == nil {
-				o.failures = map[uint64]error{}
-			}
-			o.failures[ticket] = err
-		}
-	}
-	return upTo, failures
+	return o.upTo, maps.Clone(o.failures)
+}
+
+// forget drops the errors of proposals whose requests are answered.
+func (o *outcomes) forget(upTo uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	maps.DeleteFunc(o.failures, func(ticket uint64, _ error) bool { return ticket <= upTo })
 }
 
 // outcome records the outcome of a proposal. It runs in the journal's goroutine.
@@ -321,6 +319,7 @@ func (p *pipeline) processOutcomes() {
 	if len(p.waiting) == 0 {
 		p.waiting = nil
 	}
+	p.outcomes.forget(upTo)
 }
 
 // conclude answers one waiting request. After a failed proposal, the journal accepts none of the later ones, and answers that
@@ -402,6 +401,7 @@ func (p *pipeline) concludeOrphaned() {
 			next.request.answer(next.decision.reply, next.err)
 		}
 	}
+	p.outcomes.forget(upTo)
 }
 
 // notify passes events that are durable to Options.Observe.
