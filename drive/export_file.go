@@ -32,7 +32,9 @@ const (
 // counts. A file that vanishes is left out. After a few attempts the file is recorded as changed.
 func (e *exporter) writeFile(parent handle, name, path string) error {
 	hasEntry := false
+	budget := *e.holes
 	for attempt := 1; ; attempt++ {
+		*e.holes = budget // the holes of the attempt before do not count twice
 		c, err := e.copyFile(parent, name, path, attempt)
 		switch {
 		case isVanished(err) && !hasEntry:
@@ -75,8 +77,8 @@ func (e *exporter) copyFile(parent handle, name, path string, attempt int) (file
 	if err != nil {
 		return fileCopy{}, err
 	}
-	if attempt == 1 && !e.holes.admits(before.Size, before.Blocks) {
-		e.drive.drives.log.Warn("a sparse file is left out of the archive because its holes are larger than the drive may be",
+	if !e.holes.admits(before.Size, before.Blocks) {
+		e.drive.drives.log.Warn("a sparse file is not copied to the archive because its holes are larger than the drive may be",
 			"workspace", e.drive.workspaceID, "path", path, "bytes", before.Size)
 		return fileCopy{isLast: true}, nil
 	}

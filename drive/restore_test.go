@@ -312,6 +312,27 @@ func TestExportOfSparseFiles(t *testing.T) {
 	}
 }
 
+// TestExportOfFileThatBecomesSparse makes a file longer than the disk after the first attempt to copy it has begun.
+func TestExportOfFileThatBecomesSparse(t *testing.T) {
+	dir := t.TempDir()
+	d := openDrive(t, open(t, dir, &drivetest.Activity{}))
+	path := filepath.Join(dir, workspace, "files", "data")
+	must(t, os.WriteFile(path, []byte(content("a", largeFile)), 0o600))
+	written := 0
+	done, err := d.Export(t.Context(), writerFunc(func(p []byte) (int, error) {
+		if written == 0 {
+			must(t, os.Truncate(path, 1<<43))
+		}
+		if written += len(p); written > 64<<20 {
+			return 0, errors.New("the archive is endless")
+		}
+		return len(p), nil
+	}))
+	if err != nil || done.Entries != 2 || done.Changed != 1 {
+		t.Errorf("Export returned %+v, %v after %d bytes", done, err, written)
+	}
+}
+
 func TestUsageAndExistence(t *testing.T) {
 	dir := t.TempDir()
 	drives := open(t, dir, &drivetest.Activity{})
