@@ -221,18 +221,19 @@ func (l *location) inheritAttributes(file *os.File, mode fs.FileMode) error {
 	}
 	isChanged := !ownership.isProcess()
 	if l.isFile() {
-		if inherited := l.st.Mode & 0o777; inherited != uint32(mode.Perm()) {
-			if err := unix.Fchmod(int(file.Fd()), inherited); err != nil {
-				return err
-			}
-			isChanged = true
-		}
+		// Before the mode, which may forbid it.
 		props, err := readProps(l.parent, l.name)
 		if err != nil {
 			return err
 		}
 		if len(props) > 0 {
 			if err := writeProps(file, props); err != nil {
+				return err
+			}
+			isChanged = true
+		}
+		if inherited := l.st.Mode & 0o777; inherited != uint32(mode.Perm()) {
+			if err := unix.Fchmod(int(file.Fd()), inherited); err != nil {
 				return err
 			}
 			isChanged = true

@@ -147,6 +147,21 @@ func TestFilesWithoutReadPermission(t *testing.T) {
 	s.chmod("d/closed", 0o700)
 }
 
+func TestPutReplacesReadOnlyFileWithProperties(t *testing.T) {
+	if !runUnprivileged(t) {
+		return
+	}
+	s := serve(t)
+	s.do("PUT", "/a", "1").is(201)
+	s.do("PROPPATCH", "/a", propertyUpdate(`<m xmlns="urn:x">kept</m>`)).is(207).says("200 OK")
+	s.chmod("a", 0o444)
+	s.do("PUT", "/a", "2").is(204)
+	s.do("PROPFIND", "/a", "", "Depth: 0").is(207).says("kept")
+	if info, err := os.Stat(s.files("a")); err != nil || info.Mode().Perm() != 0o444 {
+		t.Errorf("%v %v", info.Mode(), err)
+	}
+}
+
 func TestDeletedFoldersWithoutWritePermission(t *testing.T) {
 	if !runUnprivileged(t) {
 		return
