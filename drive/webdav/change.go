@@ -59,7 +59,7 @@ func parseModified(header http.Header) (time.Time, error) {
 		return time.Time{}, nil
 	}
 	seconds, err := strconv.ParseFloat(value, 64)
-	if err != nil || !(seconds > 0 && seconds < 1<<33) {
+	if err != nil || !(seconds >= 0 && seconds < 1<<33) {
 		return time.Time{}, entity.Errorf(entity.InvalidRequest, "the X-OC-Mtime header must be a number of seconds since 1970")
 	}
 	return time.UnixMicro(int64(seconds * 1e6)), nil
