@@ -71,7 +71,7 @@ func (c *call) makeCollection() error {
 		return entity.Errorf(entity.UnsupportedMediaType, "MKCOL with a body is not supported")
 	}
 	if c.path == "" {
-		return c.existsAlready()
+		return errExistsAlready
 	}
 	change, err := c.change(func() []effect { return []effect{{path: c.path, changesParent: true}} })
 	if err != nil {
@@ -79,7 +79,7 @@ func (c *call) makeCollection() error {
 	}
 	err = c.drive.MakeFolder(c.context(), c.path, change)
 	if codeOf(err) == drive.Exists {
-		return c.existsAlready()
+		return errExistsAlready
 	}
 	if err != nil {
 		return err
@@ -88,11 +88,8 @@ func (c *call) makeCollection() error {
 	return nil
 }
 
-// existsAlready returns the error of MKCOL for a path that exists (RFC 4918, section 9.3.1).
-func (c *call) existsAlready() error {
-	c.w.Header().Set("Allow", Allow)
-	return entity.Errorf(entity.MethodNotAllowed, "the path already exists")
-}
+// errExistsAlready is the error of MKCOL for a path that exists (RFC 4918, section 9.3.1).
+var errExistsAlready = entity.Errorf(entity.MethodNotAllowed, "the path already exists")
 
 // remove answers DELETE.
 func (c *call) remove() error {

@@ -88,6 +88,9 @@ func (c *call) writeError(err error) {
 		e = c.internalError(err)
 	}
 	status := cmp.Or(statuses[e.Code], http.StatusInternalServerError)
+	if status == http.StatusMethodNotAllowed {
+		c.w.Header().Set("Allow", Allow)
+	}
 	wait := e.RetryAfter
 	if status == http.StatusServiceUnavailable {
 		wait = max(wait, time.Second)

@@ -124,7 +124,6 @@ func (c *call) ask(verify func() error) error {
 func (c *call) serve(workspaceID string) error {
 	handle, known := methods[c.r.Method]
 	if !known {
-		c.w.Header().Set("Allow", Allow)
 		return entity.Errorf(entity.MethodNotAllowed, "the method %s is not supported; use one of %s", c.r.Method, Allow)
 	}
 	var err error

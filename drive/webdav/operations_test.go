@@ -47,7 +47,11 @@ func TestFolders(t *testing.T) {
 	s.do("MKCOL", "/", "").is(405)
 	s.do("MKCOL", "/x/y", "").is(409)
 	s.do("MKCOL", "/e", "body").is(415)
-	s.do("PUT", "/d", "x").is(405)
+	for _, path := range []string{"/d", "/"} { // RFC 9110, section 15.5.6
+		if allow := s.do("PUT", path, "x").is(405).header.Get("Allow"); allow != webdav.Allow {
+			t.Errorf("PUT %s: Allow is %q", path, allow)
+		}
+	}
 	s.do("PUT", "/x/y", "x").is(409)
 	s.do("PUT", "/d/f", "x").is(201)
 	s.do("PUT", "/d/f/g", "x").is(409)
