@@ -127,7 +127,7 @@ func (c *call) serve(workspaceID string) error {
 		return entity.Errorf(entity.MethodNotAllowed, "the method %s is not supported; use one of %s", c.r.Method, Allow)
 	}
 	var err error
-	if c.path, c.hasTrailingSlash, err = splitPath(c.r.URL.EscapedPath(), c.prefix); err != nil {
+	if c.path, c.hasTrailingSlash, err = splitPath(writtenPath(c.r.URL), c.prefix); err != nil {
 		return err
 	}
 	opened, release, err := c.drives.Open(c.r.Context(), workspaceID)

@@ -237,6 +237,14 @@ func TestPaths(t *testing.T) {
 	} {
 		s.do("PUT", path, "x").is(status)
 	}
+	// Some clients do not encode all characters that they should. That must not turn an encoded slash into a separator.
+	s.do("MKCOL", "/ü", "").is(201)
+	for _, path := range []string{"/ü%2Fx", "/%C3%BC%2F^", "/x|y%2Fz"} {
+		if status := statusOf(t, s.server, "PUT "+prefix+path+" HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"); !strings.Contains(status, " 400 ") {
+			t.Errorf("PUT %s: got %q, want 400", path, status)
+		}
+		s.do("COPY", "/ü", "", "Destination: "+prefix+path).is(400)
+	}
 	s.do("GET", "/%c3%bc %23%3f%25", "").is(200)
 	s.do("PROPFIND", "/", "", "Depth: 1").is(207).says(prefix + "/%C3%BC%20%23%3F%25<")
 	response, err := s.server.Client().Get(s.server.URL + "/v1/ws/acme/drives/x")

@@ -7,6 +7,15 @@ import (
 	"github.com/atelier-run/atelier/entity"
 )
 
+// writtenPath returns the path of a URL as it was written. URL.EscapedPath encodes the decoded path again if the written one has a
+// character that should have been encoded, so that an encoded slash would become a separator.
+func writtenPath(u *url.URL) string {
+	if u.RawPath != "" {
+		return u.RawPath
+	}
+	return u.EscapedPath()
+}
+
 // splitPath returns the drive path of an escaped URL path below prefix, and whether a trailing slash follows it. It
 // decodes each segment on its own, so that an encoded slash cannot become a separator. It returns NotFound if the URL
 // path is not below prefix, and InvalidRequest if the drive path is invalid.
@@ -88,7 +97,7 @@ func (c *call) parseReference(raw string) (path string, trailingSlash bool, err 
 	if u.Host != "" && !c.isThisServer(u.Host) {
 		return "", false, errOtherServer
 	}
-	path, trailingSlash, err = splitPath(u.EscapedPath(), c.prefix)
+	path, trailingSlash, err = splitPath(writtenPath(u), c.prefix)
 	if codeOf(err) == entity.NotFound {
 		return "", false, errOtherServer
 	}
