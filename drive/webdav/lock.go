@@ -191,6 +191,9 @@ func (c *call) unlock() error {
 	if err != nil || rest != "" || header[0] != '<' {
 		return entity.Errorf(entity.InvalidRequest, "the Lock-Token header must be a lock token in angle brackets")
 	}
+	if err := c.confirm(); err != nil {
+		return err
+	}
 	if err := c.locks.release(token, c.path, creator(c.author), c.access.BreaksLocks); err != nil {
 		return err
 	}

@@ -293,8 +293,12 @@ func TestAuthenticateRefusesEveryChange(t *testing.T) {
 		}
 	}
 	// No command decides these, so the access is verified as well.
-	for _, change := range []struct{ method, body string }{{"PROPPATCH", propertyUpdate(`<m xmlns="urn:x"/>`)}, {"LOCK", exclusive}} {
-		request := httptest.NewRequest(change.method, prefix+"/a", strings.NewReader(change.body))
+	token := s.lock("/d", exclusive, 200)
+	for _, change := range []struct{ method, path, body string }{
+		{"PROPPATCH", "/a", propertyUpdate(`<m xmlns="urn:x"/>`)}, {"LOCK", "/a", exclusive}, {"UNLOCK", "/d", ""},
+	} {
+		request := httptest.NewRequest(change.method, prefix+change.path, strings.NewReader(change.body))
+		request.Header.Set("Lock-Token", token)
 		access := accessOf(request)
 		access.Authorize = func() error { return refusal }
 		if err := handler.ServeDrive(httptest.NewRecorder(), request, prefix, access); err != error(refusal) {
@@ -303,7 +307,8 @@ func TestAuthenticateRefusesEveryChange(t *testing.T) {
 	}
 	s.rows(rows...)
 	s.do("PROPFIND", "/", "", "Depth: 1").is(207)
-	s.do("PUT", "/a", "3").is(204) // no lock was acquired
+	s.do("PUT", "/a", "3").is(204)   // no lock was acquired
+	s.do("PUT", "/d/x", "3").is(423) // and none released
 	for _, name := range s.staged() {
 		if !isTrash(name) {
 			t.Errorf("%s remains in the staging folder", name)
