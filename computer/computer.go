@@ -25,7 +25,8 @@
 //     its name, so that a repetition replaces it.
 //  5. Fleet.Run returns ReportBackedUp with size, hash and number of entries. If Save fails it returns an error, and the
 //     executor runs the task again, until Fleet.Run gives up and returns ReportFailed. Save refuses a bucket that cannot be
-//     used, and Fleet.Run then returns ReportFailed at once.
+//     used, and Fleet.Run then returns ReportFailed at once. The entity drops the failed backup, because an attempt may have
+//     stored it and lost the answer of the bucket.
 //  6. The executor sends the report to the entity. Decide returns BackupTaken, which records the backup and completes the task,
 //     and names the oldest backup as dropped if there are too many. If the task has ended in the meantime, it drops the new
 //     backup.

@@ -42,5 +42,5 @@ func TestEndOfAnAttempt(t *testing.T) {
 	if err := w.runIn(late, 1); err != nil {
 		t.Errorf("a backup that was too slow is retried, and would take as long: %v", err)
 	}
-	w.expect("save ws_1!, save ws_1!", "TaskRequested, TaskFailed")
+	w.expect("save ws_1!, save ws_1!", "TaskRequested, TaskFailed, BackupDropped")
 }

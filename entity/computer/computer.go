@@ -14,8 +14,9 @@
 //
 // Reprovision has the numbers of the sessions and jobs that a replacement would interrupt. If there are any it has no effect.
 //
-// A backup is dropped when newer ones replace it, or when it was taken for a task that has ended. Its deletion from the
-// archive is a task of its own; any number of these tasks may be open:
+// A backup is dropped when newer ones replace it, when it was taken for a task that has ended, or when its task has failed or was
+// cancelled, because the archive may have stored it nevertheless. Its deletion from the archive is a task of its own; any number
+// of these tasks may be open:
 //
 //	BackupTaken, BackupDropped ──► dropped ──ReportRemoved──► deleted
 //

@@ -262,6 +262,42 @@ func TestVerifyBackup(t *testing.T) {
 	}
 }
 
+// TestFailedBackupIsDropped checks that a backup is deleted whose last attempt may have stored it before it failed, and that no other
+// task that fails drops a backup.
+func TestFailedBackupIsDropped(t *testing.T) {
+	l := newScheduled(t)
+	failed := func(name string) *computerv1.Backup {
+		t.Helper()
+		task := l.state.GetTask()
+		l.must(&computerv1.ReportFailed{TaskId: task.GetId(), Reason: "no answer"})
+		if open := computer.Tasks(l.state); len(open) != 1 || open[0].Kind != computer.RemoveBackupTask {
+			t.Fatalf("%s: the open tasks are %v", name, open)
+		}
+		return l.state.GetDropped()[task.GetBackupId()]
+	}
+	remove := func(b *computerv1.Backup) { l.must(&computerv1.ReportRemoved{BackupId: b.GetId()}) }
+	l.must(&computerv1.BackUp{TaskId: "tsk_2", BackupId: "bkp_2"})
+	remove(failed("a backup"))
+	l.fire(0)
+	remove(failed("a scheduled backup"))
+	if _, err := l.as(owner, &computerv1.Reprovision{TaskId: "tsk_3", BackupId: "bkp_3", DriveReadable: true}); err != nil {
+		t.Fatal(err)
+	}
+	remove(failed("the backup of a replacement"))
+
+	l.must(&computerv1.BackUp{TaskId: "tsk_4", BackupId: "bkp_4"})
+	l.back(1)
+	for _, c := range []computerv1.Command{
+		&computerv1.VerifyBackup{TaskId: "tsk_5", BackupId: "bkp_4"}, &computerv1.Restore{TaskId: "tsk_5", BackupId: "bkp_4"},
+	} {
+		l.must(c)
+		l.must(&computerv1.ReportFailed{TaskId: "tsk_5", Reason: "no answer"})
+		if len(computer.Tasks(l.state)) > 0 || l.state.GetBackups()["bkp_4"] == nil {
+			t.Errorf("%T has failed: %v", c, l.state)
+		}
+	}
+}
+
 func TestCancelTask(t *testing.T) {
 	l := newActive(t)
 	l.must(&computerv1.BackUp{TaskId: "tsk_2", BackupId: "bkp_1"})

@@ -242,11 +242,12 @@ func reportRetired(call entity.Call, s *computerv1.Computer, c *computerv1.Repor
 	return []computerv1.Event{&computerv1.ComputerRetired{TaskId: c.GetTaskId(), At: call.At()}}
 }
 
+// reportFailed ends a task. What a failed backup may have stored is deleted.
 func reportFailed(call entity.Call, s *computerv1.Computer, c *computerv1.ReportFailed) []computerv1.Event {
 	if s.GetTask() == nil || s.GetTask().GetId() != c.GetTaskId() {
 		return nil
 	}
-	return append([]computerv1.Event{taskFailed(call, s.GetTask(), c.GetReason())}, retryAfterFailure(call, s)...)
+	return slices.Concat([]computerv1.Event{taskFailed(call, s.GetTask(), c.GetReason())}, dropUnreported(s, s.GetTask()), retryAfterFailure(call, s))
 }
 
 // isOpenTask reports whether the task with an id is open and of one of the kinds.

@@ -67,11 +67,17 @@ func cancelTask(call entity.Call, s *computerv1.Computer, c *computerv1.CancelTa
 	case !isCancellable(task.GetKind()):
 		return nil, errNotCancellable
 	}
-	events := []computerv1.Event{taskFailed(call, task, cmp.Or(c.GetReason(), cancelled))}
-	if kindOfTask(task.GetKind()) == BackUpTask && s.GetBackups()[task.GetBackupId()] == nil && s.GetDropped()[task.GetBackupId()] == nil {
-		events = append(events, &computerv1.BackupDropped{Backup: &computerv1.Backup{Id: task.GetBackupId()}})
+	return append([]computerv1.Event{taskFailed(call, task, cmp.Or(c.GetReason(), cancelled))}, dropUnreported(s, task)...), nil
+}
+
+// dropUnreported drops what the open task of a backup may have stored, because the task ends without a report of the backup: the
+// archive may have an object whose answer was lost.
+func dropUnreported(s *computerv1.Computer, task *computerv1.Task) []computerv1.Event {
+	id := task.GetBackupId()
+	if kindOfTask(task.GetKind()) != BackUpTask || s.GetBackups()[id] != nil || s.GetDropped()[id] != nil {
+		return nil
 	}
-	return events, nil
+	return []computerv1.Event{&computerv1.BackupDropped{Backup: &computerv1.Backup{Id: id}}}
 }
 
 // isCancellable reports whether operators may cancel a task: it reads or writes a whole drive.
