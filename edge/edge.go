@@ -315,7 +315,7 @@ func (e *Edge) admit(x *exchange) error {
 		return err
 	}
 	x.upgrade = isUpgrade(x.request)
-	if x.upgrade && e.upgrades.Load() >= int64(e.o.Limits.Upgrades) {
+	if x.upgrade && e.upgrades.Load() >= int64(e.o.Limits.Upgrades) { // early; countUpgrade enforces the limit
 		return errUpgrades
 	}
 	client := e.clients.of(x.target.appID, e.network(x))

@@ -149,14 +149,18 @@ var guardedTrailers = map[string]bool{
 
 var errUnasked = errors.New("the app has changed the protocol of a connection without a request to")
 
-// countUpgrade counts the connection of an upgraded response until it is closed. It returns an error if the client did not ask for another
-// protocol: the connection would be passed to the app as it is, with further requests of the client or of others behind its proxy.
+// countUpgrade counts the connection of an upgraded response until it is closed. It returns errUpgrades if too many are open, which requests
+// that were admitted at the same time may have opened. It returns an error if the client did not ask for another protocol: the connection
+// would be passed to the app as it is, with further requests of the client or of others behind its proxy.
 func (e *Edge) countUpgrade(x *exchange, r *http.Response) error {
 	conn, ok := r.Body.(io.ReadWriteCloser)
 	if !ok || !x.upgrade || !isUpgrade(r.Request) {
 		return errUnasked
 	}
-	e.upgrades.Add(1)
+	if e.upgrades.Add(1) > int64(e.o.Limits.Upgrades) {
+		e.upgrades.Add(-1)
+		return errUpgrades
+	}
 	e.metrics.upgrades.Inc()
 	x.backend = &upgraded{ReadWriteCloser: conn, closed: func() {
 		e.upgrades.Add(-1)
@@ -204,6 +208,7 @@ func (e *Edge) failProxy(w http.ResponseWriter, r *http.Request, err error) {
 		err = entity.Errorf(entity.PayloadTooLarge, "the request is too large")
 	case errors.As(err, &dialed):
 		err = e.dialRefusal(dialed.error)
+	case errors.Is(err, errUpgrades):
 	case errors.As(err, &network) && network.Timeout():
 		err = errTimeout
 	default:

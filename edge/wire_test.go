@@ -10,8 +10,11 @@ import (
 	"net/http/httptrace"
 	"net/textproto"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/coder/websocket"
 
 	"github.com/atelier-run/atelier/edge"
 )
@@ -87,6 +90,40 @@ func TestWrongUpgrade(t *testing.T) {
 	}
 	s.serveBy(id, echo(nil))
 	s.echoes(s.dial(""), "one")
+}
+
+// Requests that ask for another protocol at the same time get no more connections than the server may have open.
+func TestConcurrentUpgrades(t *testing.T) {
+	s := newStage(t, func(o *edge.Options) { o.Limits.Upgrades = 1 })
+	const requests = 3
+	var asked sync.WaitGroup
+	asked.Add(requests)
+	s.publish(s.register("notes", func(w http.ResponseWriter, r *http.Request) {
+		asked.Done()
+		asked.Wait() // all are admitted before one is answered
+		echo(nil)(w, r)
+	}))
+	statuses := make(chan int, requests)
+	for range requests {
+		go func() {
+			c, response, err := websocket.Dial(t.Context(), s.served.URL+"/ws", &websocket.DialOptions{Host: "notes--acme.apps.test"})
+			if err == nil {
+				t.Cleanup(func() { c.CloseNow() })
+			}
+			if response == nil {
+				t.Error(err)
+				response = &http.Response{}
+			}
+			statuses <- response.StatusCode
+		}()
+	}
+	count := map[int]int{}
+	for range requests {
+		count[<-statuses]++
+	}
+	if count[101] != 1 || count[503] != requests-1 || s.metric("atelier_edge_upgrades") != 1 {
+		t.Errorf("the statuses %v and %v connections", count, s.metric("atelier_edge_upgrades"))
+	}
 }
 
 // What a client sends in the new protocol reaches the app also if it arrives before the app has accepted the change.
