@@ -71,17 +71,30 @@ func (d *dns) answerPackets(packets *gonet.UDPConn) {
 		if d.running.Err() != nil {
 			return
 		}
-		if err != nil || !d.admitQuery() {
+		if err != nil {
 			continue
 		}
-		query := bytes.Clone(buffer[:size])
-		d.start(func() {
-			defer func() { <-d.budget.queries }()
-			if answer := d.answer("udp", query); answer != nil {
-				// The datagram is lost if the computer does not take it.
-				_, _ = packets.WriteTo(answer, from)
-			}
+		d.answerPacket(buffer[:size], func(answer []byte) {
+			// The datagram is lost if the computer does not take it.
+			_, _ = packets.WriteTo(answer, from)
 		})
+	}
+}
+
+// answerPacket begins to answer a query, a copy of which it keeps, unless the computer asks too much or is detached.
+func (d *dns) answerPacket(query []byte, send func(answer []byte)) {
+	if !d.admitQuery() {
+		return
+	}
+	query = bytes.Clone(query)
+	started := d.start(func() {
+		defer func() { <-d.budget.queries }()
+		if answer := d.answer("udp", query); answer != nil {
+			send(answer)
+		}
+	})
+	if !started {
+		<-d.budget.queries // other links of the computer use the budget
 	}
 }
 
@@ -99,20 +112,26 @@ func (d *dns) acceptConnections(listener *gonet.TCPListener) {
 			d.pause(acceptPause)
 			continue
 		}
-		select {
-		case d.budget.queryConnections <- struct{}{}:
-		default:
-			d.egress.metrics.queries.WithLabelValues("refused").Inc()
-			conn.Close()
-			continue
-		}
-		started := d.start(func() {
-			defer func() { <-d.budget.queryConnections }()
-			d.answerConnection(conn)
-		})
-		if !started {
-			conn.Close()
-		}
+		d.serveConnection(conn)
+	}
+}
+
+// serveConnection begins to answer the queries of a connection. It closes the connection if the computer has too many, or is detached.
+func (d *dns) serveConnection(conn net.Conn) {
+	select {
+	case d.budget.queryConnections <- struct{}{}:
+	default:
+		d.egress.metrics.queries.WithLabelValues("refused").Inc()
+		conn.Close()
+		return
+	}
+	started := d.start(func() {
+		defer func() { <-d.budget.queryConnections }()
+		d.answerConnection(conn)
+	})
+	if !started {
+		<-d.budget.queryConnections // other links of the computer use the budget
+		conn.Close()
 	}
 }
 

@@ -159,6 +159,25 @@ func TestStopDuringHandshake(t *testing.T) {
 	}
 }
 
+// TestQueriesOfAnEndedLink checks that queries that arrive when their link ends take nothing from the other links of the computer.
+func TestQueriesOfAnEndedLink(t *testing.T) {
+	e := newEgress(t, Options{})
+	kept, ended := newComputer(t.Context(), e, "ws_1"), newComputer(t.Context(), e, "ws_1")
+	defer kept.stop()
+	ended.stop()
+	d := &dns{ended}
+	d.answerPacket([]byte("query"), func([]byte) { t.Error("a query of an ended link is answered") })
+	client, conn := net.Pipe()
+	defer client.Close()
+	d.serveConnection(conn)
+	if _, err := client.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("the connection of an ended link: %v", err)
+	}
+	if queries, connections := len(kept.budget.queries), len(kept.budget.queryConnections); queries+connections > 0 {
+		t.Errorf("%d queries and %d connections for queries are still counted", queries, connections)
+	}
+}
+
 func TestAttachRefusesOtherFiles(t *testing.T) {
 	other, err := os.Open("/dev/null")
 	if err != nil {
