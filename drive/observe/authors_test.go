@@ -48,10 +48,16 @@ func TestProcessWithUnknownIDIsTheOnlyAuthors(t *testing.T) {
 	n := newNode(t, Options{})
 	s := n.start(session)
 	s.watch.reader.processes.remove(s.watch)
+	isBusy, release := make(chan struct{}), make(chan struct{})
+	if err := s.watch.reader.do(func() { close(isBusy); <-release }); err != nil {
+		t.Fatal(err)
+	}
+	<-isBusy
 	if err := s.watch.Attribute(0); err != nil {
 		t.Fatal(err)
 	}
 	s.run("echo a >a")
+	close(release) // the reader reads the event before it runs requests that were made meanwhile
 	s.end()
 	n.expect("session:ses_1 create a")
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -138,8 +139,8 @@ type Watch struct {
 	reader      *reader
 	workspaceID string
 	author      *activityv1.Author
-	// isUnidentified reports that the id of the root process is unknown. The reader's goroutine uses it.
-	isUnidentified bool
+	// isUnidentified reports that the id of the root process is unknown.
+	isUnidentified atomic.Bool
 	ending         sync.Once
 	finishing      sync.Once
 	ended          chan struct{}
@@ -201,8 +202,12 @@ func (o *Observer) releaseReader() {
 // before any of the process's code runs. 0 means that the id is unknown: then changes by unknown processes are attributed to
 // the watch if it is the only one of the drive with unknown processes.
 func (w *Watch) Attribute(pid int) error {
-	if pid == 0 || w.reader.processes == nil {
-		return w.reader.do(func() { w.isUnidentified = w.isUnidentified || pid == 0 })
+	switch {
+	case pid == 0:
+		w.isUnidentified.Store(true) // before Attribute returns: the reader may be reading events at the moment
+		return nil
+	case w.reader.processes == nil:
+		return nil
 	}
 	return w.reader.processes.register(int32(pid), w)
 }

@@ -390,7 +390,7 @@ func (r *reader) author(d *watched, pid int32) *activityv1.Author {
 func (d *watched) onlyUnidentified() *Watch {
 	var only *Watch
 	for w := range d.watches {
-		if !w.isUnidentified {
+		if !w.isUnidentified.Load() {
 			continue
 		}
 		if only != nil {
