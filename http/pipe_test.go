@@ -54,11 +54,12 @@ type bubble struct {
 	key    string
 	pipes  *pipes
 	client *nethttp.Client
+	scheme string
 }
 
 func inBubble(t *testing.T, test func(b *bubble), edit ...func(*http.Options)) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &bubble{T: t, world: newFakeEntities(), pipes: newPipes()}
+		b := &bubble{T: t, world: newFakeEntities(), pipes: newPipes(), scheme: "http"}
 		b.server, b.key = b.world.server(t, edit...), b.world.key(alice)
 		b.client = &nethttp.Client{Transport: &nethttp.Transport{DialContext: b.pipes.dial}}
 		served := make(chan error)
@@ -80,7 +81,7 @@ func inBubble(t *testing.T, test func(b *bubble), edit ...func(*http.Options)) {
 // request sends a request with the bubble's key; the caller closes the body.
 func (b *bubble) request(method, path string, body io.Reader, headers ...string) *nethttp.Response {
 	b.Helper()
-	r, err := nethttp.NewRequestWithContext(b.Context(), method, "http://atelier"+path, body)
+	r, err := nethttp.NewRequestWithContext(b.Context(), method, b.scheme+"://atelier"+path, body)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -10,12 +10,15 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/session"
+	"github.com/atelier-run/atelier/http"
 	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
@@ -96,6 +99,33 @@ func (s *stage) post(ctx context.Context, path, body string) (string, error) {
 		return "", err
 	}
 	return fmt.Sprint(response.StatusCode, " ", string(answer)), nil
+}
+
+// TestLongWait waits for longer than the server lets an ordinary answer last.
+func TestLongWait(t *testing.T) {
+	for name, over := range map[string]func(*bubble){"HTTP/1.1": func(*bubble) {}, "HTTP/2.0": (*bubble).overHTTP2} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(b *bubble) {
+				over(b)
+				b.world.before = func(ctx context.Context, c entity.Command) (proto.Message, error) {
+					switch m := c.Message.(type) {
+					case *wirev1.List:
+						return &wirev1.Page{}, nil
+					case *sessionv1.StartSession:
+						return &sessionv1.Accepted{InputSeq: 1, Created: true, Digest: m.GetPrompt().GetDigest()}, nil
+					case *sessionv1.AwaitInput:
+						<-ctx.Done()
+						return nil, ctx.Err()
+					}
+					return nil, nil
+				}
+				response := b.request("POST", "/v1/ws/acme/agent/sessions/wait", strings.NewReader(waitBody), "Content-Type", "application/json")
+				if text := b.text(response); response.StatusCode != 202 || response.Proto != name {
+					b.Errorf("%s over %s: %s", response.Status, response.Proto, text)
+				}
+			}, func(o *http.Options) { o.Sessions.WaitTime = 10 * time.Minute })
+		})
+	}
 }
 
 // TestWaitEndsWithAccess checks that a request that waits ends when its caller loses the access.

@@ -206,6 +206,47 @@ func TestStreamOverHTTPS(t *testing.T) {
 	}
 }
 
+// overHTTP2 makes the clients of a bubble use HTTP/2, whose deadlines end a request also while nothing is read or written.
+func (b *bubble) overHTTP2() {
+	b.Helper()
+	roots, file := x509.NewCertPool(), certificateFile(b.T, "atelier")
+	writeCertificate(b.T, roots, file, 1, "atelier")
+	certificate, err := tls.LoadX509KeyPair(file.Certificate, file.Key)
+	if err != nil {
+		b.Fatal(err)
+	}
+	secure, served := newPipes(), make(chan error, 1)
+	go func() { served <- b.server.ServeTLS(secure, &tls.Config{Certificates: []tls.Certificate{certificate}}) }()
+	b.Cleanup(func() {
+		if err := <-served; err != nil {
+			b.Error(err)
+		}
+	})
+	var protocols nethttp.Protocols
+	protocols.SetHTTP2(true)
+	b.scheme, b.client = "https", &nethttp.Client{Transport: &nethttp.Transport{
+		Protocols: &protocols, TLSClientConfig: &tls.Config{RootCAs: roots}, DialContext: secure.dial,
+	}}
+}
+
+// Uploads last as long as bytes move, and the drive may take its own time, over HTTP/2 too.
+func TestLongUploadOverHTTP2(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		b.overHTTP2()
+		b.world.drive = func(w nethttp.ResponseWriter, r *nethttp.Request) {
+			n, err := io.Copy(io.Discard, r.Body)
+			time.Sleep(10 * time.Minute)
+			if err != nil || n != 60 || r.Context().Err() != nil {
+				t.Errorf("%d bytes, %v, %v", n, err, r.Context().Err())
+			}
+			w.WriteHeader(201)
+		}
+		if got := b.request("PUT", "/v1/ws/acme/drive/big", &slowBody{60, 30 * time.Second}); got.StatusCode != 201 || got.ProtoMajor != 2 {
+			b.Errorf("%d %s", got.StatusCode, got.Proto)
+		}
+	})
+}
+
 // fakeEdge serves the hosts below apps.test.
 type fakeEdge struct{}
 

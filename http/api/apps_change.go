@@ -187,7 +187,7 @@ func (a apps) remove(c *server.Call) error {
 			return err
 		}
 		if made.AppID != "" {
-			c.EndBody()
+			c.AwaitAnswer()
 			found, err := a.awaitChange(ctx, c, made)
 			if refused := server.Refusal(ctx); refused != nil {
 				return refused

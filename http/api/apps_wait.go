@@ -32,7 +32,7 @@ func waitForChange[In any](a apps, status int, decode func(*server.Call) (In, er
 			if err != nil {
 				return err
 			}
-			c.EndBody()
+			c.AwaitAnswer()
 			found, err := a.awaitChange(ctx, c, made)
 			if refused := server.Refusal(ctx); refused != nil {
 				return refused

@@ -30,7 +30,7 @@ func (s sessions) waitFor(submit func(c *server.Call) (accepted, error)) server.
 			if err != nil {
 				return err
 			}
-			c.EndBody()
+			c.AwaitAnswer()
 			view, err := s.awaitTerminal(ctx, c, sent)
 			if refused := server.Refusal(ctx); refused != nil {
 				return refused

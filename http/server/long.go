@@ -35,17 +35,19 @@ func Submit[T any](ctx context.Context, c *Call, submit func(c *Call) (T, error)
 	return result, err
 }
 
-// EndBody removes the deadline of a body that has been read: net/http reads ahead to notice that the client has gone, and the
-// deadline would end a request that lasts longer. See limitBody.
-func (c *Call) EndBody() {
+// AwaitAnswer prepares the deadlines of the connection for an answer that is written at once after a long time, and whose request has
+// been read. It removes the read deadline: net/http reads ahead to notice that the client has gone, and the deadline would end the
+// request; see limitBody. The write deadline is set again when the answer begins.
+func (c *Call) AwaitAnswer() {
 	http.NewResponseController(c.Response.ResponseWriter).SetReadDeadline(time.Time{})
+	c.removeWriteDeadline()
+	c.ExtendWrites()
 }
 
-// AwaitAnswer prepares the deadlines of the connection for an answer that is written at once after a long time: it calls EndBody,
-// and extends the write deadline when the answer begins.
-func (c *Call) AwaitAnswer() {
-	c.EndBody()
-	c.ExtendWrites()
+// removeWriteDeadline removes the write deadline until Response.pace extends it: over HTTP/2 it would end the request even if
+// nothing is being written.
+func (c *Call) removeWriteDeadline() {
+	http.NewResponseController(c.Response.ResponseWriter).SetWriteDeadline(time.Time{})
 }
 
 // Refusal returns the error with which the context of RunLong has ended, or nil if it has not ended, or because the client has

@@ -20,6 +20,7 @@ func (c *Call) TransferTo(serve func(r *http.Request) error) error {
 	defer c.server.watcher.addTransfer(c, end)()
 	t := newTraffic(http.NewResponseController(c.Response.ResponseWriter), c.server.options.Limits.StallTime, c.Request)
 	defer t.finish()
+	c.removeWriteDeadline()
 	c.Response.pace = t.beforeWrite
 	r := c.Request.WithContext(ctx)
 	if r.ContentLength != 0 {
