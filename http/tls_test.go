@@ -229,24 +229,6 @@ func (b *bubble) overHTTP2() {
 	}}
 }
 
-// Uploads last as long as bytes move, and the drive may take its own time, over HTTP/2 too.
-func TestLongUploadOverHTTP2(t *testing.T) {
-	inBubble(t, func(b *bubble) {
-		b.overHTTP2()
-		b.world.drive = func(w nethttp.ResponseWriter, r *nethttp.Request) {
-			n, err := io.Copy(io.Discard, r.Body)
-			time.Sleep(10 * time.Minute)
-			if err != nil || n != 60 || r.Context().Err() != nil {
-				t.Errorf("%d bytes, %v, %v", n, err, r.Context().Err())
-			}
-			w.WriteHeader(201)
-		}
-		if got := b.request("PUT", "/v1/ws/acme/drive/big", &slowBody{60, 30 * time.Second}); got.StatusCode != 201 || got.ProtoMajor != 2 {
-			b.Errorf("%d %s", got.StatusCode, got.Proto)
-		}
-	})
-}
-
 // fakeEdge serves the hosts below apps.test.
 type fakeEdge struct{}
 
