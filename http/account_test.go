@@ -171,7 +171,7 @@ func TestImpersonationCannotCreateKeys(t *testing.T) {
 	expect(t, request(t, s.node.Server, "GET", "/account", made.Key, ""), 200, "alice@example.com")
 }
 
-// The account page shows the live grants of a person who has revoked more grants before than the page shows.
+// The account page shows the live grants although more revoked grants than fit on the page are older.
 func TestLiveGrantsAreShownBehindRevokedOnes(t *testing.T) {
 	s := newSite(t)
 	_, b := s.signUp("alice")

@@ -242,7 +242,7 @@ func reportRetired(call entity.Call, s *computerv1.Computer, c *computerv1.Repor
 	return []computerv1.Event{&computerv1.ComputerRetired{TaskId: c.GetTaskId(), At: call.At()}}
 }
 
-// reportFailed ends a task. What a failed backup may have stored is deleted.
+// reportFailed ends a task. If the task was a backup, it drops the backup, because an attempt may have stored the object.
 func reportFailed(call entity.Call, s *computerv1.Computer, c *computerv1.ReportFailed) []computerv1.Event {
 	if s.GetTask() == nil || s.GetTask().GetId() != c.GetTaskId() {
 		return nil

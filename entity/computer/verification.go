@@ -70,8 +70,8 @@ func cancelTask(call entity.Call, s *computerv1.Computer, c *computerv1.CancelTa
 	return append([]computerv1.Event{taskFailed(call, task, cmp.Or(c.GetReason(), cancelled))}, dropUnreported(s, task)...), nil
 }
 
-// dropUnreported drops what the open task of a backup may have stored, because the task ends without a report of the backup: the
-// archive may have an object whose answer was lost.
+// dropUnreported returns the event that drops the backup of a task that ends without a report. The archive may have stored the
+// object although its answer was lost. It returns none for other tasks, and for a backup that is recorded or dropped already.
 func dropUnreported(s *computerv1.Computer, task *computerv1.Task) []computerv1.Event {
 	id := task.GetBackupId()
 	if kindOfTask(task.GetKind()) != BackUpTask || s.GetBackups()[id] != nil || s.GetDropped()[id] != nil {

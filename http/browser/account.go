@@ -84,20 +84,38 @@ func addSessions(c *server.Call, shown *pages.Account) error {
 	return err
 }
 
-// addGrants adds the newest grants that are not revoked. The account lists its grants oldest first, so all of them are read: the first
-// page may have none but revoked ones.
-func addGrants(c *server.Call, shown *pages.Account) error {
-	var live []*userv1.Grant
-	for after, more := "", true; more; {
-		found, err := server.Ask[*userv1.GrantPage](c, api.CallerQuery(c, &userv1.ListGrants{After: after, Limit: user.MaxPage}))
+// readLive returns the keys or grants of an account that are not revoked, oldest first. read returns the page after an id. All pages
+// are read, because the newest items are on the last one.
+func readLive[Item interface {
+	GetId() string
+	GetRevokedAt() int64
+}](read func(after string) (page []Item, more bool, err error)) ([]Item, error) {
+	var live []Item
+	for after := ""; ; {
+		page, more, err := read(after)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		live = append(live, found.GetGrants()...)
-		after = api.NextID(found.GetGrants(), found.GetMore())
-		more = after != ""
+		for _, one := range page {
+			if one.GetRevokedAt() == 0 {
+				live = append(live, one)
+			}
+		}
+		if after = api.NextID(page, more); after == "" {
+			return live, nil
+		}
 	}
-	live = slices.DeleteFunc(live, func(one *userv1.Grant) bool { return one.GetRevokedAt() != 0 })
+}
+
+// addGrants adds the newest grants that are not revoked.
+func addGrants(c *server.Call, shown *pages.Account) error {
+	live, err := readLive(func(after string) ([]*userv1.Grant, bool, error) {
+		found, err := server.Ask[*userv1.GrantPage](c, api.CallerQuery(c, &userv1.ListGrants{After: after, Limit: user.MaxPage}))
+		return found.GetGrants(), found.GetMore(), err
+	})
+	if err != nil {
+		return err
+	}
 	slices.Reverse(live)
 	shown.MoreGrants = len(live) > maxShownGrants
 	live = live[:min(len(live), maxShownGrants)]
@@ -155,19 +173,15 @@ var keyLifetimes = map[string]time.Duration{
 	"30": 30 * 24 * time.Hour, "90": 90 * 24 * time.Hour, "365": 365 * 24 * time.Hour, "never": 0,
 }
 
-// addKeys adds the newest keys that are not revoked. The account lists its keys oldest first, so all of them are read.
+// addKeys adds the newest keys that are not revoked.
 func addKeys(c *server.Call, shown *pages.Account) error {
-	var keys []*userv1.ApiKey
-	for after, more := "", true; more; {
+	keys, err := readLive(func(after string) ([]*userv1.ApiKey, bool, error) {
 		found, err := server.Ask[*userv1.ApiKeyPage](c, api.CallerQuery(c, &userv1.ListApiKeys{After: after, Limit: user.MaxPage}))
-		if err != nil {
-			return err
-		}
-		keys = append(keys, found.GetKeys()...)
-		after = api.NextID(found.GetKeys(), found.GetMore())
-		more = after != ""
+		return found.GetKeys(), found.GetMore(), err
+	})
+	if err != nil {
+		return err
 	}
-	keys = slices.DeleteFunc(keys, func(key *userv1.ApiKey) bool { return key.GetRevokedAt() != 0 })
 	slices.SortFunc(keys, func(a, b *userv1.ApiKey) int {
 		return cmp.Or(cmp.Compare(b.GetCreatedAt(), a.GetCreatedAt()), strings.Compare(b.GetId(), a.GetId()))
 	})
@@ -176,7 +190,7 @@ func addKeys(c *server.Call, shown *pages.Account) error {
 	for i := range records {
 		records[i] = api.ViewAPIKey(keys[i])
 	}
-	err := api.AddLastUses(c, records)
+	err = api.AddLastUses(c, records)
 	for _, one := range records {
 		shown.Keys = append(shown.Keys, pages.Key{
 			ID: one.ID, Name: one.Name, Prefix: one.Prefix, CreatedAt: one.CreatedAt, ExpiresAt: one.ExpiresAt,

@@ -30,7 +30,7 @@ func parseTemplate(path string) template {
 	return t
 }
 
-// match is a mux.MatcherFunc. It matches the path as the client wrote it, and sets the variables in that encoding.
+// match is a mux.MatcherFunc. It matches the encoded path of the request, and sets the variables in that encoding.
 func (t template) match(r *http.Request, found *mux.RouteMatch) bool {
 	// The decoded path has the same slashes and literals, unless net/http has kept the path of the request beside it. Encoding
 	// the decoded path again takes longer than this comparison, which fails for all templates but one.
