@@ -48,7 +48,8 @@ func (n *Node) backUpNode(o Options) operator.BackUpNode {
 		defer running.Unlock()
 		ctx, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
-		defer context.AfterFunc(n.ending, func() { cancel(errors.New("the node stops")) })()
+		stop := func() { cancel(errors.New("the node stops")) }
+		defer context.AfterFunc(n.ending, stop)()
 		b, err := openOther(o, to)
 		if err != nil {
 			return operator.NodeBackup{}, err
@@ -60,7 +61,12 @@ func (n *Node) backUpNode(o Options) operator.BackUpNode {
 			Drives: filepath.Join(o.Dir, datadir.DrivesName), DriveSize: drives.ArchiveSize, Program: ReadBuild().Version,
 		}
 		id := nodebackup.IDPrefix + strings.ToLower(ulid.Make().String())
-		m, err := nodebackup.Create(ctx, source, id, o.Clock(), func(p nodebackup.Progress) { report(operator.NodeProgress(p)) })
+		m, err := nodebackup.Create(ctx, source, id, o.Clock(), func(p nodebackup.Progress) {
+			report(operator.NodeProgress(p))
+			if n.ending.Err() != nil { // the goroutine of AfterFunc may come too late
+				stop()
+			}
+		})
 		if err != nil {
 			if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
 				err = fmt.Errorf("%w: %w", cause, err)

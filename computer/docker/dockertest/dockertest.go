@@ -281,7 +281,7 @@ func (e *Engine) remove(t testing.TB) {
 			<-e.ended
 		}
 	}
-	e.endMonitors()
+	e.endProcesses(t)
 	for _, mount := range []string{"root/vfs", "run"} {
 		_ = syscall.Unmount(filepath.Join(e.dir, mount), syscall.MNT_DETACH)
 	}
@@ -296,17 +296,40 @@ func (e *Engine) remove(t testing.TB) {
 	}
 }
 
-// endMonitors ends the processes that Podman leaves for five minutes after the end of each process in a container, in case that
-// a client asks for its exit status.
-func (e *Engine) endMonitors() {
-	all, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-	for _, name := range all {
-		command, err := os.ReadFile(name)
-		if err != nil || !bytes.Contains(command, []byte(e.dir+"/")) || !bytes.Contains(command, []byte("conmon")) {
-			continue
+// endProcesses ends the processes that Podman leaves: monitors for five minutes after the end of each process in a container, in case
+// that a client asks for its exit status, and the commands with which monitors remove containers. When it returns, none of them
+// writes to the folder of the engine.
+func (e *Engine) endProcesses(t testing.TB) {
+	for deadline := time.Now().Add(10 * time.Second); ; <-time.After(10 * time.Millisecond) {
+		left := e.processes()
+		if len(left) == 0 {
+			return
 		}
-		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name))); err == nil {
+		if time.Now().After(deadline) {
+			t.Errorf("the engine has left the processes %v", left)
+			return
+		}
+		for _, pid := range left {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 	}
+}
+
+// processes returns the running processes of Podman whose command lines name the folder of the engine.
+func (e *Engine) processes() (found []int) {
+	all, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, name := range all {
+		command, err := os.ReadFile(name)
+		if err != nil || !bytes.Contains(command, []byte(e.dir+"/")) {
+			continue
+		}
+		program, _, _ := bytes.Cut(command, []byte{0})
+		if base := filepath.Base(string(program)); base != "conmon" && base != "podman" {
+			continue
+		}
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name))); err == nil {
+			found = append(found, pid)
+		}
+	}
+	return found
 }
