@@ -29,7 +29,7 @@ func leavingActivity(b *bench) (release func()) {
 // workspaceAnswers waits for the answer to a query of the workspace.
 func (b *bench) workspaceAnswers() {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(b.t.Context(), 3*time.Minute)
 	defer cancel()
 	if _, err := b.router.Ask(ctx, remove("usr_nobody")); err != nil && ctx.Err() != nil {
 		b.t.Fatalf("the workspace does not answer: %v", err)
@@ -74,7 +74,7 @@ func TestEntityFailsWhilePassivating(t *testing.T) {
 	b.clock.Advance(2 * time.Minute)
 	b.system.Sweep()
 	b.eventually(failed.Load)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	if _, err := b.router.Ask(ctx, record("ws_1", operation(activityv1.Kind_KIND_WRITE, "b"))); err != nil {
 		t.Error(err)

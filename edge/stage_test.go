@@ -36,7 +36,7 @@ const (
 	kindUser = wirev1.CredentialKind_CREDENTIAL_KIND_USER
 	domain   = "www.notes.test"
 	// longest bounds each wait of a test.
-	longest = 20 * time.Second
+	longest = 3 * time.Minute
 )
 
 // stage is an edge in front of apps, with the entities of a real node over a real journal.

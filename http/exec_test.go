@@ -68,7 +68,7 @@ func newMachine(t *testing.T, edit ...func(*http.Options)) *machine {
 
 // patience is the time after which a test that waits has failed.
 func (m *machine) patience() context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	m.Cleanup(cancel)
 	return ctx
 }

@@ -57,7 +57,7 @@ func (m *machine) connect(query string) *peer {
 // read reads a message.
 func (p *peer) read() error {
 	p.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	kind, message, err := p.conn.Read(ctx)
 	if err != nil {

@@ -293,7 +293,7 @@ func TestHandshakesAreBounded(t *testing.T) {
 	if response, _ := at.get(t, at.client(t, false), "https://atelier.test/v1/whoami"); response.StatusCode != 200 {
 		t.Errorf("beside a silent client the answer is %s", response.Status)
 	}
-	silent.SetReadDeadline(time.Now().Add(20 * time.Second))
+	silent.SetReadDeadline(time.Now().Add(3 * time.Minute))
 	if _, err := silent.Read(make([]byte, 1)); err != io.EOF {
 		t.Errorf("the silent client reads %v, want the end", err)
 	}
@@ -301,7 +301,7 @@ func TestHandshakesAreBounded(t *testing.T) {
 
 // A client with many connections that do not begin their handshakes does not keep other clients from theirs.
 func TestHandshakesOfAClientAreBounded(t *testing.T) {
-	at := newSecure(t, nil, func(o *http.Options) { o.Limits.HeaderTime = time.Minute })
+	at := newSecure(t, nil, func(o *http.Options) { o.Limits.HeaderTime = 10 * time.Minute })
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
 	for range 1100 {
 		silent, err := dialer.Dial("tcp4", at.https.Addr().String())
@@ -311,7 +311,7 @@ func TestHandshakesOfAClientAreBounded(t *testing.T) {
 		defer silent.Close()
 	}
 	c := at.client(t, false)
-	c.Timeout = 30 * time.Second
+	c.Timeout = 3 * time.Minute
 	if response, _ := at.get(t, c, "https://atelier.test/v1/whoami"); response.StatusCode != 200 {
 		t.Errorf("beside the silent client the answer is %s", response.Status)
 	}
@@ -325,7 +325,7 @@ func TestHeadsAreBoundedOverHTTPS(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(20 * time.Second))
+	c.SetDeadline(time.Now().Add(3 * time.Minute))
 	if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: atelier.test\r\n"+strings.Repeat("A: b\r\n", 1000)+"\r\n"); err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // waitLimit bounds the time that a test waits for an event that should be immediate.
-const waitLimit = 30 * time.Second
+const waitLimit = 3 * time.Minute
 
 // TestOpenAfterKill opens a store with a replayed log that makes a compaction necessary, on a disk that blocks
 // compactions. Open returns nevertheless, and the compaction runs later.

@@ -40,7 +40,7 @@ func startNode(dir string, computers api.Computers) (n *node.Node, address, key 
 }
 
 func stopNode(n *node.Node) error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	return n.Stop(ctx)
 }

@@ -28,7 +28,7 @@ import (
 )
 
 // agentsTimeout is longer than any step of a test with agents takes on a slow machine.
-const agentsTimeout = 90 * time.Second
+const agentsTimeout = 5 * time.Minute
 
 // An agentSite is a node whose computers run agents, behind a real HTTP server, with a person and that person's workspace.
 type agentSite struct {

@@ -35,7 +35,7 @@ func expectLine(t testing.TB, p computer.Process, want string) {
 // await waits until a condition holds.
 func await(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	for deadline := time.After(30 * time.Second); !holds(); {
+	for deadline := time.After(3 * time.Minute); !holds(); {
 		select {
 		case <-deadline:
 			t.Fatalf("%s: does not happen", what)
@@ -279,7 +279,7 @@ func testHalfClosedConnection(t *testing.T, engine *dockertest.Engine) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(3 * time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	large := strings.Repeat("x", 1<<20)

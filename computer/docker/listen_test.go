@@ -31,7 +31,7 @@ func awaitListenerEnd(t *testing.T, l net.Listener) {
 		if err == nil {
 			t.Error("Accept returned a connection")
 		}
-	case <-time.After(30 * time.Second):
+	case <-time.After(3 * time.Minute):
 		t.Error("the listener does not end")
 	}
 }
@@ -55,7 +55,7 @@ func testLostContainer(t *testing.T, engine *dockertest.Engine) {
 	if _, err := engine.Client(t).ContainerKill(t.Context(), all[0].ID, client.ContainerKillOptions{Signal: "KILL"}); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	if exit, err := p.Wait(ctx); err != nil || exit.Reason != computer.EndedLost {
 		t.Errorf("got %+v, %v", exit, err)

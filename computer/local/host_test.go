@@ -36,7 +36,7 @@ func openHost(t testing.TB, change func(*local.Options)) (*local.Driver, *drives
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 		defer cancel()
 		if err := driver.Close(ctx); err != nil {
 			t.Error(err)

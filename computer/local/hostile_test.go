@@ -23,7 +23,7 @@ import (
 )
 
 // patience limits each wait of the tests.
-const patience = 30 * time.Second
+const patience = 3 * time.Minute
 
 // An enemy is a computer in which hostile processes run.
 type enemy struct {

@@ -31,7 +31,7 @@ func awaitListenerEnd(t *testing.T, l net.Listener) {
 		if err == nil {
 			t.Error("Accept returned a connection")
 		}
-	case <-time.After(30 * time.Second):
+	case <-time.After(3 * time.Minute):
 		t.Error("the listener does not end")
 	}
 }

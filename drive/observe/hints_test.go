@@ -9,7 +9,7 @@ import (
 func (n *node) isPolled(r *reader, scans float64) bool {
 	n.t.Helper()
 	isIdle, isPolled := make(chan bool), false
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); <-time.After(time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); time.Now().Before(deadline); <-time.After(time.Millisecond) {
 		err := r.do(func() {
 			d := r.drives[workspace]
 			idle := !d.isBusy && counter(n.t, n.observer.metrics.scans.WithLabelValues("ok")) >= scans

@@ -75,7 +75,7 @@ func TestIdleNodeObservesNothing(t *testing.T) {
 // awaitRows waits until there are rows.
 func (n *node) awaitRows(count int) {
 	n.t.Helper()
-	ctx, cancel := context.WithTimeout(n.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(n.t.Context(), 3*time.Minute)
 	defer cancel()
 	for len(n.activity.Rows()) < count {
 		select {
@@ -139,7 +139,7 @@ func TestDeletedDriveEndsTheWatch(t *testing.T) {
 	}
 	_ = s.close()
 	_ = s.command.Wait()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	if err := s.watch.End(ctx); errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("End: %v", err)
@@ -221,7 +221,7 @@ func TestBeginEndsWithItsContext(t *testing.T) {
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("the second watch: %v", err)
 		}
-	case <-time.After(30 * time.Second):
+	case <-time.After(3 * time.Minute):
 		t.Error("the second watch waits for the first one after its context has ended")
 	}
 	close(answer)

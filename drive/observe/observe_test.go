@@ -154,7 +154,7 @@ func (s *shell) end() {
 	s.node.t.Helper()
 	_ = s.close()
 	_ = s.command.Wait()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	if err := s.watch.End(ctx); err != nil {
 		s.node.t.Fatal(err)

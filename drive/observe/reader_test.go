@@ -41,7 +41,7 @@ func TestRequestAtAFailure(t *testing.T) {
 		}
 		begun <- w
 	}()
-	for deadline := time.Now().Add(10 * time.Second); counter(t, n.observer.metrics.overflows.WithLabelValues("kernel")) == 0; <-time.After(time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); counter(t, n.observer.metrics.overflows.WithLabelValues("kernel")) == 0; <-time.After(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the events can be read")
 		}
@@ -54,7 +54,7 @@ func TestRequestAtAFailure(t *testing.T) {
 		if err := w.End(t.Context()); err != nil {
 			t.Error(err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(3 * time.Minute):
 		t.Error("Begin does not return")
 	}
 }
@@ -98,7 +98,7 @@ func (s *shell) runWithoutProcesses(t *testing.T, script string) {
 		t.Fatal(err)
 	}
 	s.run(script)
-	for deadline := time.Now().Add(10 * time.Second); counter(t, s.node.observer.metrics.overflows.WithLabelValues("kernel")) == 0; <-time.After(time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); counter(t, s.node.observer.metrics.overflows.WithLabelValues("kernel")) == 0; <-time.After(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the processes can be read")
 		}

@@ -111,7 +111,7 @@ func (p *process) RequestPermission(
 // await waits until the updates satisfy a condition.
 func (p *process) await(condition func([]acp.SessionUpdate) bool) {
 	p.t.Helper()
-	timer := time.NewTimer(20 * time.Second)
+	timer := time.NewTimer(3 * time.Minute)
 	defer timer.Stop()
 	for {
 		p.lock.Lock()

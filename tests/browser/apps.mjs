@@ -8,7 +8,7 @@ import { chromium } from 'playwright-core'
 const scene = JSON.parse(process.argv[2])
 const password = 'curiouser and curiouser'
 // patience limits every wait, in milliseconds. It is generous because the machine may be busy.
-const patience = 60_000
+const patience = 180_000
 
 const browser = await chromium.launch({
   executablePath: scene.chromium, timeout: patience,

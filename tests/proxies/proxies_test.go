@@ -39,7 +39,7 @@ import (
 const host = "atelier.example.com"
 
 // timeout limits requests, and the start and the end of processes.
-const timeout = time.Minute
+const timeout = 3 * time.Minute
 
 // upload is a body that is larger than the buffers of a proxy and of a connection.
 var upload = bytes.Repeat([]byte("0123456789abcdef"), 20<<20/16)

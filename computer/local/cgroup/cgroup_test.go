@@ -17,7 +17,7 @@ import (
 )
 
 // limit bounds what a test waits for.
-const limit = 20 * time.Second
+const limit = 3 * time.Minute
 
 // skip skips a test that this machine cannot run. On the machine of continuous integration it must run.
 func skip(t *testing.T, reason string) {

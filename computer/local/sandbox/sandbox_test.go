@@ -26,7 +26,7 @@ func open(t testing.TB, nested bool) *sandbox.Computer {
 		t.Skipf("this machine cannot isolate processes: %v", err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 		defer cancel()
 		if err := c.Kill(ctx); err != nil {
 			t.Error(err)
