@@ -13,11 +13,13 @@ import (
 	"github.com/atelier-run/atelier/computer/docker/dockertest"
 	"github.com/atelier-run/atelier/entity"
 	appv1 "github.com/atelier-run/atelier/messages/app/v1"
+	"github.com/atelier-run/atelier/tests/place"
 )
 
 // TestAppsInContainers runs apps in computers of the docker driver. Containers have no network: visitors, the supervisor and the API are
 // reached through the agent. All tests use one engine, whose start takes seconds.
 func TestAppsInContainers(t *testing.T) {
+	place.Take(t)
 	engine := dockertest.Start(t, dockertest.TestAgent)
 	inContainers := func(o *Options) {
 		o.Computers = ComputerOptions{

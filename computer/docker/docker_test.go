@@ -15,6 +15,7 @@ import (
 	"github.com/atelier-run/atelier/computer/docker"
 	"github.com/atelier-run/atelier/computer/docker/dockertest"
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/tests/place"
 )
 
 // drives are folders of a test.
@@ -74,7 +75,7 @@ func (f fixture) open(t testing.TB) *docker.Driver {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 		defer cancel()
 		if err := driver.Close(ctx); err != nil {
 			t.Log(err)
@@ -125,6 +126,7 @@ func (f fixture) run(t testing.TB, s computer.Spec) result {
 
 // TestDriver has all tests of one engine, whose start takes seconds.
 func TestDriver(t *testing.T) {
+	place.Take(t)
 	engine := dockertest.Start(t, dockertest.TestAgent)
 	for _, one := range []struct {
 		name string

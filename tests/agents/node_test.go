@@ -29,6 +29,7 @@ import (
 	"github.com/atelier-run/atelier/runner/builtin/model"
 	"github.com/atelier-run/atelier/runner/gateway"
 	"github.com/atelier-run/atelier/runner/modeltest"
+	"github.com/atelier-run/atelier/tests/place"
 )
 
 const (
@@ -268,6 +269,7 @@ func TestTurnsInComputers(t *testing.T) {
 
 // TestTurnsInContainers runs the same turns of each product in a computer of the docker driver.
 func TestTurnsInContainers(t *testing.T) {
+	place.Take(t)
 	engine := dockertest.Start(t, "github.com/atelier-run/atelier/cmd/atelier")
 	for _, p := range products {
 		image := engine.ImportLibraries(t, "localhost/atelier-test:"+p.preset, p.installed(t))

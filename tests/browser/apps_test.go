@@ -21,6 +21,7 @@ import (
 	atelier "github.com/atelier-run/atelier/http"
 	"github.com/atelier-run/atelier/http/server"
 	"github.com/atelier-run/atelier/persistence"
+	"github.com/atelier-run/atelier/tests/place"
 )
 
 // chatCommand is the first argument of the test program with which it is the process of an app.
@@ -71,6 +72,7 @@ func serveChat() error {
 
 // TestApps runs apps.mjs: an app is launched through signing in, at a deep path, with a WebSocket, until its access ends.
 func TestApps(t *testing.T) {
+	place.Take(t)
 	chromium, err := exec.LookPath("chromium")
 	if err != nil {
 		skipUnlessCI(t, "no chromium")

@@ -21,13 +21,15 @@ import (
 	"github.com/atelier-run/atelier/http/browser"
 	"github.com/atelier-run/atelier/http/server"
 	"github.com/atelier-run/atelier/persistence"
+	"github.com/atelier-run/atelier/tests/place"
 )
 
 // longest limits waits that measure nothing. A test that waits longer has failed.
-const longest = 15 * time.Minute
+const longest = 8 * time.Minute
 
 // TestPages runs pages.mjs. It needs Chromium, Node.js and the packages that npm ci installs in this folder.
 func TestPages(t *testing.T) {
+	place.Take(t)
 	chromium, err := exec.LookPath("chromium")
 	if err != nil {
 		skipUnlessCI(t, "no chromium")
