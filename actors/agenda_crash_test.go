@@ -43,12 +43,15 @@ func (l *ledger) close() {
 	l.closed = true
 }
 
-var crashes = flag.Int("crashes", 40, "how often TestTimersAndTasksSurviveCrashes crashes the machine")
+var (
+	crashes   = flag.Int("crashes", 40, "how often TestTimersAndTasksSurviveCrashes crashes the machine")
+	crashSeed = flag.Uint64("seed", 1, "seed of the random choices of TestTimersAndTasksSurviveCrashes")
+)
 
 // TestTimersAndTasksSurviveCrashes crashes the machine at random moments, 1,000 times with -crashes=1000. Each timer and task
 // that was acknowledged before a crash has its effect on the entity's state exactly once, before or after the crash.
 func TestTimersAndTasksSurviveCrashes(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 2))
+	rng := rand.New(rand.NewPCG(*crashSeed, 2))
 	var mu sync.Mutex
 	did := map[string]int{} // runs of tasks
 	b := newBench(t, func(b *bench) {

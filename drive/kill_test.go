@@ -3,6 +3,7 @@ package drive_test
 import (
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"maps"
@@ -11,6 +12,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -24,15 +26,16 @@ import (
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 )
 
+var (
+	seed  = flag.Uint64("seed", 1, "seed of the random choices of TestKill")
+	kills = flag.Int("kills", 12, "number of times that TestKill kills the process")
+)
+
 // TestKill runs a child process with concurrent writers and kills it at a random command, repeatedly on one drive. After each
 // recovery the disk must be equal to the result of replaying all rows.
 func TestKill(t *testing.T) {
-	rounds := 12
-	if testing.Short() {
-		rounds = 3
-	}
 	dir, activity := t.TempDir(), &drivetest.Activity{}
-	for round := range rounds {
+	for round := range *kills {
 		runAndKill(t, dir, activity, round)
 		drives := open(t, dir, activity)
 		if err := drives.Recover(t.Context(), workspace); err != nil {
@@ -56,10 +59,10 @@ func runAndKill(t *testing.T, dir string, activity *drivetest.Activity, round in
 	t.Helper()
 	server := httptest.NewServer(serveActivity(activity))
 	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestKillChild$")
-	child.Env = append(os.Environ(), "KILL_DIR="+dir, "KILL_URL="+server.URL, fmt.Sprint("KILL_ROUND=", round))
+	child.Env = append(os.Environ(), "KILL_DIR="+dir, "KILL_URL="+server.URL, fmt.Sprint("KILL_ROUND=", round), fmt.Sprint("KILL_SEED=", *seed))
 	var out bytes.Buffer
 	child.Stdout, child.Stderr = &out, &out
-	random := rand.New(rand.NewPCG(1, uint64(round)))
+	random := rand.New(rand.NewPCG(*seed, uint64(round)))
 	var mu sync.Mutex
 	left, after := 20+random.IntN(200), random.IntN(2) == 0
 	activity.Fail(func(_ proto.Message, isAfter bool) error {
@@ -168,8 +171,11 @@ func TestKillChild(t *testing.T) {
 	var writers sync.WaitGroup
 	for w := range 6 {
 		writers.Go(func() {
+			seed, _ := strconv.ParseUint(os.Getenv("KILL_SEED"), 10, 64)
+			round, _ := strconv.ParseUint(os.Getenv("KILL_ROUND"), 10, 64)
+			random := rand.New(rand.NewPCG(seed, round<<8|uint64(w)))
 			for n := 0; ; n++ {
-				randomChange(t.Context(), d, fmt.Sprintf("%s-%d-%d", os.Getenv("KILL_ROUND"), w, n))
+				randomChange(t.Context(), random, d, fmt.Sprintf("%s-%d-%d", os.Getenv("KILL_ROUND"), w, n))
 			}
 		})
 	}
@@ -180,10 +186,10 @@ var paths = []string{"a", "b", "d", "d/x", "d/y", "d/e", "d/e/z", "f"}
 
 // randomChange makes a random change. Most changes are refused, because there are few paths. Files contain the name of their
 // last author.
-func randomChange(ctx context.Context, d *drive.Drive, author string) {
+func randomChange(ctx context.Context, random *rand.Rand, d *drive.Drive, author string) {
 	change := drive.Change{Author: &activityv1.Author{Actor: author}}
-	path, other := paths[rand.IntN(len(paths))], paths[rand.IntN(len(paths))]
-	switch rand.IntN(6) {
+	path, other := paths[random.IntN(len(paths))], paths[random.IntN(len(paths))]
+	switch random.IntN(6) {
 	case 0, 1, 2:
 		d.Put(ctx, path, drive.Upload{Body: strings.NewReader(author), Size: -1}, change)
 	case 3:

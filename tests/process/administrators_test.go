@@ -23,9 +23,6 @@ const (
 // TestAdministrators lets two hundred people send conflicting changes to a few workspaces while the node is killed
 // repeatedly. It then compares the workspaces and their audit logs with the responses that each person has received.
 func TestAdministrators(t *testing.T) {
-	if *seed == 0 {
-		*seed = uint64(time.Now().UnixNano())
-	}
 	t.Logf("-seed=%d", *seed)
 	scenario := newScenario(t)
 	r := rand.New(rand.NewPCG(*seed, peopleCount))

@@ -41,9 +41,6 @@ func contestedHostname(i int) string { return fmt.Sprintf("app%d.example.com", i
 // apps that were disabled or removed are refused, and what removed apps had reserved is free.
 func TestKillApps(t *testing.T) {
 	requireRoot(t)
-	if *seed == 0 {
-		*seed = uint64(time.Now().UnixNano())
-	}
 	t.Logf("-seed=%d", *seed)
 	r := rand.New(rand.NewPCG(*seed, 13))
 	// No custom domain is ever verified: the resolver is a port at which nobody answers.

@@ -27,9 +27,6 @@ var computerKills = flag.Int("computer-kills", 4, "number of times that TestKill
 // of the sequence, no process is recorded that does not run, and the computer is sampled.
 func TestKillComputers(t *testing.T) {
 	requireRoot(t)
-	if *seed == 0 {
-		*seed = uint64(time.Now().UnixNano())
-	}
 	t.Logf("-seed=%d", *seed)
 	r := rand.New(rand.NewPCG(*seed, 7))
 	s := newSite(t, filepath.Join(t.TempDir(), "data"))

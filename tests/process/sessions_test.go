@@ -19,6 +19,7 @@ import (
 
 	"github.com/atelier-run/atelier/computer/docker/agent"
 	"github.com/atelier-run/atelier/computer/docker/dockertest"
+	"github.com/atelier-run/atelier/tests/place"
 )
 
 var (
@@ -34,6 +35,7 @@ const sessionsPath = workspacePath + "/agent/sessions"
 func TestKillSessions(t *testing.T) {
 	t.Run("local", func(t *testing.T) { testKillSessions(t, *sessionCount, *sessionKills, isComputers) })
 	t.Run("docker", func(t *testing.T) {
+		place.Take(t)
 		engine := dockertest.Start(t, "")
 		isInit := func(line []byte) bool { return bytes.HasSuffix(line, []byte("\x00"+agent.Command+"\x00init\x00")) }
 		testKillSessions(t, *sessionCount/8, *sessionKills/2, isInit, "--computer-driver=docker", "--computer-image="+dockertest.Image, "--computer-engine="+engine.Address)
@@ -47,9 +49,6 @@ func TestKillSessions(t *testing.T) {
 // computer.
 func testKillSessions(t *testing.T, sessions, kills int, isComputers func(line []byte) bool, settings ...string) {
 	requireRoot(t)
-	if *seed == 0 {
-		*seed = uint64(time.Now().UnixNano())
-	}
 	t.Logf("-seed=%d", *seed)
 	r := rand.New(rand.NewPCG(*seed, 11))
 	s := newSite(t, filepath.Join(t.TempDir(), "data"), settings...)
