@@ -3,7 +3,13 @@
 
 DATA   ?= data
 LISTEN ?= 127.0.0.1:8080
+# How long each of the long runs takes, and the seed of the first of its rounds.
+DURATION ?= 10m
+SEED ?= 1
+# For each fuzz target.
 FUZZTIME ?= 10s
+# The rounds of make steady.
+N ?= 3
 BENCH ?= .
 # A directory with a copy of the Go vulnerability database, for machines that cannot reach vuln.go.dev.
 DB ?=
@@ -40,14 +46,19 @@ PLAIN := $(PLAIN)|TestToolsOfThePlatform|TestAppAfterAKill|TestAppComesBack|Test
 RACEFLAGS := -race -gcflags=golang.org/x/crypto/argon2=-race=false
 # More packages than processors are tested at the same time, because many tests wait for processes. lint vets the tests. Go's cache of
 # test results is not used, because it does not take into account the programs that many tests build and run.
-TESTFLAGS := -p 4 -count=1 -vet=off -timeout 40m
-# The packages whose tests take the longest begin first, so that they are tested beside others and not after them.
+TESTFLAGS := -p 4 -count=1 -vet=off -timeout 10m
+# A part of the tests: make test PACKAGES='./entity/... ./limit' RUN=TestName. The packages whose tests take the longest begin first,
+# so that they are tested beside others and not after them.
+PACKAGES ?=
+RUN ?=
+RUNFLAG := $(if $(RUN),-run '$(RUN)')
 LONGEST := ./cmd/node ./tests/process ./computer/local ./tests/agents ./tests/browser ./cmd/... ./tests/... ./computer/...
 # The Debian packages of the programs that tests run.
 PROGRAMS := busybox-static caddy chromium curl davfs2 haproxy litmus nginx nodejs npm podman prometheus rclone runc systemd
 
 .DEFAULT_GOAL := build
-.PHONY: build run test race lint format vet modules tidy staticcheck sums messages vulnerabilities generate check-generated fuzz bench clean
+.PHONY: build run test race steady lint format vet modules tidy staticcheck sums messages vulnerabilities generate check-generated \
+	long kills histories fuzz bench clean
 
 build:
 	$(GOBUILD) -o bin/atelier ./cmd/atelier
@@ -55,17 +66,23 @@ build:
 run: build
 	@bin/atelier serve --quickstart --log-level=warn --data=$(DATA) --listen=$(LISTEN)
 
-# Runs every test once.
+# Runs every test once, and what failed again (tests/suite).
 test: build
 	tests/requirements $(PROGRAMS)
 	tests/modules agents apps browser oauth openapi
-	go test $(TESTFLAGS) $(LONGEST) ./...
-	go -C tools test ./...
+	$(if $(RUN),,go -C tools test ./...)
+	tests/suite '$(or $(PACKAGES),$(LONGEST) ./...)' $(TESTFLAGS) $(RUNFLAG)
 
 # Runs tests a second time, with the race detector. Without gcc, it only says that it is skipped.
 race:
 	tests/requirements $(PROGRAMS) gcc
-	@if tests/requirements --quiet gcc; then set -x; CGO_ENABLED=1 go test $(TESTFLAGS) $(RACEFLAGS) -skip '^($(PLAIN))$$' $(RACE:%=./%/...); fi
+	@if tests/requirements --quiet gcc; then set -x; CGO_ENABLED=1 tests/suite '$(or $(PACKAGES),$(RACE:%=./%/...))' $(TESTFLAGS) $(RACEFLAGS) -skip '^($(PLAIN))$$' $(RUNFLAG); fi
+
+# Runs the tests as a busy machine does, N times, and prints what failed and how often.
+steady: build
+	tests/requirements $(PROGRAMS)
+	tests/modules agents apps browser oauth openapi
+	tests/steady $(N) '$(or $(PACKAGES),$(LONGEST) ./...)'
 
 lint: format vet modules staticcheck sums messages check-generated
 
@@ -76,7 +93,7 @@ format:
 vet:
 	go vet ./...
 
-# The other modules of the repository must build as committed: Go refuses to build a module with an outdated go.mod.
+# The requirements of the other modules of the repository must be as committed: Go refuses an outdated go.mod.
 modules:
 	tests/each-module
 
@@ -107,6 +124,12 @@ generate:
 
 check-generated:
 	tests/generated
+
+# The runs that take longer than a change can wait for (docs/contributing.md).
+long: kills histories fuzz
+
+kills histories:
+	tests/long $@ $(DURATION) $(SEED)
 
 fuzz:
 	tests/fuzz $(FUZZTIME)
