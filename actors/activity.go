@@ -64,7 +64,7 @@ func (a *activityMachine) load(v persistence.View, p persistence.Partition, s pe
 	if err != nil {
 		return 0, 0, err
 	}
-	rows, err := unindexed(v, p, s, mark)
+	rows, err := unindexed(v, p, s, mark, 0)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -88,13 +88,13 @@ func indexMark(v persistence.View, p persistence.Partition, workspaceID string) 
 	return mark, proto.Unmarshal(data, mark)
 }
 
-// unindexed returns the rows after a mark.
-func unindexed(v persistence.View, p persistence.Partition, s persistence.Stream, mark *activityv1.IndexMark) ([]activity.Row, error) {
+// unindexed returns the rows after a mark and after a seq.
+func unindexed(v persistence.View, p persistence.Partition, s persistence.Stream, mark *activityv1.IndexMark, after uint64) ([]activity.Row, error) {
 	if mark == nil {
 		return nil, nil
 	}
 	var rows []activity.Row
-	for payload, err := range v.Payloads(p, s, mark.GetSeq()+1, persistence.Ascending) {
+	for payload, err := range v.Payloads(p, s, max(mark.GetSeq(), after)+1, persistence.Ascending) {
 		if err != nil {
 			return nil, err
 		}
@@ -265,9 +265,9 @@ func (a *activityMachine) committed(d decision) {
 
 // recentActivity is the activity that a query adds to the indexes of its view.
 type recentActivity struct {
-	// rows are durable rows that the view's indexes may lack. If loaded is not set, the query reads them from its view instead.
-	rows   []activity.Row
-	loaded bool
+	// rows are durable rows that the view's indexes may lack, without gaps. The query reads the rows after them, and all rows if
+	// there are none, from its view.
+	rows []activity.Row
 	// uses are the counts of the requested paths that are not written yet.
 	uses []activity.PendingUses
 }
@@ -277,7 +277,10 @@ func (a *activityMachine) recent(q proto.Message, loaded bool) any {
 	if a.state == nil {
 		return recentActivity{}
 	}
-	found := recentActivity{rows: a.state.Tail.DurableRows(), loaded: loaded}
+	var found recentActivity
+	if loaded {
+		found.rows = a.state.Tail.DurableRows()
+	}
 	switch q := q.(type) {
 	case *activityv1.ReadSeenBy:
 		found.uses = a.state.PendingUses(q.GetPath())

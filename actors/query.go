@@ -20,7 +20,8 @@ type querying interface {
 	isQuery(m proto.Message) bool
 	query(src source, m proto.Message) (proto.Message, error)
 	// recent returns the rows that a query needs and that the indexes of the journal may lack. It runs in the actor, and its
-	// result is read concurrently. loaded is set if the machine has the state of the journal.
+	// result is read concurrently. loaded is set if the machine has the state of the journal. Rows that become durable later are
+	// in the view: query adds them.
 	recent(q proto.Message, loaded bool) any
 }
 
@@ -40,8 +41,9 @@ func (e *entityActor) isQuery(r *request) bool {
 }
 
 // query answers a query from a view that is opened after the call of recent. The view has every row that recent reports as
-// durable, and perhaps index entries that were missing at that time. The view's IndexMark tells which rows and read counts its
-// indexes have, so that each is counted once.
+// durable, and perhaps later rows, and index entries that were missing at that time. The view's IndexMark tells which rows and
+// read counts its indexes have, so that each is counted once. The answer has every row of the view, so that a position in it
+// is never behind a row that the answer could not have.
 func (e *entityActor) query(r *request) {
 	m := e.own.machine.(querying)
 	// If the state cannot be loaded now, the answer reads the rows from its view.

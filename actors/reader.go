@@ -58,7 +58,9 @@ func (a activityReader) checkedHead(position uint64) (uint64, error) {
 	return head, err
 }
 
-// catchUp sets tail and reads to the rows and counts that the view's indexes lack, if the query uses indexes.
+// catchUp sets tail and uses to the rows and counts that the view's indexes lack, if the query uses indexes. Rows that became
+// durable after the call of recent are among them: otherwise the position behind a page, which is the last row of the view, would
+// be behind rows that neither the indexes nor the tail have, and a client that continues from there would never get them.
 func (a *activityReader) catchUp(m proto.Message) error {
 	switch q := m.(type) {
 	case *activityv1.ListIntents:
@@ -78,16 +80,17 @@ func (a *activityReader) catchUp(m proto.Message) error {
 			a.uses = append(a.uses, pending)
 		}
 	}
-	if !recent.loaded {
-		a.tail, err = unindexed(a.view, a.partition, a.stream, mark)
-		return err
-	}
 	first := 0
 	for first < len(recent.rows) && recent.rows[first].Seq <= mark.GetSeq() {
 		first++
 	}
-	a.tail = recent.rows[first:]
-	return nil
+	known, last := recent.rows[first:], uint64(0)
+	if len(known) > 0 {
+		last = known[len(known)-1].Seq
+	}
+	later, err := unindexed(a.view, a.partition, a.stream, mark, last)
+	a.tail = append(slices.Clip(known), later...)
+	return err
 }
 
 // A page is a range of rows that a query asks for: those after a position, in one direction.
