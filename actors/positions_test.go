@@ -256,6 +256,7 @@ func TestViewOfActivityIsComplete(t *testing.T) {
 		for range 6 {
 			i.meanwhile()
 			i.checkWriters(rapid.SampledFrom(interleavedPaths).Draw(t, "path"))
+			i.checkNames(rapid.SampledFrom(interleavedPaths).Draw(t, "path"))
 			i.walkAuthors(rapid.SampledFrom(interleavedPaths).Draw(t, "path"))
 		}
 	})
@@ -274,6 +275,31 @@ func (i *interleaving) checkWriters(path string) {
 	got, want := reply.(*activityv1.LatestWriters).GetWriters(), i.written(path, head)
 	if len(got) != min(len(want), 1) || len(got) == 1 && !proto.Equal(got[0], want[len(want)-1].Writer()) {
 		i.Fatalf("the last of the writes %v of %s is %v", want, path, got)
+	}
+}
+
+// checkNames reads all pages of the names in the folder of a path, each after the last name of the page before. A name that
+// was written before the first page is on one of them.
+func (i *interleaving) checkNames(path string) {
+	var names []string
+	first, q := uint64(0), &activityv1.ReadNames{Dir: activity.Dir(path), Limit: 1}
+	for ; ; i.meanwhile() {
+		reply, head := i.query(q)
+		if q.After == "" {
+			first = head
+		}
+		page := reply.(*activityv1.Names).GetNames()
+		if len(page) == 0 {
+			break
+		}
+		names, q.After = append(names, page...), page[len(page)-1]
+	}
+	name := activity.Name(path)
+	if len(i.written(path, first)) > 0 && !slices.Contains(names, name) || len(i.written(path, i.decided)) == 0 && slices.Contains(names, name) {
+		i.Fatalf("%s is written by %v, listed are %v", path, i.written(path, i.decided), names)
+	}
+	if !slices.IsSorted(names) || len(slices.Compact(slices.Clone(names))) < len(names) {
+		i.Fatalf("the names are %v", names)
 	}
 }
 

@@ -294,7 +294,6 @@ func TestReadNames(t *testing.T) {
 	b.createWorkspace("ws_1", "usr_1")
 	create := activityv1.Kind_KIND_CREATE
 	b.mustAsk(record("ws_1", operation(create, "d/a"), operation(create, "d/b"), operation(create, "d/c/x"), operation(create, "d2/y"), operation(create, "d/c")))
-	b.mustAsk(entity.Command{Kind: entity.KindActivity, Identity: "ws_1", Principal: entity.Platform(), Message: &activityv1.WriteIndexes{}})
 	ask := func(m activityv1.Query) proto.Message {
 		return b.mustAsk(entity.Command{Kind: entity.KindActivity, Identity: "ws_1", Principal: entity.Platform(), Message: m})
 	}
