@@ -132,10 +132,16 @@ func (m *machine) run(c command) *execution {
 		m.Fatal(err)
 	}
 	m.Cleanup(func() { response.Body.Close() })
-	if response.StatusCode != 200 || response.Header.Get("Content-Type") != "application/x-ndjson" ||
-		response.Header.Get("X-Accel-Buffering") != "no" {
+	if response.StatusCode != 200 {
 		text, _ := io.ReadAll(response.Body)
 		m.Fatalf("%d %v %s", response.StatusCode, response.Header, text)
+	}
+	for name, want := range map[string]string{
+		"Content-Type": "application/x-ndjson", "Cache-Control": "no-store, no-transform", "X-Accel-Buffering": "no",
+	} {
+		if got := response.Header.Get(name); got != want {
+			m.Errorf("%s: %q", name, got)
+		}
 	}
 	return &execution{m, response.Body, bufio.NewReader(response.Body)}
 }

@@ -34,7 +34,7 @@ func testSegment(t *testing.T, path string) {
 		began := time.Now()
 		response := b.request("GET", path, nil)
 		for name, want := range map[string]string{
-			"Content-Type": "text/event-stream", "Cache-Control": "no-cache, no-store", "X-Accel-Buffering": "no",
+			"Content-Type": "text/event-stream", "Cache-Control": "no-cache, no-store, no-transform", "X-Accel-Buffering": "no",
 		} {
 			if got := response.Header.Get(name); got != want {
 				b.Errorf("%s: %q", name, got)

@@ -40,7 +40,7 @@ func (c *Call) OpenLines() *Lines {
 	l.deadline.extend()
 	header := c.Response.Header()
 	header["Content-Type"] = []string{"application/x-ndjson"}
-	header["Cache-Control"] = noStore
+	header["Cache-Control"] = []string{"no-store, no-transform"} // a proxy that compresses would hold lines back
 	header["X-Content-Type-Options"] = noSniff
 	header["X-Accel-Buffering"] = []string{"no"} // nginx would hold lines back
 	c.Response.WriteHeader(http.StatusOK)

@@ -129,7 +129,8 @@ func (c *Call) answerStreamHead() error {
 func (w *Response) writeStreamHead() {
 	header := w.Header()
 	header["Content-Type"] = []string{"text/event-stream"}
-	header["Cache-Control"] = []string{"no-cache, no-store"}
+	// no-transform (RFC 9111, section 5.2.2.6): proxies that compress, such as development servers, would hold frames back.
+	header["Cache-Control"] = []string{"no-cache, no-store, no-transform"}
 	header["X-Accel-Buffering"] = []string{"no"}
 	w.WriteHeader(http.StatusOK)
 }
