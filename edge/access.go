@@ -183,16 +183,17 @@ func isDocument(r *http.Request) bool {
 func isForeign(r *http.Request) bool {
 	navigates := (r.Method == http.MethodGet || r.Method == http.MethodHead) && r.Header.Get("Sec-Fetch-Mode") == "navigate" && !isUpgrade(r)
 	switch r.Header.Get("Sec-Fetch-Site") {
-	case "same-site", "cross-site":
+	case "same-origin", "none":
+		// Origin does not count: if the page has the policy no-referrer, browsers send "null" even to the origin of the page
+		// (https://fetch.spec.whatwg.org/#append-a-request-origin-header).
+		return false
+	case "": // a program, an old browser, or a browser over HTTP: to other hosts than localhost, browsers send the header over HTTPS only
+		origin := r.Header.Get("Origin")
+		parsed, err := url.Parse(origin)
+		return !navigates && origin != "" && (err != nil || !strings.EqualFold(parsed.Host, r.Host))
+	default:
 		return !navigates
 	}
-	// Browsers that send no Sec-Fetch-Site, and those that do not for WebSockets, send the origin.
-	origin := r.Header.Get("Origin")
-	if origin == "" || navigates {
-		return false
-	}
-	parsed, err := url.Parse(origin)
-	return err != nil || !strings.EqualFold(parsed.Host, r.Host)
 }
 
 // isUpgrade reports whether a request asks for another protocol on its connection.

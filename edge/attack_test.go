@@ -374,9 +374,18 @@ func TestRequestsOfOtherSites(t *testing.T) {
 		"a link of another app":       {"GET", []string{"Sec-Fetch-Site", "same-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"}, 200},
 		"a script of another app":     {"GET", []string{"Sec-Fetch-Site", "same-site", "Sec-Fetch-Mode", "no-cors", "Sec-Fetch-Dest", "script"}, 403},
 		"a form of another app":       {"POST", []string{"Sec-Fetch-Site", "same-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"}, 403},
-		"a form, older browser":       {"POST", []string{"Origin", "http://tasks--acme.apps.test"}, 403},
-		"a form without an origin":    {"POST", []string{"Origin", "null"}, 403},
-		"another site":                {"GET", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "cors"}, 403},
+		// Under "Referrer-Policy: no-referrer", browsers send "Origin: null" also to the origin of the page.
+		"its own form, no referrer":     {"POST", []string{"Sec-Fetch-Site", "same-origin", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document", "Origin", "null"}, 200},
+		"its own script, no referrer":   {"DELETE", []string{"Sec-Fetch-Site", "same-origin", "Sec-Fetch-Mode", "same-origin", "Origin", "null"}, 200},
+		"a form that is sent again":     {"POST", []string{"Sec-Fetch-Site", "none", "Sec-Fetch-Mode", "navigate", "Origin", "null"}, 200},
+		"another app's, no referrer":    {"POST", []string{"Sec-Fetch-Site", "same-site", "Sec-Fetch-Mode", "navigate", "Origin", "null"}, 403},
+		"a sandboxed page":              {"POST", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Origin", "null"}, 403},
+		"another site, its own origin":  {"POST", []string{"Sec-Fetch-Site", "cross-site", "Origin", "http://notes--acme.apps.test"}, 403},
+		"an unknown relation":           {"POST", []string{"Sec-Fetch-Site", "nearby"}, 403},
+		"an unknown relation navigates": {"GET", []string{"Sec-Fetch-Site", "nearby", "Sec-Fetch-Mode", "navigate"}, 200},
+		"a form, older browser":         {"POST", []string{"Origin", "http://tasks--acme.apps.test"}, 403},
+		"a form without an origin":      {"POST", []string{"Origin", "null"}, 403},
+		"another site":                  {"GET", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "cors"}, 403},
 	} {
 		response, body := s.send(s.request(of.method, "/", "", append(of.headers, "Cookie", cookie)...))
 		if response.StatusCode != of.status {

@@ -16,6 +16,7 @@ const browser = await chromium.launch({
 })
 try {
   const alice = await member()
+  await form(alice)
   await stranger()
   await frame()
   await visibility(alice)
@@ -71,6 +72,13 @@ async function member() {
   await page.goto(scene.app + 'again')
   await page.getByText('you said hello').waitFor()
   return page
+}
+
+// form sends the form of a page with the policy no-referrer, for which the browser sends the origin "null".
+async function form(page) {
+  await page.goto(scene.app + 'form')
+  await page.getByRole('button', { name: 'Send' }).click()
+  await page.getByText('POST with the origin null').waitFor()
 }
 
 // stranger is signed in, but no member of the workspace.

@@ -46,7 +46,8 @@ socket.onclose = () => { document.getElementById('state').textContent = 'closed'
 document.cookie = 'own=1; path=/'
 </script></html>`
 
-// serveChat serves a page at every path, an echo over WebSockets at /socket, and the cookies of the request at /cookies.
+// serveChat serves a page at every path, an echo over WebSockets at /socket, the cookies of the request at /cookies, and at /form a form
+// that is sent without a referrer.
 func serveChat() error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
@@ -54,6 +55,12 @@ func serveChat() error {
 		io.WriteString(w, chatPage)
 	})
 	mux.HandleFunc("/cookies", func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Header.Values("Cookie")) })
+	mux.HandleFunc("/form", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Referrer-Policy", "no-referrer")
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		io.WriteString(w, `<!doctype html><html lang="en"><title>Form</title><form method="post"><button>Send</button></form><p>`+
+			r.Method+` with the origin `+r.Header.Get("Origin")+`</p></html>`)
+	})
 	mux.HandleFunc("/socket", func(w http.ResponseWriter, r *http.Request) {
 		c, err := websocket.Accept(w, r, nil)
 		if err != nil {
