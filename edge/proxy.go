@@ -110,6 +110,9 @@ func (e *Edge) guardResponse(r *http.Response) error {
 	if _, ok := h[strictTransport]; !ok && x.strict != nil {
 		h[strictTransport] = x.strict
 	}
+	if _, ok := h["Content-Type"]; !ok {
+		x.Header()["Content-Type"] = nil // net/http would guess one from the body, which may make a page of inert content
+	}
 	x.outcome = outcomeProxied
 	if r.StatusCode == http.StatusSwitchingProtocols {
 		return e.countUpgrade(x, r)

@@ -9,6 +9,9 @@ import (
 	"net/http/httptest"
 	"net/http/httptrace"
 	"net/textproto"
+	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -260,6 +263,74 @@ func TestConnectionHeaders(t *testing.T) {
 	}
 	if got.Get("X-Request-Id") == "" || response.Header.Get("X-Request-Id") == "" || response.Header.Get("X-Robots-Tag") != "noindex" || response.Header.Get("X-Own") != "" {
 		t.Errorf("request %v, response %v", got, response.Header)
+	}
+}
+
+// A response has the Content-Type of the app, and none if the app sends none: browsers would run what looks like a page.
+func TestContentType(t *testing.T) {
+	s := newStage(t)
+	s.publish(s.register("notes", func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h["Content-Type"] = r.Header["Own-Type"] // nil: net/http adds none
+		if r.URL.Query().Has("nosniff") {
+			h.Set("X-Content-Type-Options", "nosniff")
+		}
+		if r.URL.Query().Has("hints") {
+			w.WriteHeader(http.StatusEarlyHints)
+		}
+		if r.URL.Query().Has("length") {
+			h.Set("Content-Length", "34")
+		}
+		status, _ := strconv.Atoi(r.URL.Query().Get("status"))
+		w.WriteHeader(status)
+		for _, part := range []string{"<!doctype html>", "<script>1</script>\n"} {
+			io.WriteString(w, part) // refused if the status has no body
+			if r.URL.Query().Has("stream") {
+				http.NewResponseController(w).Flush()
+			}
+		}
+	}))
+	served := httptest.NewUnstartedServer(s.edge)
+	served.EnableHTTP2 = true
+	served.StartTLS()
+	t.Cleanup(served.Close)
+	for protocol, of := range map[string]struct {
+		address   string
+		transport http.RoundTripper
+	}{
+		"HTTP/1.1": {s.served.URL, http.DefaultTransport},
+		"HTTP/2.0": {served.URL, served.Client().Transport},
+	} {
+		for _, method := range []string{"GET", "HEAD", "POST", "OPTIONS"} {
+			for _, status := range []int{200, 201, 204, 206, 302, 304, 404, 500, 599} {
+				for _, query := range []string{"", "&nosniff", "&length", "&stream", "&hints", "&hints&stream&nosniff"} {
+					for _, own := range []string{"", "text/plain"} {
+						if status == 304 && own != "" {
+							continue // net/http removes the type of what is not sent
+						}
+						r := s.request(method, "/", "")
+						var err error
+						if r.URL, err = url.Parse(fmt.Sprintf("%s/?status=%d%s", of.address, status, query)); err != nil {
+							t.Fatal(err)
+						}
+						var want []string
+						if own != "" {
+							want = []string{own}
+							r.Header["Own-Type"] = want
+						}
+						response, err := of.transport.RoundTrip(r)
+						if err != nil {
+							t.Fatalf("%s %s %s: %v", protocol, method, r.URL.RawQuery, err)
+						}
+						_, _ = io.Copy(io.Discard, response.Body)
+						response.Body.Close()
+						if got := response.Header["Content-Type"]; response.Proto != protocol || response.StatusCode != status || !slices.Equal(got, want) {
+							t.Errorf("%s %s %s: %s %s with the type %q, want %q", protocol, method, r.URL.RawQuery, response.Proto, response.Status, got, want)
+						}
+					}
+				}
+			}
+		}
 	}
 }
 
