@@ -15,10 +15,10 @@ type acceptCommand struct {
 }
 
 // Run calls datadir.Accept, which writes new marks of the journal and so invalidates the cursors of all clients, and prints how
-// many events are missing. It fails with exitUsage without --yes, and if the directory cannot be accepted.
+// many events are missing. It fails with exitConfig without --yes.
 func (c *acceptCommand) Run(_ context.Context, out console) error {
 	if !c.Yes {
-		return coded{errors.New("this command makes the loss of the missing parts permanent: copy the data directory first, then add --yes"), exitUsage}
+		return coded{errors.New("this command makes the loss of the missing parts permanent: copy the data directory first, then add --yes"), exitConfig}
 	}
 	log, err := newLog(out.errors, "warn", "text")
 	if err != nil {

@@ -103,7 +103,7 @@ func (c *backupScheduleCommand) Run(ctx context.Context, out console) error {
 		return line(out, found.Schedule)
 	case 1:
 	default:
-		return coded{errors.New("name one of --every, --off and --inherit"), exitUsage}
+		return coded{errors.New("name one of --every, --off and --inherit"), exitConfig}
 	}
 	in := map[string]any{"inherit": c.Inherit}
 	if c.Every != 0 {

@@ -45,7 +45,7 @@ func TestBackupScheduleFlags(t *testing.T) {
 		got = ""
 		var out, errs bytes.Buffer
 		code := run(append([]string{"admin", "backup", "schedule", "--data", dir, "--slug", "demo"}, strings.Fields(test.flags)...), console{&out, &errs})
-		if got != test.want || test.want == "" && code != exitUsage || test.want != "" && code != 0 {
+		if got != test.want || test.want == "" && code != exitConfig || test.want != "" && code != 0 {
 			t.Errorf("%s: status %d, request %q, %s", test.flags, code, got, errs.String())
 		}
 	}

@@ -111,7 +111,7 @@ type workspaceDeleteCommand struct {
 
 func (c *workspaceDeleteCommand) Run(ctx context.Context, out console) error {
 	if !c.Yes {
-		return coded{errors.New("a deleted workspace cannot be restored: add --yes to delete it"), exitUsage}
+		return coded{errors.New("a deleted workspace cannot be restored: add --yes to delete it"), exitConfig}
 	}
 	return c.setStatus(ctx, c.Data, out, "deleted")
 }

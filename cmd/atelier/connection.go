@@ -22,7 +22,7 @@ const keyVariable = "ATELIER_KEY"
 func (s *serverFlags) connect() (*client.Client, error) {
 	at, err := checkURL("url", s.URL)
 	if err != nil {
-		return nil, coded{err, exitUsage}
+		return nil, coded{err, exitConfig}
 	}
 	key, err := s.key()
 	if err != nil {
@@ -41,7 +41,7 @@ func (s *serverFlags) key() (string, error) {
 	}
 	path := filepath.Join(s.Data, quickstartKey)
 	if _, err := os.Stat(path); err != nil {
-		return "", coded{fmt.Errorf("there is no key: set %s or --key-file, or name the data directory of a node that was started with --quickstart (%w)", keyVariable, err), exitUsage}
+		return "", coded{fmt.Errorf("there is no key: set %s or --key-file, or name the data directory of a node that was started with --quickstart (%w)", keyVariable, err), exitConfig}
 	}
 	return readSecret("data", path)
 }

@@ -30,7 +30,7 @@ func makeData(dir string) error {
 	}
 	if len(foreign) > 0 {
 		return coded{fmt.Errorf("the data directory %s holds no node, but other files (%s): name a directory with --data that is empty "+
-			"or does not exist, or move these files away", dir, shortened(foreign)), exitUsage}
+			"or does not exist, or move these files away", dir, shortened(foreign)), exitConfig}
 	}
 	at, err := os.Stat(dir)
 	if err != nil || at.Mode().Perm()&0o077 == 0 {

@@ -76,9 +76,9 @@ func (c *execCommand) input(from *os.File) (string, error) {
 	case err != nil:
 		return "", coded{fmt.Errorf("read the input: %w", err), exitRemote}
 	case len(text) > maxInput:
-		return "", coded{fmt.Errorf("the input has more than %d bytes: put it on the drive, or use --no-input", maxInput), exitUsage}
+		return "", coded{fmt.Errorf("the input has more than %d bytes: put it on the drive, or use --no-input", maxInput), exitConfig}
 	case !utf8.Valid(text):
-		return "", coded{errors.New("the input is not UTF-8: put it on the drive, or use --no-input"), exitUsage}
+		return "", coded{errors.New("the input is not UTF-8: put it on the drive, or use --no-input"), exitConfig}
 	}
 	return string(text), nil
 }

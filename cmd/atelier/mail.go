@@ -56,7 +56,7 @@ func (s *smtpSettings) mail() (api.Mail, error) {
 		Address: s.SMTPAddress, From: s.SMTPFrom, TLS: s.SMTPTLS, User: s.SMTPUser, Password: password,
 	})
 	if err != nil {
-		return nil, coded{err, exitUsage}
+		return nil, coded{err, exitConfig}
 	}
 	return sender, nil
 }

@@ -21,11 +21,12 @@
 // session and app speak to any node over HTTP, with a key.
 //
 // Each setting of serve is a flag, an environment variable and a key of a YAML file; the first of them that is given
-// counts, in this order. The exit code is 0 after a clean end, 1 after a failure, 2 where the command line or the
-// settings are wrong, 3 where another process has the data directory, and 4 where a command has ended, by an interrupt or
-// its --wait, while the node continues what the command has begun. That of exec and shell is the status of the command in the
-// computer, or 255 if they fail themselves. That of session with --wait or --tail says how the turn has ended: 0 complete, 3 it
-// asks, 4 it was interrupted or has failed, 5 it sleeps.
+// counts, in this order. The exit code is 0 after a clean end, 1 after a failure, 3 where another process has the data
+// directory, 4 where a command has ended, by an interrupt or its --wait, while the node continues what the command has begun,
+// and 78 where the command line or the settings are wrong, for all commands. The Go runtime exits with 2 after a panic or a
+// fatal error. The exit code of exec and shell is the status of the command in the computer, or 255 if they fail themselves.
+// The exit code of session with --wait or --tail says how the turn has ended: 0 complete, 3 it asks, 4 it was interrupted or
+// has failed, 5 it sleeps.
 package main
 
 import (
@@ -42,10 +43,12 @@ import (
 
 const (
 	exitFailure = 1
-	exitUsage   = 2
 	exitInUse   = 3
 	// exitUnfinished: a command has ended, and the node continues what the command has begun.
 	exitUnfinished = 4
+	// exitConfig: the command line or the settings are wrong. It is EX_CONFIG of sysexits(3), after which deploy/atelier.service does not
+	// start the node again, and not 2: the Go runtime exits with 2 after a panic or a fatal error.
+	exitConfig = 78
 )
 
 type commands struct {
@@ -88,7 +91,7 @@ func main() {
 func run(arguments []string, c console) int {
 	chosen, err := newCommands(c.out).Parse(arguments)
 	if err != nil {
-		code := report(c, err, exitUsage)
+		code := report(c, err, exitConfig)
 		fmt.Fprintln(c.errors, "Run with --help for the commands and settings.")
 		return code
 	}

@@ -15,7 +15,7 @@ const referenceHead = `# Settings
 
 Every setting of ` + "`atelier serve`" + ` is a flag, an environment variable and a key of the YAML file that ` + "`--config`" + ` names.
 Where it is given more than once, the flag wins over the variable, and the variable over the file. A value that is out of
-its bounds, or a key that is no setting, ends the start with a message and exit code 2.
+its bounds, or a key that is no setting, ends the start with a message and exit code 78.
 
 ` + "```yaml" + `
 # atelier.yaml

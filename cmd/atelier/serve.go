@@ -87,12 +87,12 @@ func (c *serveCommand) options(log *slog.Logger, reserved net.Listener) (node.Op
 	}
 	if c.Agents != "" {
 		if _, err := runner.ReadConfig(c.Agents, os.LookupEnv); err != nil { // the node reads it again
-			return node.Options{}, coded{fmt.Errorf("agents: %w", err), exitUsage}
+			return node.Options{}, coded{fmt.Errorf("agents: %w", err), exitConfig}
 		}
 	}
 	domains, err := c.domainOptions(settings.PublicURL)
 	if err != nil {
-		return node.Options{}, coded{err, exitUsage}
+		return node.Options{}, coded{err, exitConfig}
 	}
 	computers, err := c.computerSettings.options()
 	return node.Options{

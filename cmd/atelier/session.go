@@ -149,9 +149,9 @@ func readText(argument string, from io.Reader) (string, error) {
 	case err != nil:
 		return "", fmt.Errorf("read the text: %w", err)
 	case len(text) > maxText:
-		return "", coded{fmt.Errorf("the text has more than %d bytes", maxText), exitUsage}
+		return "", coded{fmt.Errorf("the text has more than %d bytes", maxText), exitConfig}
 	case strings.TrimSpace(string(text)) == "":
-		return "", coded{errors.New("the text is empty"), exitUsage}
+		return "", coded{errors.New("the text is empty"), exitConfig}
 	}
 	return string(text), nil
 }

@@ -64,7 +64,7 @@ func TestSecretFiles(t *testing.T) {
 		switch {
 		case got != want:
 			t.Errorf("secret of %.20q: %.20q", content, got)
-		case want == "" && (!errors.As(err, &usage) || usage.code != exitUsage):
+		case want == "" && (!errors.As(err, &usage) || usage.code != exitConfig):
 			t.Errorf("%.20q: %v", content, err)
 		case err != nil && strings.Contains(err.Error(), "two"):
 			t.Errorf("the error has the secret: %v", err)

@@ -27,7 +27,7 @@ const siteGrace = 5 * time.Second
 // Run serves until ctx is canceled by a signal.
 func (c *siteCommand) Run(ctx context.Context, out console) error {
 	if c.Port == "" {
-		return coded{errors.New("port: set it, or the variable PORT"), exitUsage}
+		return coded{errors.New("port: set it, or the variable PORT"), exitConfig}
 	}
 	root, err := os.OpenRoot(c.Folder)
 	if err != nil {

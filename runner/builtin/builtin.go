@@ -53,8 +53,9 @@ const Command = "agent"
 
 // exits of Run.
 const (
-	exitClean   = 0
-	exitInvalid = 2
+	exitClean = 0
+	// exitInvalid is EX_CONFIG of sysexits(3), and not 2, with which the Go runtime exits after a panic or a fatal error.
+	exitInvalid = 78
 )
 
 // stopping bounds how long Run waits for its turns after the client has gone.

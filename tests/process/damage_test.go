@@ -144,7 +144,7 @@ func TestAccept(t *testing.T) {
 		t.Fatal(err)
 	}
 	expectRefusal(t, dir, "secret is missing")
-	if _, errs, code := atelier("accept", "--data="+dir); code != 2 || !strings.Contains(errs, "--yes") {
+	if _, errs, code := atelier("accept", "--data="+dir); code != 78 || !strings.Contains(errs, "--yes") {
 		t.Errorf("exit %d: %s", code, errs)
 	}
 	out, errs, code := atelier("accept", "--data="+dir, "--yes")
