@@ -329,6 +329,35 @@ func TestKnownBrowserIsNotLockedOut(t *testing.T) {
 	used.post("/sign-in", "email", "Alice@example.com", "password", goodPassword).expectRedirect("/account")
 }
 
+// The address of a client is known also behind a proxy that adds the client's port. An entry that is no address is logged once, because
+// it makes one client of all clients of the proxy.
+func TestForwardedAddresses(t *testing.T) {
+	s := newSite(t, func(o *http.Options) { o.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("192.0.2.1/32")} }) // of httptest
+	send := func(forwarded, client string) {
+		t.Helper()
+		before := len(s.said.String())
+		expect(t, request(t, s.node.Server, "GET", "/sign-in", "", "", "X-Forwarded-For", forwarded), 200, "")
+		if said := s.said.String()[before:]; !strings.Contains(said, " client="+client+"\n") {
+			t.Errorf("%s: %s", forwarded, said)
+		}
+	}
+	send("203.0.113.7", "203.0.113.7")
+	send("203.0.113.8:4711", "203.0.113.8")
+	send("[2001:db8::1]:443", "2001:db8::1")
+	send("[2001:db8::2]", "2001:db8::2")
+	send("", "192.0.2.1")
+	const warning = "the client's address cannot be read"
+	if said := s.said.String(); strings.Contains(said, warning) {
+		t.Errorf("%s", said)
+	}
+	for _, unreadable := range []string{"203.0.113.9, unknown", "203.0.113.9:x:y", strings.Repeat("x", 5000)} {
+		send(unreadable, "192.0.2.1")
+	}
+	if said := s.said.String(); strings.Count(said, warning) != 1 || !strings.Contains(said, "entry=unknown") {
+		t.Errorf("%s", said)
+	}
+}
+
 // The refusal by the limit for an address is shown as a page.
 func TestPagesAreLimitedByAddress(t *testing.T) {
 	s := newSite(t, func(o *http.Options) { o.Limits = server.Limits{AddressRate: 1, AddressBurst: 2} })

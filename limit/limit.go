@@ -4,6 +4,7 @@ package limit
 
 import (
 	"hash/maphash"
+	"net"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -96,22 +97,51 @@ const maxHops = 8
 // ClientAddress returns the client's address: the peer's or, behind trusted proxies, the last address of X-Forwarded-For that is not a
 // trusted proxy. It is invalid if the peer has none, as on a Unix socket.
 func ClientAddress(r *http.Request, trusted []netip.Prefix) netip.Addr {
+	address, _ := readForwarded(r, trusted)
+	return address
+}
+
+// UnreadableEntry returns the entry of X-Forwarded-For at which ClientAddress has stopped because it is no address, or "". The address is
+// then that of a trusted proxy, which all its clients share.
+func UnreadableEntry(r *http.Request, trusted []netip.Prefix) string {
+	_, unreadable := readForwarded(r, trusted)
+	return unreadable
+}
+
+func readForwarded(r *http.Request, trusted []netip.Prefix) (client netip.Addr, unreadable string) {
 	peer, _ := netip.ParseAddrPort(r.RemoteAddr)
-	address := peer.Addr().Unmap()
+	client = peer.Addr().Unmap()
 	forwarded := r.Header["X-Forwarded-For"]
-	if len(forwarded) == 0 || !IsWithin(address, trusted) {
-		return address
+	if len(forwarded) == 0 || !IsWithin(client, trusted) {
+		return client, ""
 	}
 	for _, hop := range lastHops(forwarded) {
-		next, err := netip.ParseAddr(strings.TrimSpace(hop))
+		hop = strings.TrimSpace(hop)
+		next, err := parseHop(hop)
 		if err != nil {
-			break
+			return client, hop
 		}
-		if address = next.Unmap(); !IsWithin(address, trusted) {
+		if client = next.Unmap(); !IsWithin(client, trusted) {
 			break
 		}
 	}
-	return address
+	return client, ""
+}
+
+// parseHop returns the address of an entry of X-Forwarded-For. Some proxies add the port, and brackets to IPv6 addresses, as in Forwarded
+// (RFC 7239, section 6).
+func parseHop(hop string) (netip.Addr, error) {
+	address, err := netip.ParseAddr(hop)
+	if err == nil {
+		return address, nil
+	}
+	if host, _, err := net.SplitHostPort(hop); err == nil {
+		return netip.ParseAddr(host)
+	}
+	if host, ok := strings.CutSuffix(strings.TrimPrefix(hop, "["), "]"); ok {
+		return netip.ParseAddr(host)
+	}
+	return netip.Addr{}, err
 }
 
 // lastHops returns the last maxHops addresses of X-Forwarded-For, the last one first. Several header lines are one list (RFC

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"log/slog"
 	"net/http"
 	"net/netip"
 
@@ -39,4 +40,18 @@ func (c *Call) Address() netip.Addr {
 
 func clientAddress(r *http.Request, trusted []netip.Prefix) netip.Addr {
 	return limit.ClientAddress(r, trusted)
+}
+
+// maxLoggedEntry bounds an entry of X-Forwarded-For in the log, in bytes.
+const maxLoggedEntry = 100
+
+// warnOfForwarded logs, once for the process, that a trusted proxy has sent an X-Forwarded-For that cannot be read: all limits by address
+// then take its clients for one. Clients can cause it too, where the addresses of clients are trusted, so that it is not logged again.
+func (s *Server) warnOfForwarded(r *http.Request) {
+	if entry := limit.UnreadableEntry(r, s.options.TrustedProxies); entry != "" {
+		s.forwarded.Do(func() {
+			s.log.Warn("the client's address cannot be read in X-Forwarded-For of a trusted proxy: all its clients are one for the limits by address",
+				slog.String("peer", r.RemoteAddr), slog.String("entry", entry[:min(len(entry), maxLoggedEntry)]))
+		})
+	}
 }

@@ -115,6 +115,7 @@ import (
 	"net/netip"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -167,6 +168,8 @@ type Server struct {
 	operatorServer *http.Server
 	// redirectServer serves plain HTTP beside HTTPS.
 	redirectServer *http.Server
+	// forwarded is done when warnOfForwarded has logged a warning.
+	forwarded sync.Once
 }
 
 // New returns a server. Mount must be called before the first request. Errors: a required option is missing or invalid.
@@ -213,6 +216,7 @@ func (s *Server) Options() Options { return s.options }
 
 // ServeHTTP serves a request of the public listener. Requests for the hosts of apps go to the edge.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.warnOfForwarded(r)
 	if e := s.options.Edge; e != nil && e.Serves(r) {
 		s.serveEdge(w, r)
 		return
