@@ -13,7 +13,7 @@ import (
 // refuse then.
 func (r *resolvers) lookCAA(ctx context.Context, v *view, host string, permits func([]*dns.CAA) bool) error {
 	for name := host; name != ""; _, name, _ = strings.Cut(name, ".") {
-		answers, err := r.query(ctx, v.resolver, name, dns.TypeCAA)
+		answers, _, err := r.query(ctx, v.resolver, name, dns.TypeCAA)
 		if err != nil {
 			return err
 		}

@@ -106,10 +106,10 @@ type expectation struct {
 
 func (e expectation) isOwned(v *view) bool { return slices.Contains(v.texts, e.token) }
 
-// isRouted reports whether the name leads to this server: by a CNAME record to the standard address of the app, or by addresses of
-// which each is one of this server.
+// isRouted reports whether the name leads to this server: by a CNAME record to the standard address of the app, which exists, or by
+// addresses of which each is one of this server.
 func (e expectation) isRouted(v *view) bool {
-	return slices.Contains(v.chain, e.standard) || len(v.addresses) > 0 && len(e.foreign(v)) == 0
+	return v.chain.leadsTo(e.standard) || len(v.addresses) > 0 && len(e.foreign(v)) == 0
 }
 
 // foreign returns the addresses of a name that are not those of this server.
@@ -149,8 +149,11 @@ func merge(views []*view) *view {
 	all := &view{}
 	for _, v := range views {
 		all.texts, all.addresses = append(all.texts, v.texts...), append(all.addresses, v.addresses...)
-		if len(v.chain) > 0 {
+		if len(v.chain.targets) > 0 {
 			all.chain = v.chain
+		}
+		if len(v.textChain.targets) > 0 {
+			all.textChain = v.textChain
 		}
 		if len(v.forbids) > 0 {
 			all.forbids, all.forbidsName = v.forbids, v.forbidsName
@@ -176,9 +179,9 @@ func (e expectation) conflicts(v *view) []*appv1.Conflict {
 		add(v.forbidsName, "CAA", forbids)
 	}
 	switch {
-	case slices.Contains(v.chain, e.standard), len(v.addresses) > 0 && len(e.foreign(v)) == 0:
-	case len(v.chain) > 0:
-		add(e.host, "CNAME", v.chain[0])
+	case slices.Contains(v.chain.targets, e.standard), len(v.addresses) > 0 && len(e.foreign(v)) == 0:
+	case len(v.chain.targets) > 0:
+		add(e.host, "CNAME", v.chain.targets[0])
 	default:
 		for _, a := range e.foreign(v) {
 			add(e.host, kindOf(a), a.String())
@@ -199,7 +202,7 @@ func kindOf(a netip.Addr) string {
 func (e expectation) records(v *view) []*appv1.Record {
 	text := &appv1.Record{Type: "TXT", Domain: binding.RecordName(e.host), Value: e.token}
 	if !e.isOwned(v) {
-		text.Reason = "Expected a TXT record with this value, found " + found(v.texts) + "."
+		text.Reason = "Expected a TXT record with this value, found " + foundText(v) + "."
 	}
 	records := []*appv1.Record{text}
 	kind := "CNAME"
@@ -228,10 +231,18 @@ func (e expectation) isApex(v *view) bool {
 	return v.cut || err == nil && registered == e.host
 }
 
+// foundText describes the TXT records that were found in place of the expected one.
+func foundText(v *view) string {
+	if len(v.texts) == 0 && len(v.textChain.targets) > 0 {
+		return v.textChain.String()
+	}
+	return found(v.texts)
+}
+
 // foundRoute describes where a name leads.
 func (e expectation) foundRoute(v *view) string {
-	if len(v.chain) > 0 {
-		return "a CNAME record to " + v.chain[0]
+	if len(v.chain.targets) > 0 {
+		return v.chain.String()
 	}
 	var all []string
 	for _, a := range v.addresses {

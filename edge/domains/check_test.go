@@ -55,6 +55,9 @@ func TestCheck(t *testing.T) {
 		"flattened_CNAME":                  {map[string][]string{txt: {token}, host: {"A 192.0.2.10", "AAAA 2001:db8::10"}}, "owned routed"},
 		"chain":                            {map[string][]string{txt: {token}, host: {"CNAME a.example.com."}, "a.example.com": {"CNAME " + standard + "."}}, "owned routed"},
 		"CNAME_elsewhere":                  {map[string][]string{txt: {token}, host: {"CNAME www.example.org."}}, "owned !" + host + " CNAME www.example.org -CNAME"},
+		"CNAME_to_no_name":                 {map[string][]string{txt: {token}, host: {"CNAME a.example.com."}, "a.example.com": {"CNAME gone.example.com."}}, "owned !" + host + " CNAME a.example.com -CNAME"},
+		"TXT_behind_CNAME":                 {map[string][]string{txt: {"CNAME proof.example.com."}, "proof.example.com": {token}}, "owned -CNAME"},
+		"TXT_behind_CNAME_to_no_name":      {map[string][]string{txt: {"CNAME proof.example.com."}, host: {"CNAME " + standard + "."}}, "routed -TXT"},
 		"CNAME_to_another_app_of_platform": {map[string][]string{txt: {token}, host: {"CNAME b.apps.example.net."}, "b.apps.example.net": {"A 192.0.2.10"}}, "owned routed"},
 		"other_address":                    {map[string][]string{txt: {token}, host: {"A 192.0.2.99"}}, "owned !" + host + " A 192.0.2.99 -CNAME"},
 		"second_address_elsewhere":         {map[string][]string{txt: {token}, host: {"A 192.0.2.10", "AAAA 2001:db8::99"}}, "owned !" + host + " AAAA 2001:db8::99 -CNAME"},
@@ -69,6 +72,7 @@ func TestCheck(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, nil)
+			w.dns.Set(t, standard)
 			for name, records := range test.records {
 				w.dns.Set(t, name, records...)
 			}
@@ -129,6 +133,74 @@ func TestReasonsSayExpectedAndFound(t *testing.T) {
 	}
 }
 
+// A resolver answers with NXDOMAIN where the target of a CNAME record does not exist (RFC 2308, section 2.1). The reasons name the record
+// nevertheless.
+func TestReasonsNameTheTargetsOfCNAME(t *testing.T) {
+	txt := "_atelier." + host
+	for name, test := range map[string]struct {
+		records map[string][]string
+		want    []string
+	}{
+		"no_records": {nil, []string{"none", "none"}},
+		"other_type": {map[string][]string{txt: {"A 192.0.2.1"}, host: {"TXT x"}}, []string{"none", "none"}},
+		"no_target": {
+			map[string][]string{txt: {"CNAME proof.example.org."}, host: {"CNAME Gone.example.org."}},
+			[]string{"a CNAME record to proof.example.org, which does not exist", "a CNAME record to gone.example.org, which does not exist"},
+		},
+		"no_target_of_a_target": {
+			map[string][]string{
+				txt: {"CNAME b.example.org."}, host: {"CNAME a.example.org."}, "a.example.org": {"CNAME b.example.org."}, "b.example.org": {"CNAME gone.example.org."},
+			},
+			[]string{"a CNAME record to b.example.org, which leads to gone.example.org, which does not exist", "a CNAME record to a.example.org, which leads to gone.example.org, which does not exist"},
+		},
+		"target_of_other_type": {
+			map[string][]string{txt: {"CNAME proof.example.org."}, "proof.example.org": {"A 192.0.2.1"}, host: {"CNAME www.example.org."}, "www.example.org": {"A 192.0.2.99"}},
+			[]string{"a CNAME record to proof.example.org", "a CNAME record to www.example.org"},
+		},
+		"TXT_of_a_target": {
+			map[string][]string{txt: {"CNAME proof.example.org."}, "proof.example.org": {"TXT one"}},
+			[]string{"one", "none"},
+		},
+		// The record is right; the server's own names are not in DNS.
+		"no_standard_address": {map[string][]string{host: {"CNAME " + standard + "."}}, []string{"none", "a CNAME record to " + standard + ", which does not exist"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, nil)
+			for name, records := range test.records {
+				w.dns.Set(t, name, records...)
+			}
+			report := w.look("ws")
+			for i, record := range report.GetRecords() {
+				if _, got, _ := strings.Cut(record.GetReason(), ", found "); got != test.want[i]+"." {
+					t.Errorf("%s: %q, want %q", record.GetType(), record.GetReason(), test.want[i])
+				}
+			}
+			if report.GetOwned() || report.GetRouted() {
+				t.Errorf("%v", report)
+			}
+			if name == "no_standard_address" && len(report.GetConflicts()) > 0 {
+				t.Errorf("%v", report.GetConflicts())
+			}
+		})
+	}
+}
+
+// Some servers deny that a name exists which has addresses of the other kind only (RFC 4074, section 4.2).
+func TestCheckOfDeniedAddresses(t *testing.T) {
+	for _, denied := range []uint16{dns.TypeA, dns.TypeAAAA} {
+		w := newWorld(t, nil)
+		w.point("ws")
+		if denied == dns.TypeA {
+			w.dns.Set(t, standard, "AAAA 2001:db8::10")
+		}
+		w.dns.Deny(host, denied)
+		without := w.member(func(o *domains.Options) { o.PublicAddresses = nil }) // the CNAME record alone is the way
+		if got := summary(lookWith(w, without, "ws")); got != "owned routed" {
+			t.Errorf("without %s: the report is %q", dns.TypeToString[denied], got)
+		}
+	}
+}
+
 func TestResolvers(t *testing.T) {
 	w := newWorld(t, nil)
 	w.point("ws")
@@ -138,6 +210,7 @@ func TestResolvers(t *testing.T) {
 	copyTo := func(s *domainstest.DNS) {
 		s.Set(t, "_atelier."+host, "TXT "+binding.Token("ws", host))
 		s.Set(t, host, "CNAME "+standard+".")
+		s.Set(t, standard)
 	}
 	with := func(resolvers ...string) *bindingv1.ReportCheck {
 		return lookWith(w, w.member(func(o *domains.Options) { o.Resolvers = resolvers }), "ws")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -41,8 +42,9 @@ func newResolvers(addresses []string) *resolvers {
 	}
 }
 
-// query asks one resolver. A name that does not exist has no records. It repeats a query without an answer once.
-func (r *resolvers) query(ctx context.Context, resolver, name string, kind uint16) ([]dns.RR, error) {
+// query asks one resolver. exists reports whether the name exists or, if it has a CNAME record, the last target: otherwise the records are
+// the CNAME records that lead there (RFC 2308, section 2.1). It repeats a query without an answer once.
+func (r *resolvers) query(ctx context.Context, resolver, name string, kind uint16) (records []dns.RR, exists bool, err error) {
 	question := new(dns.Msg).SetQuestion(dns.Fqdn(name), kind)
 	question.SetEdns0(udpBytes, false)
 	answer, _, err := r.udp.ExchangeContext(ctx, question, resolver)
@@ -56,15 +58,13 @@ func (r *resolvers) query(ctx context.Context, resolver, name string, kind uint1
 	what := fmt.Sprintf("%s %s", dns.TypeToString[kind], name)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("the resolver %s does not answer the query %s: %s", resolver, what, reasonOf(err))
+		return nil, false, fmt.Errorf("the resolver %s does not answer the query %s: %s", resolver, what, reasonOf(err))
 	case len(answer.Question) != 1 || answer.Question[0].Qtype != kind || !strings.EqualFold(answer.Question[0].Name, dns.Fqdn(name)):
-		return nil, fmt.Errorf("the resolver %s answers another query than %s", resolver, what)
-	case answer.Rcode == dns.RcodeNameError:
-		return nil, nil
-	case answer.Rcode != dns.RcodeSuccess:
-		return nil, fmt.Errorf("the resolver %s answers the query %s with %s", resolver, what, dns.RcodeToString[answer.Rcode])
+		return nil, false, fmt.Errorf("the resolver %s answers another query than %s", resolver, what)
+	case answer.Rcode != dns.RcodeSuccess && answer.Rcode != dns.RcodeNameError:
+		return nil, false, fmt.Errorf("the resolver %s answers the query %s with %s", resolver, what, dns.RcodeToString[answer.Rcode])
 	}
-	return answer.Answer[:min(len(answer.Answer), maxAnswers)], nil
+	return answer.Answer[:min(len(answer.Answer), maxAnswers)], answer.Rcode == dns.RcodeSuccess, nil
 }
 
 // reasonOf describes an error of the network without the addresses of this machine.
@@ -79,24 +79,62 @@ func reasonOf(err error) string {
 // A view has what one resolver knows of a name.
 type view struct {
 	resolver string
-	// texts are the TXT records that prove the name, chain the targets of its CNAME records in order, and addresses its
-	// addresses. cut is set if the name is the apex of a zone.
+	// texts are the TXT records that prove the name, and textChain has the CNAME records that lead to them.
 	texts     []string
-	chain     []string
+	textChain chain
+	// addresses are those of the name, and chain has the CNAME records that lead to them. cut is set if the name is the apex of a zone.
 	addresses []netip.Addr
+	chain     chain
 	cut       bool
 	// forbids are the CAA records that forbid the authority, and the name that has them.
 	forbids     []string
 	forbidsName string
 }
 
+// A chain has the targets of the CNAME records of a name, in order. isBroken is set if the last target does not exist.
+type chain struct {
+	targets  []string
+	isBroken bool
+}
+
+// newChain returns the CNAME records of an answer that lead from a name to its last target.
+func newChain(name string, answers []dns.RR, exists bool) chain {
+	targets := map[string]string{}
+	for _, rr := range answers {
+		if cname, ok := rr.(*dns.CNAME); ok {
+			targets[normalName(cname.Hdr.Name)] = normalName(cname.Target)
+		}
+	}
+	c := chain{isBroken: !exists}
+	for next := targets[name]; next != "" && len(c.targets) < maxChain; next = targets[next] {
+		c.targets = append(c.targets, next)
+	}
+	return c
+}
+
+// leadsTo reports whether one of the records has a name as its target, and the last target exists.
+func (c chain) leadsTo(name string) bool { return !c.isBroken && slices.Contains(c.targets, name) }
+
+// String describes the first record of a chain that has one, and the last target if it does not exist.
+func (c chain) String() string {
+	text := "a CNAME record to " + c.targets[0]
+	if !c.isBroken {
+		return text
+	}
+	if last := c.targets[len(c.targets)-1]; last != c.targets[0] {
+		text += ", which leads to " + last
+	}
+	return text + ", which does not exist"
+}
+
 // look returns the view of one resolver.
 func (r *resolvers) look(ctx context.Context, resolver, record, host string, permits func([]*dns.CAA) bool) (*view, error) {
 	v := &view{resolver: resolver}
-	answers, err := r.query(ctx, resolver, record, dns.TypeTXT)
+	answers, exists, err := r.query(ctx, resolver, record, dns.TypeTXT)
 	if err != nil {
 		return nil, err
 	}
+	v.textChain = newChain(record, answers, exists)
 	for _, rr := range answers {
 		if txt, ok := rr.(*dns.TXT); ok {
 			text := strings.Join(txt.Txt, "")
@@ -104,12 +142,16 @@ func (r *resolvers) look(ctx context.Context, resolver, record, host string, per
 		}
 	}
 	for _, kind := range []uint16{dns.TypeA, dns.TypeAAAA} {
-		if answers, err = r.query(ctx, resolver, host, kind); err != nil {
+		if answers, exists, err = r.query(ctx, resolver, host, kind); err != nil {
 			return nil, err
 		}
-		v.addAddresses(host, answers)
+		v.addAddresses(answers)
+		v.chain = newChain(host, answers, exists)
 	}
-	if answers, err = r.query(ctx, resolver, host, dns.TypeSOA); err != nil {
+	if len(v.addresses) > 0 { // some servers say of a name with addresses of one kind, asked for the other, that it does not exist (RFC 4074, section 4.2)
+		v.chain.isBroken = false
+	}
+	if answers, _, err = r.query(ctx, resolver, host, dns.TypeSOA); err != nil {
 		return nil, err
 	}
 	for _, rr := range answers {
@@ -120,13 +162,10 @@ func (r *resolvers) look(ctx context.Context, resolver, record, host string, per
 	return v, r.lookCAA(ctx, v, host, permits)
 }
 
-// addAddresses adds the addresses of an answer, and the chain of CNAME records from the host to them.
-func (v *view) addAddresses(host string, answers []dns.RR) {
-	targets := map[string]string{}
+// addAddresses adds the addresses of an answer.
+func (v *view) addAddresses(answers []dns.RR) {
 	for _, rr := range answers {
 		switch rr := rr.(type) {
-		case *dns.CNAME:
-			targets[normalName(rr.Hdr.Name)] = normalName(rr.Target)
 		case *dns.A:
 			if a, ok := netip.AddrFromSlice(rr.A.To4()); ok {
 				v.addresses = append(v.addresses, a)
@@ -136,10 +175,6 @@ func (v *view) addAddresses(host string, answers []dns.RR) {
 				v.addresses = append(v.addresses, a.Unmap())
 			}
 		}
-	}
-	v.chain = v.chain[:0]
-	for next := targets[host]; next != "" && len(v.chain) < maxChain; next = targets[next] {
-		v.chain = append(v.chain, next)
 	}
 }
 

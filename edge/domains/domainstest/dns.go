@@ -10,7 +10,7 @@ import (
 )
 
 // DNS is an authoritative DNS server on a loopback address, over UDP and TCP. It answers a query with the records of the name, and
-// follows CNAME records that it has itself. It is safe for concurrent use.
+// follows CNAME records that it has itself. A name exists once Set was called for it. It is safe for concurrent use.
 type DNS struct {
 	// Address is host:port.
 	Address string
@@ -18,13 +18,14 @@ type DNS struct {
 	mu      sync.Mutex
 	records map[string][]dns.RR
 	rcodes  map[string]int
+	denied  map[string]uint16
 	queries int
 }
 
 // NewDNS starts a server, which is stopped when the test ends.
 func NewDNS(t testing.TB) *DNS {
 	t.Helper()
-	s := &DNS{records: map[string][]dns.RR{}, rcodes: map[string]int{}}
+	s := &DNS{records: map[string][]dns.RR{}, rcodes: map[string]int{}, denied: map[string]uint16{}}
 	packets, streams := listen(t)
 	s.Address = packets.LocalAddr().String()
 	for _, server := range []*dns.Server{{PacketConn: packets, Handler: s}, {Listener: streams, Handler: s}} {
@@ -84,6 +85,13 @@ func (s *DNS) Fail(name string, rcode int) {
 	s.rcodes[canonical(name)] = rcode
 }
 
+// Deny makes the server say that a name does not exist in answers to queries for one type. The answers have its CNAME records.
+func (s *DNS) Deny(name string, kind uint16) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.denied[canonical(name)] = kind
+}
+
 // Queries returns the number of queries so far.
 func (s *DNS) Queries() int {
 	s.mu.Lock()
@@ -102,9 +110,10 @@ func (s *DNS) ServeDNS(w dns.ResponseWriter, request *dns.Msg) {
 	s.queries++
 	answer.Rcode = s.rcodes[canonical(question.Name)]
 	if answer.Rcode == dns.RcodeSuccess {
-		answer.Answer = s.answers(question.Name, question.Qtype)
-		if _, exists := s.records[canonical(question.Name)]; !exists {
-			answer.Rcode = dns.RcodeNameError
+		var last string
+		answer.Answer, last = s.answers(question.Name, question.Qtype)
+		if _, exists := s.records[canonical(last)]; !exists || s.denied[canonical(question.Name)] == question.Qtype {
+			answer.Rcode = dns.RcodeNameError // of the last name (RFC 6604, section 3)
 		}
 	}
 	s.mu.Unlock()
@@ -118,9 +127,8 @@ func (s *DNS) ServeDNS(w dns.ResponseWriter, request *dns.Msg) {
 	_ = w.WriteMsg(answer)
 }
 
-// answers returns the records of a type, with the CNAME records that lead to them. The caller holds mu.
-func (s *DNS) answers(name string, kind uint16) []dns.RR {
-	var all []dns.RR
+// answers returns the records of a type, with the CNAME records that lead to them, and the name to which these lead. The caller holds mu.
+func (s *DNS) answers(name string, kind uint16) (all []dns.RR, last string) {
 	for range 10 {
 		var next string
 		for _, rr := range s.records[canonical(name)] {
@@ -135,5 +143,5 @@ func (s *DNS) answers(name string, kind uint16) []dns.RR {
 		}
 		name = next
 	}
-	return all
+	return all, name
 }
