@@ -169,7 +169,6 @@ func (k *consent) page(c *server.Call, problem string) result {
 	for _, scope := range k.Scopes() {
 		shown.Scopes = append(shown.Scopes, pages.Choice{Value: scope, Label: oauth.DescribeScope(scope), Chosen: true})
 	}
-	c.Response.Header().Set("Content-Security-Policy", pages.Policy(k.Origin()))
 	return result{page: shown}
 }
 

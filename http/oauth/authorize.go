@@ -173,15 +173,6 @@ func (r *Request) Host() string {
 	return r.redirect.Host
 }
 
-// Origin returns the redirect URI's origin as a source of a Content-Security-Policy, which has no syntax for IPv6
-// addresses: then it is the scheme alone.
-func (r *Request) Origin() string {
-	if r.redirect.Host == "" || strings.Contains(r.redirect.Host, "[") {
-		return r.redirect.Scheme + ":"
-	}
-	return r.redirect.Scheme + "://" + r.redirect.Host
-}
-
 // Refuse returns the redirect that tells the client an error. An error that is no *Error becomes server_error or
 // temporarily_unavailable.
 func (r *Request) Refuse(err error) string {

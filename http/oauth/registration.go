@@ -97,8 +97,8 @@ func (m metadata) check() error {
 
 func changesDirection(r rune) bool { return unicode.Is(unicode.Bidi_Control, r) }
 
-// hostCharacters are those of host names and addresses. URIs allow more, which have a meaning of their own in the
-// Content-Security-Policy of the consent page.
+// hostCharacters are the characters of host names and addresses. URIs allow more of them, such as an asterisk, which the client
+// could take for a pattern.
 const hostCharacters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_:[]"
 
 func checkRedirect(uri string) error {

@@ -21,7 +21,6 @@ import (
 	atelier "github.com/atelier-run/atelier/http"
 	"github.com/atelier-run/atelier/http/server"
 	"github.com/atelier-run/atelier/persistence"
-	"github.com/atelier-run/atelier/tests/place"
 )
 
 // chatCommand is the first argument of the test program with which it is the process of an app.
@@ -79,17 +78,7 @@ func serveChat() error {
 
 // TestApps runs apps.mjs: an app is launched through signing in, at a deep path, with a WebSocket, until its access ends.
 func TestApps(t *testing.T) {
-	place.Take(t)
-	chromium, err := exec.LookPath("chromium")
-	if err != nil {
-		skipUnlessCI(t, "no chromium")
-	}
-	if _, err := exec.LookPath("node"); err != nil {
-		skipUnlessCI(t, "no node")
-	}
-	if _, err := os.Stat("node_modules/playwright-core/package.json"); err != nil {
-		skipUnlessCI(t, "npm ci has not run in tests/browser")
-	}
+	chromium := findChromium(t)
 	s := newAppSite(t)
 	alice, carol := s.person("alice", "Alice Liddell"), s.person("carol", "Carol")
 	s.workspace(alice, "wonderland", "Wonderland")

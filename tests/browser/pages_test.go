@@ -29,17 +29,7 @@ const longest = 8 * time.Minute
 
 // TestPages runs pages.mjs. It needs Chromium, Node.js and the packages that npm ci installs in this folder.
 func TestPages(t *testing.T) {
-	place.Take(t)
-	chromium, err := exec.LookPath("chromium")
-	if err != nil {
-		skipUnlessCI(t, "no chromium")
-	}
-	if _, err := exec.LookPath("node"); err != nil {
-		skipUnlessCI(t, "no node")
-	}
-	if _, err := os.Stat("node_modules/playwright-core/package.json"); err != nil {
-		skipUnlessCI(t, "npm ci has not run in tests/browser")
-	}
+	chromium := findChromium(t)
 	s := newSite(t)
 	alice, carol := s.person("alice", "Alice Liddell"), s.person("carol", "Carol")
 	s.workspace(alice, "wonderland", "Wonderland")
@@ -55,6 +45,23 @@ func TestPages(t *testing.T) {
 	if out, err := script.CombinedOutput(); err != nil || len(out) > 0 {
 		t.Fatalf("%v\n%s", err, out)
 	}
+}
+
+// findChromium returns the path of Chromium. It skips the test if Chromium, Node.js or the packages are missing.
+func findChromium(t *testing.T) string {
+	t.Helper()
+	place.Take(t)
+	chromium, err := exec.LookPath("chromium")
+	if err != nil {
+		skipUnlessCI(t, "no chromium")
+	}
+	if _, err := exec.LookPath("node"); err != nil {
+		skipUnlessCI(t, "no node")
+	}
+	if _, err := os.Stat("node_modules/playwright-core/package.json"); err != nil {
+		skipUnlessCI(t, "npm ci has not run in tests/browser")
+	}
+	return chromium
 }
 
 // skipUnlessCI skips a test that cannot run on this machine. In continuous integration it fails the test.

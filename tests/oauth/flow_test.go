@@ -25,7 +25,7 @@ func TestGrant(t *testing.T) {
 			t.Errorf("the page lacks %s", want)
 		}
 	}
-	if policy := response.Header.Get("Content-Security-Policy"); !strings.Contains(policy, "form-action 'self' https://client.example;") {
+	if policy := response.Header.Get("Content-Security-Policy"); strings.Contains(policy, "form-action") {
 		t.Error(policy)
 	}
 	to, _ := w.answer(alice, asking(client, "files:read", "members", "files:write"), func(form url.Values) {

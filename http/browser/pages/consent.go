@@ -30,7 +30,7 @@ type Choice struct {
 
 func (p Consent) page() page {
 	title := "Allow " + p.Client + "?"
-	return page{title: title, main: g.Group{
+	return page{title: title, leavesSite: true, main: g.Group{
 		h.H1(g.Text(title)),
 		h.P(strong(p.Client), g.Text(" asks to act for "), strong(p.Email), g.Text(" in one workspace. Your answer is sent to "), strong(p.Host),
 			g.Text(". Allow this only if you know that address: an application can choose any name.")),

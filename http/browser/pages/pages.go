@@ -31,7 +31,9 @@ type page struct {
 	title string
 	// wide reports that the page has lists and needs more width than a form.
 	wide bool
-	main g.Group
+	// leavesSite reports that a response to the page's form redirects to an address that an application has chosen.
+	leavesSite bool
+	main       g.Group
 }
 
 //go:embed style.css
@@ -70,11 +72,10 @@ func (p page) document() g.Node {
 // Render answers with a page.
 func Render(w http.ResponseWriter, status int, p Page) {
 	var text bytes.Buffer
-	_ = p.page().document().Render(&text) // a buffer accepts everything
+	shown := p.page()
+	_ = shown.document().Render(&text) // a buffer accepts everything
 	header := w.Header()
-	if header.Get("Content-Security-Policy") == "" {
-		header.Set("Content-Security-Policy", Policy())
-	}
+	header.Set("Content-Security-Policy", shown.policy())
 	Guard(header)
 	header.Set("Content-Type", "text/html; charset=utf-8")
 	header.Set("Content-Length", strconv.Itoa(text.Len()))
@@ -91,15 +92,23 @@ func Guard(header http.Header) {
 	header.Set("X-Robots-Tag", "noindex")
 }
 
-// Policy returns the Content-Security-Policy of a page. Forms can be sent to this server only, and redirect to the given
-// origins. A page that needs such origins sets the header before it is rendered.
-func Policy(origins ...string) string { return policy(styleHash, origins...) }
+// ownForms is the directive by which forms are sent to this site only.
+const ownForms = " form-action 'self';"
 
-// PolicyFor returns the Policy of a page with another style, which is all of the text between its style tags.
-func PolicyFor(style string) string { return policy(hash(style)) }
+// policy returns the page's Content-Security-Policy. Browsers apply form-action to each redirect that follows a form, and a policy
+// without form-action allows all of them (Content Security Policy Level 3). The policy of a page that leaves the site has no
+// form-action, because the address that the application has chosen may redirect to any other address, also to the scheme of an
+// installed application.
+func (p page) policy() string {
+	if p.leavesSite {
+		return policy(styleHash, "")
+	}
+	return policy(styleHash, ownForms)
+}
 
-func policy(styleHash string, origins ...string) string {
-	forms := strings.Join(append([]string{"'self'"}, origins...), " ")
-	return "default-src 'none'; style-src " + styleHash + "; img-src data:; form-action " + forms +
-		"; frame-ancestors 'none'; base-uri 'none'"
+// PolicyFor returns the Content-Security-Policy of a page with another style, which is all of the text between its style tags.
+func PolicyFor(style string) string { return policy(hash(style), ownForms) }
+
+func policy(styleHash, forms string) string {
+	return "default-src 'none'; style-src " + styleHash + "; img-src data:;" + forms + " frame-ancestors 'none'; base-uri 'none'"
 }
