@@ -19,7 +19,8 @@
 //     account refuses it if the password was replaced in the meantime, or if it is linked to another subject.
 //  5. The reaction of the account registers the session's credential; startSession waits for it (Settle). It then ends
 //     the browser's previous session and sets the cookie.
-//  6. The browser is redirected to next. From then on server.Call authenticates its requests by the cookie.
+//  6. The browser is redirected to next, or shown a page that goes on to next, if next may redirect to another site
+//     (leavesSite). From then on server.Call authenticates its requests by the cookie.
 //
 // A person who forgot the password has a link mailed (forgotten.go). An invited person without an account gets one on
 // the page of the invitation (invitation.go); package api describes the flow of an invitation. Both set a password with

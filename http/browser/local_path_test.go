@@ -30,3 +30,13 @@ func FuzzLocalPath(f *testing.F) {
 		}
 	})
 }
+
+func TestLeavesSite(t *testing.T) {
+	for path, want := range map[string]bool{
+		"/account": false, "/invitations/x": false, "/": false, "/v1/apps/app_1/launch?path=%2F": true, "/oauth/authorize?client_id=x": true,
+	} {
+		if leavesSite(path) != want {
+			t.Errorf("%s: %v", path, !want)
+		}
+	}
+}

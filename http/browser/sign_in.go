@@ -13,6 +13,7 @@ import (
 	"github.com/atelier-run/atelier/entity/user"
 	"github.com/atelier-run/atelier/http/api"
 	"github.com/atelier-run/atelier/http/browser/pages"
+	"github.com/atelier-run/atelier/http/oauth"
 	"github.com/atelier-run/atelier/http/server"
 	"github.com/atelier-run/atelier/keys"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
@@ -80,16 +81,19 @@ func (s *signInPages) open(c *server.Call) (result, error) {
 	}
 	address, _ := api.CanonicalEmail(form.Get("email"))
 	setCookie(c, knownBrowserCookie(c), c.SealCursor(knownBrowserText, knownBrowserBinding(address)), knownTime)
-	if strings.HasPrefix(next, apiPrefix) {
-		// Launching an app redirects to its host, to which the policy of the page with the form does not let a form lead. A page can.
+	if leavesSite(next) {
+		// The policy of the page with the form does not let the form lead to another site. A page can.
 		c.Response.Header().Set("Refresh", "0; url="+next)
 		return result{page: pages.Continue{Next: next}}, nil
 	}
 	return result{redirectTo: next}, nil
 }
 
-// apiPrefix begins the paths of the operations of the API, of which launching an app leads through signing in.
-const apiPrefix = "/v1/"
+// leavesSite reports whether a path may redirect to another site: launching an app redirects to the app's host, and an authorization
+// request that is refused to the client.
+func leavesSite(path string) bool {
+	return strings.HasPrefix(path, "/v1/") || strings.HasPrefix(path, oauth.AuthorizePath)
+}
 
 // A known browser is one in which the owner of an email address has signed in. It has a cookie with a text that only this
 // server can make. The cookie gives no access; see SignInAttempts.

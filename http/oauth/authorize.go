@@ -135,11 +135,19 @@ func (r *Request) validate(form url.Values) error {
 	return err
 }
 
-// scopesOf returns the capabilities that a scope parameter asks for, each once, sorted; DefaultScope for an empty one.
+// offlineAccess is the scope value that asks for a refresh token (OpenID Connect Core 1.0, section 11). Every grant has one.
+const offlineAccess = "offline_access"
+
+// splitScope returns the values of a scope parameter, without offlineAccess.
+func splitScope(scope string) []string {
+	return slices.DeleteFunc(strings.Fields(scope), func(one string) bool { return one == offlineAccess })
+}
+
+// scopesOf returns the capabilities that a scope parameter asks for, each once, sorted; DefaultScope if it names none.
 // Capabilities without an operation are left out (RFC 6749, section 3.3), because the person could not know their meaning.
 // Errors: invalid_scope.
 func (p *Provider) scopesOf(scope string) ([]string, error) {
-	asked := strings.Fields(scope)
+	asked := splitScope(scope)
 	if len(asked) == 0 {
 		return []string{DefaultScope}, nil
 	}

@@ -55,3 +55,27 @@ func TestLongRequests(t *testing.T) {
 		t.Errorf("accepted %v, refused %v", isAccepted, isRefused)
 	}
 }
+
+// TestOfflineAccess has requests for a refresh token, which every client gets: the value neither adds a capability nor is refused.
+func TestOfflineAccess(t *testing.T) {
+	p, _ := provide()
+	for scope, want := range map[string]string{
+		"offline_access": DefaultScope, "offline_access files:write": "files:write", "files:read offline_access offline_access": "files:read",
+	} {
+		if scopes, err := p.scopesOf(scope); err != nil || strings.Join(scopes, " ") != want {
+			t.Errorf("%q: %q, %v, want %q", scope, scopes, err, want)
+		}
+	}
+	_, err := p.scopesOf("offline_access everything")
+	wantError(t, err, "invalid_scope")
+
+	first, err := p.post(redeeming())
+	if err != nil {
+		t.Fatal(err)
+	}
+	form := refreshing(first.RefreshToken)
+	form.Set("scope", "files:read offline_access")
+	if answer, err := p.post(form); err != nil || answer.Scope != "files:read" {
+		t.Errorf("refreshed: %v, %v", answer, err)
+	}
+}

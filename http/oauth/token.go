@@ -123,7 +123,7 @@ func (p *Provider) refresh(ctx context.Context, clientID string, form url.Values
 	case isSpent(g, hash):
 	case !isSecretOf(g.GetRefresh(), hash), g.GetClientId() != clientID:
 		return nil, errUnknownToken
-	case !containsAll(g.GetScopes(), strings.Fields(form.Get("scope"))):
+	case !containsAll(g.GetScopes(), splitScope(form.Get("scope"))):
 		return nil, refusal("invalid_scope", "scope exceeds what was granted.")
 	default:
 		err = p.checkResource(g, form["resource"])

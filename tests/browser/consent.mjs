@@ -29,6 +29,10 @@ try {
   const metadata = await (await fetch(scene.url + '/.well-known/oauth-authorization-server')).json()
   const context = await browser.newContext({ javaScriptEnabled: false })
   await choosesPassword(context)
+  const wrong = {
+    invalid_scope: { scope: 'nonsense' }, invalid_request: { code_challenge: '', code_challenge_method: '' }, invalid_target: { resource: 'https://elsewhere.example' },
+    unsupported_response_mode: { response_mode: 'fragment' }, unsupported_response_type: { response_type: 'token' },
+  }
   for (const path of ['/page', '/app']) {
     const request = await register(metadata, originOf(application) + path)
     await answers(context, request, path, 'code', (page) => press(page, 'Allow'))
@@ -37,6 +41,7 @@ try {
       await page.locator('form').evaluate((form) => { form.action = form.action.replace('scope=files%3Aread', 'scope=nonsense') })
       await press(page, 'Allow')
     })
+    for (const [outcome, parameters] of Object.entries(wrong)) await signsIn({ ...request, ...parameters }, path, outcome)
   }
 } finally {
   await browser.close()
@@ -94,6 +99,17 @@ async function answers(context, request, path, outcome, answer) {
   await page.goto(addressOf(request))
   await page.getByRole('heading', { name: 'Allow Tea Time?' }).waitFor()
   await arrives(page, path, outcome, answer)
+}
+
+// signsIn makes an authorization request with an error in a browser without a session.
+async function signsIn(request, path, outcome) {
+  const context = await browser.newContext({ javaScriptEnabled: false })
+  const page = await open(context)
+  await page.goto(addressOf(request))
+  await page.getByLabel('Email').fill('alice@example.com')
+  await page.getByLabel('Password').fill(password)
+  await arrives(page, path, outcome, () => press(page, 'Sign in'))
+  await context.close()
 }
 
 // arrives waits until the browser asks for the page elsewhere, or for an application of the scheme, with the outcome.

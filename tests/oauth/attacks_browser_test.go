@@ -225,17 +225,20 @@ func TestAttackRedirect307(t *testing.T) {
 	refused.Set("decision", "deny")
 	allowed, _ := w.submit(alice, action, form)
 	denied, _ := w.submit(alice, action, refused)
-	signedIn, _ := w.submit(person{}, "/sign-in", url.Values{
-		"email": {alice.email}, "password": {"four words or so"}, "next": {"/oauth/authorize?" + asking(client, "files:read").Encode()},
-	})
 	signIn, _ := w.submit(person{}, action, form)
 	invalid, _ := w.open(alice, asking(client, "everything"))
 	for name, response := range map[string]*http.Response{
-		"allowed": allowed, "denied": denied, "signed in": signedIn, "nobody is signed in": signIn, "invalid": invalid,
+		"allowed": allowed, "denied": denied, "nobody is signed in": signIn, "invalid": invalid,
 	} {
 		if response.StatusCode != 303 || response.Header.Get("Location") == "" {
 			t.Errorf("%s: %d to %q", name, response.StatusCode, response.Header.Get("Location"))
 		}
+	}
+	signedIn, page := w.submit(person{}, "/sign-in", url.Values{
+		"email": {alice.email}, "password": {"four words or so"}, "next": {"/oauth/authorize?" + asking(client, "files:read").Encode()},
+	})
+	if to := w.led(signedIn); signedIn.StatusCode != 200 || to == nil || to.Path != "/oauth/authorize" {
+		t.Errorf("signed in: %d to %v: %s", signedIn.StatusCode, to, page)
 	}
 }
 

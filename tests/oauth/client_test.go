@@ -140,12 +140,16 @@ func (w *world) answer(p person, query url.Values, edit func(url.Values)) (to *u
 	return w.led(response), page
 }
 
-// led returns the target of a redirect, or nil if the response is no redirect.
+// led returns the target of a redirect, or of a page that goes on to another one, or nil if the response is neither.
 func (w *world) led(response *http.Response) *url.URL {
-	if response.StatusCode != 303 {
+	target, goesOn := strings.CutPrefix(response.Header.Get("Refresh"), "0; url=")
+	switch {
+	case response.StatusCode == 303:
+		target = response.Header.Get("Location")
+	case !goesOn:
 		return nil
 	}
-	to, err := url.Parse(response.Header.Get("Location"))
+	to, err := url.Parse(target)
 	if err != nil {
 		w.Fatal(err)
 	}

@@ -80,6 +80,8 @@ func TestScopes(t *testing.T) {
 		"sessions files:read  sessions":  "files:read sessions",
 		"memory files:read integrations": "files:read",
 		"admin":                          "admin",
+		"offline_access":                 "files:read",
+		"offline_access sessions":        "sessions",
 	} {
 		query := with(asking(client), "scope", scope)
 		_, page := w.open(alice, query)
@@ -90,6 +92,12 @@ func TestScopes(t *testing.T) {
 		status, answer := w.post("/oauth/token", redeeming(client, w.code(alice, query)))
 		if status != 200 || answer["scope"] != want {
 			t.Errorf("scope %q: granted %v, want %q", scope, answer, want)
+			continue
+		}
+		// A client may send the scope of its authorization request again, if nothing of it was left out.
+		again := with(refreshing(client, answer["refresh_token"].(string)), "scope", scope)
+		if status, answer := w.post("/oauth/token", again); !strings.Contains(scope, "memory") && (status != 200 || answer["scope"] != want) {
+			t.Errorf("scope %q: refreshed %d %v, want %q", scope, status, answer, want)
 		}
 	}
 	if status, answer := w.post("/oauth/token", redeeming(client, w.code(alice, without(asking(client), "scope")))); status != 200 || answer["scope"] != "files:read" {
