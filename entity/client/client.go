@@ -33,11 +33,11 @@ var (
 	errNotFound     = entity.Errorf(entity.NotFound, "no such client")
 	errID           = entity.Errorf(entity.InvalidRequest, "client id is malformed or not the id of this entity")
 	errRegistered   = entity.Errorf(entity.InvalidRequest, "client id is already registered with other values")
-	errName         = entity.Errorf(entity.InvalidRequest, "client_name must have 1 to %d characters", MaxNameLength)
+	errName         = entity.Errorf(entity.InvalidRequest, "client_name must not be blank, have a control character or have more than %d characters", MaxNameLength)
 	errRedirects    = entity.Errorf(entity.InvalidRequest, "redirect_uris must have 1 to %d elements", MaxRedirects)
 	errRedirect     = entity.Errorf(entity.InvalidRequest, "redirect_uris must be https, http on a loopback address, or a private-use scheme with a dot, without a fragment and of at most %d bytes", MaxURILength)
 	errRedirectHost = entity.Errorf(entity.InvalidRequest, "the host or scheme of redirect_uris must have at most %d bytes", maxHost)
-	errClientURI    = entity.Errorf(entity.InvalidRequest, "client_uri must be https and have at most %d bytes", MaxURILength)
+	errClientURI    = entity.Errorf(entity.InvalidRequest, "client_uri must be https or http and have at most %d bytes", MaxURILength)
 )
 
 // Zero returns the state before the first event.
@@ -104,14 +104,15 @@ func register(call entity.Call, s, c *clientv1.Client) ([]clientv1.Event, error)
 	}}}, nil
 }
 
-// Check returns an error unless a client with these values may be registered. Errors: invalid_request.
+// Check returns an error unless a client with these values may be registered. The name and the client_uri are optional (RFC 7591,
+// section 2). Errors: invalid_request.
 func Check(c *clientv1.Client) *entity.Error {
 	switch {
-	case utf8.RuneCountInString(c.GetName()) > MaxNameLength, entity.CheckLabel(c.GetName()) != nil:
+	case c.GetName() != "" && (utf8.RuneCountInString(c.GetName()) > MaxNameLength || entity.CheckLabel(c.GetName()) != nil):
 		return errName
 	case len(c.GetRedirectUris()) < 1, len(c.GetRedirectUris()) > MaxRedirects:
 		return errRedirects
-	case c.GetClientUri() != "" && !isWebPage(c.GetClientUri()):
+	case c.GetClientUri() != "" && !IsWebPage(c.GetClientUri()):
 		return errClientURI
 	}
 	for _, uri := range c.GetRedirectUris() {
@@ -146,10 +147,10 @@ func CheckRedirect(uri string) *entity.Error {
 	return nil
 }
 
-// isWebPage reports whether a text is the https address of a page.
-func isWebPage(uri string) bool {
+// IsWebPage reports whether a text is the address of a web page.
+func IsWebPage(uri string) bool {
 	parsed, ok := parseURI(uri)
-	return ok && parsed.Scheme == "https" && parsed.Hostname() != ""
+	return ok && (parsed.Scheme == "https" || parsed.Scheme == "http") && parsed.Hostname() != ""
 }
 
 // parseURI parses a URI of printable ASCII (RFC 3986) without user information. ok is false if the text is not such a URI.

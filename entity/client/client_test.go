@@ -71,14 +71,14 @@ func TestRegister(t *testing.T) {
 	}
 	for name, change := range map[string]func(*clientv1.Client){
 		"id":          func(c *clientv1.Client) { c.Id = "cli_2" },
-		"name":        func(c *clientv1.Client) { c.Name = "" },
+		"blank name":  func(c *clientv1.Client) { c.Name = " " },
 		"long name":   func(c *clientv1.Client) { c.Name = strings.Repeat("é", 101) },
 		"none":        func(c *clientv1.Client) { c.RedirectUris = nil },
 		"many":        func(c *clientv1.Client) { c.RedirectUris = slicesOf("https://example.com/", 11) },
 		"redirect":    func(c *clientv1.Client) { c.RedirectUris = append(c.RedirectUris, "http://example.com") },
 		"long host":   func(c *clientv1.Client) { c.RedirectUris = []string{"https://" + strings.Repeat("a", 256) + "/"} },
 		"long scheme": func(c *clientv1.Client) { c.RedirectUris = []string{"a." + strings.Repeat("a", 254) + ":/back"} },
-		"page":        func(c *clientv1.Client) { c.ClientUri = "http://example.com" },
+		"page":        func(c *clientv1.Client) { c.ClientUri = "ftp://example.com" },
 		"long page":   func(c *clientv1.Client) { c.ClientUri = "https://example.com/" + strings.Repeat("a", 2048) },
 	} {
 		c := good()
@@ -93,6 +93,10 @@ func TestRegister(t *testing.T) {
 	longest.Name, longest.ClientUri, longest.RedirectUris = strings.Repeat("é", 100), "", slicesOf("https://example.com/", 10)
 	if _, _, err := rules.Execute(t, platformCall(), client.Zero(identity), &clientv1.RegisterClient{Client: longest}); err != nil {
 		t.Errorf("the longest: %v", err)
+	}
+	shortest := &clientv1.Client{Id: identity, RedirectUris: []string{"com.example:/"}, ClientUri: "http://a"}
+	if _, _, err := rules.Execute(t, platformCall(), client.Zero(identity), &clientv1.RegisterClient{Client: shortest}); err != nil {
+		t.Errorf("the shortest: %v", err)
 	}
 	if _, _, err := rules.Execute(t, platformCall(), s, &clientv1.RegisterClient{Client: longest}); entitytest.Code(err) != entity.InvalidRequest {
 		t.Errorf("another registration: %v", err)

@@ -1,6 +1,7 @@
 package oauth
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -11,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/atelier-run/atelier/entity"
+	clients "github.com/atelier-run/atelier/entity/client"
 	clientv1 "github.com/atelier-run/atelier/messages/client/v1"
 	grantv1 "github.com/atelier-run/atelier/messages/grant/v1"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
@@ -167,8 +169,12 @@ func (p *Provider) scopesOf(scope string) ([]string, error) {
 	return slices.Compact(scopes), nil
 }
 
-// ClientName returns the name that the client chose for itself.
-func (r *Request) ClientName() string { return r.client.GetName() }
+// ClientName returns the name that the client chose for itself. A client that chose none is named by the end of Host, as much of it as a
+// name may have: the end of a host is the part that cannot be made up.
+func (r *Request) ClientName() string {
+	host := r.Host()
+	return cmp.Or(r.client.GetName(), host[max(0, len(host)-clients.MaxNameLength):])
+}
 
 // Scopes returns the capabilities that the client asks for, each once, sorted.
 func (r *Request) Scopes() []string { return slices.Clone(r.scopes) }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/url"
-	"slices"
 	"strings"
 	"unicode"
 
@@ -17,21 +16,20 @@ import (
 // MaxRegistration bounds the body of a registration, in bytes.
 const MaxRegistration = 32 << 10
 
-// metadata is the client metadata that the server uses (RFC 7591, section 2). It ignores all other members.
+// metadata is the client metadata that the server uses (RFC 7591, section 2). All of it but redirect_uris is optional. The server
+// ignores all other members.
 type metadata struct {
-	RedirectURIs  []string `json:"redirect_uris"`
-	Name          string   `json:"client_name"`
-	URI           string   `json:"client_uri"`
-	AuthMethod    string   `json:"token_endpoint_auth_method"`
-	GrantTypes    []string `json:"grant_types"`
-	ResponseTypes []string `json:"response_types"`
+	RedirectURIs []string `json:"redirect_uris"`
+	Name         string   `json:"client_name"`
+	URI          string   `json:"client_uri"`
 }
 
-// Registration is the response to a registration (RFC 7591, section 3.2.1).
+// Registration is the response to a registration. The client must read in it which of its metadata the server has replaced (RFC 7591,
+// section 3.2.1): all clients are public, and use the same grant types and response types.
 type Registration struct {
 	ClientID      string   `json:"client_id"`
 	IssuedAt      int64    `json:"client_id_issued_at"` // in seconds since the Unix epoch
-	Name          string   `json:"client_name"`
+	Name          string   `json:"client_name,omitempty"`
 	URI           string   `json:"client_uri,omitempty"`
 	RedirectURIs  []string `json:"redirect_uris"`
 	AuthMethod    string   `json:"token_endpoint_auth_method"`
@@ -54,15 +52,22 @@ func (p *Provider) registerClient(ctx context.Context, requestID string, in meta
 	}
 	return &Registration{
 		ClientID: id, IssuedAt: registered.GetCreatedAt() / 1000, Name: in.Name, URI: in.URI,
-		RedirectURIs: in.RedirectURIs, AuthMethod: "none", GrantTypes: grantTypes, ResponseTypes: responseTypes,
+		RedirectURIs: in.RedirectURIs, AuthMethod: noMethods[0], GrantTypes: grantTypes, ResponseTypes: responseTypes,
 	}, nil
 }
 
-// parseMetadata decodes and validates the metadata of a client that is to be registered.
+// parseMetadata decodes and validates the metadata of a client that is to be registered. It leaves out a blank name, and a client_uri
+// that is not the address of a web page.
 func parseMetadata(body []byte) (metadata, error) {
 	var in metadata
 	if err := json.Unmarshal(body, &in); err != nil {
 		return in, invalidMetadata("the body must be a JSON object of client metadata")
+	}
+	if strings.TrimSpace(in.Name) == "" {
+		in.Name = ""
+	}
+	if !clients.IsWebPage(in.URI) {
+		in.URI = ""
 	}
 	if err := in.check(); err != nil {
 		return in, err
@@ -82,15 +87,8 @@ func (m metadata) check() error {
 			return err
 		}
 	}
-	switch {
-	case strings.ContainsFunc(m.Name, changesDirection): // the name could rearrange the text of the consent page
+	if strings.ContainsFunc(m.Name, changesDirection) { // the name could rearrange the text of the consent page
 		return invalidMetadata("client_name has a character that changes the direction of text")
-	case m.AuthMethod != "" && m.AuthMethod != "none":
-		return invalidMetadata("token_endpoint_auth_method must be none: clients are public")
-	case len(m.GrantTypes) > 0 && !slices.Contains(m.GrantTypes, codeGrant):
-		return invalidMetadata("grant_types must have authorization_code")
-	case len(m.ResponseTypes) > 0 && !slices.Contains(m.ResponseTypes, "code"):
-		return invalidMetadata("response_types must have code")
 	}
 	return nil
 }

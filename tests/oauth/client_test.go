@@ -69,7 +69,13 @@ func (w *world) post(target string, form url.Values) (int, map[string]any) {
 func (w *world) register(redirects ...string) string {
 	w.Helper()
 	body, _ := json.Marshal(map[string]any{"client_name": "Tester", "redirect_uris": redirects})
-	response, text := w.send("POST", "/oauth/register", string(body), "Content-Type", "application/json")
+	return w.registered(string(body))
+}
+
+// registered registers a client with any metadata and returns its id.
+func (w *world) registered(metadata string) string {
+	w.Helper()
+	response, text := w.send("POST", "/oauth/register", metadata, "Content-Type", "application/json")
 	var made struct {
 		ID string `json:"client_id"`
 	}

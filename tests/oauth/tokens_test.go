@@ -239,6 +239,35 @@ func TestRegistration(t *testing.T) {
 	if status != 201 || !strings.Contains(text, `"client_name":"Tester"`) || strings.Contains(text, "secret") || strings.Contains(text, "logo") {
 		t.Errorf("%d %s", status, text)
 	}
+	// All metadata but redirect_uris is optional, and what is not supported is ignored or replaced in the response (RFC 7591, sections 2
+	// and 3.2.1).
+	const page = `,"client_uri":"http://client.example/about"`
+	for more, want := range map[string]string{
+		``:                    ``,
+		`,"client_name":""`:   ``,
+		`,"client_name":" "`:  ``,
+		`,"client_name":null`: ``,
+		`,"client_name#en":"Tester","client_name#he":"` + "\u05d1" + `"`: ``,
+		page:                                  page,
+		`,"client_uri":""`:                    ``,
+		`,"client_uri":"x"`:                   ``,
+		`,"client_uri":"javascript:alert(1)"`: ``,
+		`,"token_endpoint_auth_method":"client_secret_post"`:                                                                                         ``,
+		`,"token_endpoint_auth_method":"client_secret_basic"`:                                                                                        ``,
+		`,"token_endpoint_auth_method":"private_key_jwt","jwks_uri":"http://x","software_statement":"x.y.z"`:                                         ``,
+		`,"grant_types":["client_credentials"],"response_types":["token"]`:                                                                           ``,
+		`,"grant_types":[],"response_types":[]`:                                                                                                      ``,
+		`,"logo_uri":"http://x/l.png","policy_uri":"/p","tos_uri":"","contacts":["a"],"software_id":"s","software_version":"1","scope":"everything"`: ``,
+	} {
+		status, text := register(`{` + redirect + more + `}`)
+		_, shown, _ := strings.Cut(text, `,"client_id_issued_at":`)
+		_, shown, _ = strings.Cut(shown, `,`)
+		want = strings.TrimPrefix(want+`,`, `,`) + redirect +
+			`,"token_endpoint_auth_method":"none","grant_types":["authorization_code","refresh_token"],"response_types":["code"]}`
+		if status != 201 || strings.TrimSpace(shown) != want {
+			t.Errorf("%s: %d %s, want %s", more, status, text, want)
+		}
+	}
 	for body, want := range map[string]string{
 		`{"client_name":"T"}`:                                               "invalid_redirect_uri",
 		`{"client_name":"T","redirect_uris":[]}`:                            "invalid_redirect_uri",
@@ -247,16 +276,10 @@ func TestRegistration(t *testing.T) {
 		`{"client_name":"T","redirect_uris":["https://c.example;sandbox"]}`: "invalid_redirect_uri",
 		`{"client_name":"T","redirect_uris":["javascript:alert(1)"]}`:       "invalid_redirect_uri",
 		`{"client_name":"T","redirect_uris":["/callback"]}`:                 "invalid_redirect_uri",
-		`{` + redirect + `}`:                                                "invalid_client_metadata",
-		`{"client_name":"",` + redirect + `}`:                               "invalid_client_metadata",
 		`{"client_name":7,` + redirect + `}`:                                "invalid_client_metadata",
 		`{"client_name":"T\u202e",` + redirect + `}`:                        "invalid_client_metadata",
 		`[]`: "invalid_client_metadata",
 		`{`:  "invalid_client_metadata",
-		`{"client_name":"T","client_uri":"x",` + redirect + `}`:                                        "invalid_client_metadata",
-		`{"client_name":"T","token_endpoint_auth_method":"client_secret_basic",` + redirect + `}`:      "invalid_client_metadata",
-		`{"client_name":"T","grant_types":["client_credentials"],` + redirect + `}`:                    "invalid_client_metadata",
-		`{"client_name":"T","response_types":["token"],` + redirect + `}`:                              "invalid_client_metadata",
 		`{"client_name":"` + strings.Repeat("n", 101) + `",` + redirect + `}`:                          "invalid_client_metadata",
 		`{"client_name":"T","redirect_uris":["` + strings.Repeat(`https://a/","`, 11) + `https://a"]}`: "invalid_redirect_uri",
 	} {
@@ -269,6 +292,28 @@ func TestRegistration(t *testing.T) {
 	}
 	if response, text := w.send("POST", "/oauth/register", "{}", "Content-Type", "text/plain"); response.StatusCode != 415 {
 		t.Errorf("%d %s", response.StatusCode, text)
+	}
+}
+
+// TestNamelessClient has a client that registered no name. People see it by the host of its redirect URI.
+func TestNamelessClient(t *testing.T) {
+	w := newWorld(t)
+	alice := w.person("alice")
+	w.workspace(alice, "acme")
+	long := "https://" + strings.Repeat("a.", 120) + "example/callback" // a host may be longer than a name
+	for uri, host := range map[string]string{callback: "client.example", "com.example.app:/callback": "com.example.app:", long: "a.a.example"} {
+		client := w.registered(`{"redirect_uris":["` + uri + `"]}`)
+		query := with(asking(client, "files:read"), "redirect_uri", uri)
+		if _, page := w.open(alice, query); !strings.Contains(page, "Allow ") || !strings.Contains(page, host+"?</h1>") {
+			t.Errorf("%s: the consent page: %s", host, page)
+		}
+		w.exchange(with(redeeming(client, w.code(alice, query)), "redirect_uri", uri))
+		if status, text := w.api("GET", "/v1/user/oauth-grants", alice.key, ""); status != 200 || !strings.Contains(text, host+`","redirectHost"`) {
+			t.Errorf("%s: grants: %d %s", host, status, text)
+		}
+		if _, page := w.send("GET", "/account", "", "Cookie", alice.cookie); !strings.Contains(page, host+" in ACME (acme)") {
+			t.Errorf("%s: the account page: %s", host, page)
+		}
 	}
 }
 
