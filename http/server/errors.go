@@ -125,11 +125,16 @@ func (w *Response) fail(err error) {
 	w.WriteRefusal(refused)
 }
 
-// WriteRefusal answers with an error as JSON, the ordinary form, with the challenge of a credential if it is unauthorized. It is for the
-// functions Route.Refuse that answer only some errors in another form.
+// WriteRefusal answers with an error as JSON, the ordinary form, with a challenge if the request lacks a credential, or if its OAuth token
+// lacks a scope. It is for the functions Route.Refuse that answer only some errors in another form.
 func (w *Response) WriteRefusal(refused *entity.Error) {
-	if refused.Code == entity.Unauthorized {
+	switch refused.Code {
+	case entity.Unauthorized:
 		w.Header()["Www-Authenticate"] = w.challenges()
+	case entity.Forbidden:
+		if challenge := w.scopeChallenge(); challenge != "" {
+			w.Header()["Www-Authenticate"] = []string{challenge}
+		}
 	}
 	body := errorBody{refused.Code, refused.Message, refused.Reason}
 	if refused.Code == entity.InvalidCursor {

@@ -295,6 +295,45 @@ func TestRegistration(t *testing.T) {
 	}
 }
 
+// TestInsufficientScope has requests beyond the scope of a token, and refusals that a wider scope would not change.
+func TestInsufficientScope(t *testing.T) {
+	w := newWorld(t)
+	owner, editor := w.person("owner"), w.person("editor")
+	w.join(w.workspace(owner, "acme"), owner, editor)
+	become := func(role string) {
+		t.Helper()
+		if status, text := w.api("PATCH", "/v1/ws/acme/members/"+editor.id, owner.key, `{"role":"`+role+`"}`); status != 200 {
+			t.Fatalf("%d %s", status, text)
+		}
+	}
+	client := w.register(callback)
+	allow := func(p person, scopes ...string) string {
+		t.Helper()
+		return w.exchange(redeeming(client, w.code(p, asking(client, scopes...)))).access
+	}
+	become("editor")
+	owners, editors := allow(owner, "files:read"), allow(editor, "files:read", "files:write")
+	become("viewer")
+	w.advance(time.Second)
+	for name, test := range map[string]struct{ method, target, key, want string }{
+		"administration":   {"GET", "/v1/ws/acme/admin/suspension", owners, "files:read admin"},
+		"a change":         {"PUT", "/v1/ws/acme/drive/a.txt", owners, "files:read files:write"},
+		"one of two":       {"GET", "/v1/ws/acme/agents", owners, "files:read sessions"},
+		"a person's own":   {"GET", "/v1/user/api-keys", owners, ""},
+		"a role that lost": {"PUT", "/v1/ws/acme/drive/a.txt", editors, ""},
+		"an API key":       {"GET", "/v1/ws/acme/admin/suspension", editor.key, ""},
+	} {
+		want := `Bearer error="insufficient_scope", scope="` + test.want + `", resource_metadata="` + w.url + `/.well-known/oauth-protected-resource"`
+		if test.want == "" {
+			want = ""
+		}
+		response, text := w.send(test.method, test.target, "{}", "Authorization", "Bearer "+test.key)
+		if got := response.Header.Get("WWW-Authenticate"); response.StatusCode != 403 || got != want {
+			t.Errorf("%s: %d %s %s, want %s", name, response.StatusCode, got, text, want)
+		}
+	}
+}
+
 // TestNamelessClient has a client that registered no name. People see it by the host of its redirect URI.
 func TestNamelessClient(t *testing.T) {
 	w := newWorld(t)
