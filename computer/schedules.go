@@ -82,17 +82,22 @@ func (f *Fleet) applyPolicy(ctx context.Context, s Share) error {
 }
 
 // countOverdue counts the workspaces whose last backup is older than two intervals. If that is so, or if the last backup is of
-// the future, the clock may have been ahead: it sends the policy again, after which the next backup is due soon.
+// the future, the clock may have been ahead: it sends the policy again, after which the next backup is due soon. A backup of the
+// future does not say when it was taken, so that it keeps no workspace from being overdue.
 func (f *Fleet) countOverdue(ctx context.Context, s *followed) error {
 	now, count := f.o.Clock().UnixMilli(), 0
 	var refused error
 	err := eachPage(s.share.Schedules, func(row *computerv1.ScheduleRow) (string, error) {
-		id, every, last := row.GetWorkspaceId(), row.GetEveryMs(), max(row.GetSince(), row.GetGoodAt())
-		isOverdue := every > 0 && last+2*every < now
+		id, every, since, good := row.GetWorkspaceId(), row.GetEveryMs(), row.GetSince(), row.GetGoodAt()
+		isAhead := every > 0 && max(since, good) > now+every
+		if good > now+every {
+			good = 0
+		}
+		isOverdue := every > 0 && max(since, good)+2*every < now
 		if isOverdue {
 			count++
 		}
-		if isOverdue || every > 0 && last > now+every {
+		if isOverdue || isAhead {
 			if _, err := f.ask(ctx, id, &computerv1.ApplyNodePolicy{Policy: f.o.Policy}); err != nil {
 				refused = fmt.Errorf("the computer of %s: %w", id, err)
 			}

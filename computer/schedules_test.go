@@ -101,6 +101,29 @@ func TestScheduleSurvivesClockThatWasAhead(t *testing.T) {
 	})
 }
 
+// TestBackupOfFutureIsOverdue has a scheduled backup of a clock that was a year ahead, after which none can be taken.
+func TestBackupOfFutureIsOverdue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newProvisionedWorld(t)
+		w.ahead = 365 * 24 * time.Hour
+		w.ask(&computerv1.SetBackupPolicy{Policy: daily})
+		w.ask(entitycomputer.Timers(w.state)[0].Message.(computerv1.Command))
+		w.runAll(1)
+		w.ahead = 0
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go w.fleet.Follow(ctx, w)
+		time.Sleep(47 * time.Hour)
+		if n := metricOf(t, w.fleet, "atelier_backups_overdue")[""]; n != 0 {
+			t.Errorf("after 47 hours: %v overdue", n)
+		}
+		time.Sleep(2 * time.Hour)
+		if n := metricOf(t, w.fleet, "atelier_backups_overdue")[""]; n != 1 {
+			t.Errorf("after 49 hours: %v overdue", n)
+		}
+	})
+}
+
 // TestScheduledBackupIsTakenAfterChanges runs the tasks of a schedule.
 func TestScheduledBackupIsTakenAfterChanges(t *testing.T) {
 	w := newProvisionedWorld(t)

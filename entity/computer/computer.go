@@ -149,6 +149,7 @@ func Evolve(s *computerv1.Computer, e computerv1.Event) *computerv1.Computer {
 		next.Task, next.Failed = nil, nil
 		next.Backups = backupsAfter(s.GetBackups(), e)
 		next.Dropped = withDropped(s.GetDropped(), e.GetDropped()...)
+		next.Schedule = evolveSchedule(s.GetSchedule(), e)
 	case *computerv1.BackupDropped:
 		next.Dropped = withDropped(s.GetDropped(), e.GetBackup())
 	case *computerv1.BackupRemoved:

@@ -133,9 +133,10 @@ func backUpOnSchedule(call entity.Call, s *computerv1.Computer, c *computerv1.Ba
 	return append(opened, &computerv1.BackupPostponed{NextAt: nextBackup(call.Identity, call.At(), every)})
 }
 
-// scheduledID returns the part of the ids of a scheduled backup and its task that depends on the workspace and the time.
+// scheduledID returns the part of the ids of a scheduled backup and its task. It depends on the workspace, the time, and the version
+// of the event: the same time is due again after the clock was set back, and the backup must not replace the earlier one.
 func scheduledID(call entity.Call, at int64) string {
-	sum := sha256.Sum256(binary.BigEndian.AppendUint64([]byte(call.Identity+"/"), uint64(at)))
+	sum := sha256.Sum256(binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64([]byte(call.Identity+"/"), uint64(at)), call.Version))
 	return hex.EncodeToString(sum[:13])
 }
 
@@ -170,10 +171,13 @@ func LastGood(s *computerv1.Computer) *computerv1.Backup {
 	return last
 }
 
-// ByAge returns backups, the oldest first.
+// ByAge returns backups, the oldest first: in the order in which the stream has recorded them. Their times follow a clock, which may
+// have been ahead or behind. The backups of earlier rules, which did not record a version, come first; the operations that they
+// cover order them, and then their times.
 func ByAge(backups map[string]*computerv1.Backup) []*computerv1.Backup {
 	return slices.SortedFunc(maps.Values(backups), func(a, b *computerv1.Backup) int {
-		return cmp.Or(cmp.Compare(a.GetCreatedAt(), b.GetCreatedAt()), cmp.Compare(a.GetId(), b.GetId()))
+		return cmp.Or(cmp.Compare(a.GetVersion(), b.GetVersion()), cmp.Compare(a.GetSeq(), b.GetSeq()),
+			cmp.Compare(a.GetCreatedAt(), b.GetCreatedAt()), cmp.Compare(a.GetId(), b.GetId()))
 	})
 }
 
@@ -223,8 +227,8 @@ func scheduleRow(s *computerv1.Computer) *computerv1.ScheduleRow {
 	if !isPresent(s) {
 		row.EveryMs = 0
 	}
-	for _, b := range s.GetBackups() {
-		row.GoodAt = max(row.GoodAt, b.GetCreatedAt())
+	if all := ByAge(s.GetBackups()); len(all) > 0 {
+		row.GoodAt = max(row.GoodAt, all[len(all)-1].GetCreatedAt())
 	}
 	return row
 }
@@ -255,6 +259,13 @@ func evolveSchedule(schedule *computerv1.Schedule, e computerv1.Event) *computer
 		}
 		next := entity.ShallowCopy(schedule)
 		next.CoveredAt = e.GetAt()
+		return next
+	case *computerv1.BackupTaken:
+		if schedule.GetCoveredAt() <= e.GetBackup().GetCreatedAt() {
+			return schedule
+		}
+		next := entity.ShallowCopy(schedule)
+		next.CoveredAt = e.GetBackup().GetCreatedAt() // the clock was ahead when the backup before covered the drive
 		return next
 	default:
 		return schedule

@@ -2,6 +2,7 @@ package computer_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -30,7 +31,7 @@ var daily = &computerv1.BackupPolicy{EveryMs: day, Keep: 2}
 const day = int64(24 * time.Hour / time.Millisecond)
 
 // newScheduled returns a computer with daily backups.
-func newScheduled(t *testing.T) *stored {
+func newScheduled(t rapid.TB) *stored {
 	l := newActive(t)
 	l.must(&computerv1.ApplyNodePolicy{Policy: daily})
 	return l
@@ -141,6 +142,122 @@ func TestRetention(t *testing.T) {
 	}
 	if n := len(l.state.GetBackups()); n != computer.MaxBackups || l.state.GetBackups()["bkp_m"] != nil || strings.Contains(l.origins(), "scheduled") {
 		t.Errorf("%d backups: %s", n, l.origins())
+	}
+}
+
+// TestClockSteps takes scheduled backups while the clock is set forward and back, and checks that the last ones are stored.
+func TestClockSteps(t *testing.T) {
+	year := 365 * 24 * time.Hour
+	for name, step := range map[string]time.Duration{"ahead": year, "behind": -year} {
+		t.Run(name, func(t *testing.T) {
+			l := newScheduled(t)
+			taken := 0
+			take := func(n int) {
+				for range n {
+					// As the platform does after a step of the clock; it makes the next backup due soon.
+					l.must(&computerv1.ApplyNodePolicy{Policy: daily})
+					if wait := l.due() - l.now.UnixMilli(); wait > day {
+						t.Fatalf("the next backup is due in %d days", wait/day)
+					}
+					l.fire(0)
+					taken++
+					l.back(uint64(taken))
+				}
+			}
+			expect := func() {
+				t.Helper()
+				var stored []uint64
+				for _, b := range computer.ByAge(l.state.GetBackups()) {
+					stored = append(stored, b.GetSeq())
+				}
+				if want := []uint64{uint64(taken - 1), uint64(taken)}; !slices.Equal(stored, want) {
+					t.Fatalf("the backups cover the operations up to %v, want %v", stored, want)
+				}
+				newest := computer.LastGood(l.state)
+				if row := l.rows[computer.ScheduleList]["schedule"].(*computerv1.ScheduleRow); row.GetGoodAt() != newest.GetCreatedAt() {
+					t.Errorf("the last backup is of %d, and the row says %d", newest.GetCreatedAt(), row.GetGoodAt())
+				}
+			}
+			take(2)
+			l.now = l.now.Add(step)
+			take(1)
+			expect()
+			l.fire(0)
+			l.must(&computerv1.ReportCovered{TaskId: l.state.GetTask().GetId(), BackupId: computer.LastGood(l.state).GetId(), Seq: uint64(taken)})
+			l.now = l.now.Add(-step)
+			for range 4 {
+				take(1)
+				expect()
+			}
+		})
+	}
+}
+
+// TestSameTimeAgain checks that a scheduled backup does not replace an earlier one whose time is due again, because the clock was set
+// back.
+func TestSameTimeAgain(t *testing.T) {
+	l := newScheduled(t)
+	first := l.due()
+	l.fire(0)
+	l.back(1)
+	l.now = time.UnixMilli(first - 3*day)
+	l.must(&computerv1.ApplyNodePolicy{Policy: daily})
+	for l.due() < first {
+		l.fire(0)
+		l.must(&computerv1.ReportCovered{TaskId: l.state.GetTask().GetId(), Seq: 1})
+	}
+	if l.due() != first {
+		t.Fatalf("due %d ms after the first backup", l.due()-first)
+	}
+	l.fire(0)
+	l.back(2)
+	if got := l.origins(); got != "scheduled scheduled" {
+		t.Errorf("backups %s", got)
+	}
+}
+
+// TestRetentionIgnoresClock has a clock that is set at random: the scheduled backups that are stored are those that were taken last.
+func TestRetentionIgnoresClock(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := newActive(t)
+		l.must(&computerv1.ApplyNodePolicy{Policy: daily})
+		n := rapid.IntRange(1, 8).Draw(t, "backups")
+		for seq := range n {
+			l.now = time.UnixMilli(rapid.Int64Range(1, 3000*day).Draw(t, "now"))
+			l.must(&computerv1.ApplyNodePolicy{Policy: daily})
+			timer := computer.Timers(l.state)[0]
+			l.now = time.UnixMilli(max(l.now.UnixMilli(), timer.At))
+			l.must(timer.Message.(computerv1.Command))
+			l.back(uint64(seq))
+		}
+		all := computer.ByAge(l.state.GetBackups())
+		if len(all) != min(n, int(daily.GetKeep())) {
+			t.Fatalf("%d backups are stored of %d", len(all), n)
+		}
+		for i, b := range all {
+			if want := uint64(n - len(all) + i); b.GetSeq() != want {
+				t.Errorf("backup %d of %d covers %d, want %d", i, len(all), b.GetSeq(), want)
+			}
+		}
+	})
+}
+
+// TestAgeOfEarlierBackups orders backups that earlier rules recorded without a version, one of them in the future.
+func TestAgeOfEarlierBackups(t *testing.T) {
+	all := map[string]*computerv1.Backup{}
+	for i, b := range []*computerv1.Backup{
+		{CreatedAt: 5}, {CreatedAt: 90, Seq: proto.Uint64(3)}, {CreatedAt: 7, Seq: proto.Uint64(4)}, {CreatedAt: 8, Seq: proto.Uint64(4)},
+		{CreatedAt: 6, Seq: proto.Uint64(4), Version: 20}, {CreatedAt: 2, Seq: proto.Uint64(4), Version: 30},
+	} {
+		b.Id = fmt.Sprint(9 - i)
+		all[b.Id] = b
+	}
+	order := ""
+	for _, b := range computer.ByAge(all) {
+		order += b.GetId()
+	}
+	if order != "987654" {
+		t.Errorf("the order is %s", order)
 	}
 }
 

@@ -97,6 +97,7 @@ func newBackup(call entity.Call, task *computerv1.Task, reported *computerv1.Bac
 	}
 	backup.Id = task.GetBackupId()
 	backup.CreatedAt = cmp.Or(backup.CreatedAt, call.At())
+	backup.Version = call.Version
 	switch {
 	case task.GetKind() == computerv1.TaskKind_TASK_KIND_BACK_UP_AND_REPLACE:
 		backup.Origin = computerv1.BackupOrigin_BACKUP_ORIGIN_REPLACEMENT

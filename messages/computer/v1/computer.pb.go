@@ -873,6 +873,8 @@ type Backup struct {
 	ChangedPaths []string `protobuf:"bytes,11,rep,name=changed_paths,json=changedPaths,proto3" json:"changed_paths,omitempty"`
 	// The number of files that vanished before they were copied.
 	VanishedFiles int64 `protobuf:"varint,12,opt,name=vanished_files,json=vanishedFiles,proto3" json:"vanished_files,omitempty"`
+	// The version of the event with which the computer's stream has recorded the backup. 0: earlier rules recorded it.
+	Version       uint64 `protobuf:"varint,13,opt,name=version,proto3" json:"version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -987,6 +989,13 @@ func (x *Backup) GetChangedPaths() []string {
 func (x *Backup) GetVanishedFiles() int64 {
 	if x != nil {
 		return x.VanishedFiles
+	}
+	return 0
+}
+
+func (x *Backup) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
 	}
 	return 0
 }
@@ -3679,7 +3688,7 @@ const file_messages_computer_v1_computer_proto_rawDesc = "" +
 	"\frequested_at\x18\x05 \x01(\x03R\vrequestedAt\x12!\n" +
 	"\frequested_by\x18\x06 \x01(\tR\vrequestedBy\x12'\n" +
 	"\x0fimpersonator_id\x18\a \x01(\tR\x0eimpersonatorId\x12\x1c\n" +
-	"\tscheduled\x18\b \x01(\bR\tscheduled\"\xb2\x03\n" +
+	"\tscheduled\x18\b \x01(\bR\tscheduled\"\xcc\x03\n" +
 	"\x06Backup\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1d\n" +
 	"\n" +
@@ -3695,7 +3704,8 @@ const file_messages_computer_v1_computer_proto_rawDesc = "" +
 	"\rchanged_files\x18\n" +
 	" \x01(\x03R\fchangedFiles\x12#\n" +
 	"\rchanged_paths\x18\v \x03(\tR\fchangedPaths\x12%\n" +
-	"\x0evanished_files\x18\f \x01(\x03R\rvanishedFilesB\x06\n" +
+	"\x0evanished_files\x18\f \x01(\x03R\rvanishedFiles\x12\x18\n" +
+	"\aversion\x18\r \x01(\x04R\aversionB\x06\n" +
 	"\x04_seq\"8\n" +
 	"\fVerification\x12\x0e\n" +
 	"\x02at\x18\x01 \x01(\x03R\x02at\x12\x18\n" +
