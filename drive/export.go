@@ -26,10 +26,14 @@ type Exported struct {
 	ChangedPaths []string
 	// Vanished is the number of entries that were removed after they were listed and before they were copied. They are not in the archive.
 	Vanished int64
+	// Unreadable is the number of files and folders that this process has no permission to read. UnreadablePaths has the first of
+	// their paths, quoted. The archive has such a folder without its entries, and nothing of such a file.
+	Unreadable      int64
+	UnreadablePaths []string
 }
 
-// maxChangedPaths limits Exported.ChangedPaths.
-const maxChangedPaths = 5
+// maxNamedPaths limits Exported.ChangedPaths and Exported.UnreadablePaths.
+const maxNamedPaths = 5
 
 // Export writes the drive as a tar archive in PAX format: files, folders and links with their modes, ownership, times and dead
 // properties. Names may have any bytes. A folder follows its entries, so that the unpacker can set the folder's time
@@ -43,6 +47,10 @@ const maxChangedPaths = 5
 // The holes of sparse files are zeros in the archive. Files whose holes together are larger than the drive may be are left out;
 // the log and the result name them, as if they had changed.
 //
+// Files and folders that this process may not read do not end the export: the log, the result and the records of the root's entry
+// name them. Export changes no mode to read them. Processes would see the change, a crash would leave it, and a user of a user
+// namespace may own the files.
+//
 // Export returns ctx's error, the errors of to, and errors of the disk.
 func (d *Drive) Export(ctx context.Context, to io.Writer) (_ Exported, err error) {
 	defer func() { d.drives.metrics.countOperation("export", err) }()
@@ -53,7 +61,10 @@ func (d *Drive) Export(ctx context.Context, to io.Writer) (_ Exported, err error
 	e := &exporter{
 		ctx: ctx, drive: d, out: tar.NewWriter(to), holes: holes, buffer: make([]byte, exportBuffer), props: make([]byte, maxProps),
 	}
-	if err := d.walk("", &walk{ctx: ctx, enter: e.checkPathLength, file: e.writeEntry, vanished: e.countVanished, leave: e.leaveFolder}); err != nil {
+	w := &walk{
+		ctx: ctx, enter: e.checkPathLength, file: e.writeEntry, vanished: e.countVanished, unreadable: e.leaveOut, leave: e.leaveFolder,
+	}
+	if err := d.walk("", w); err != nil {
 		return Exported{}, fromOS(err)
 	}
 	if err := e.out.Close(); err != nil {
@@ -85,7 +96,8 @@ func (d *Drive) ArchiveSize(ctx context.Context) (bytes int64, err error) {
 			}
 			return nil
 		},
-		leave: func(handle, string) error { bytes += 3 * archiveBlock; return nil },
+		unreadable: skipUnreadable,
+		leave:      func(handle, string) error { bytes += 3 * archiveBlock; return nil },
 	})
 	return bytes, fromOS(err)
 }
@@ -177,8 +189,25 @@ func (e *exporter) writeFolder(folder handle, path string) error {
 	}
 	header.Typeflag, header.Size = tar.TypeDir, 0
 	if path == "./" {
-		e.recordChanged(header)
+		recordPaths(header, changedFilesRecord, changedPathsRecord, e.done.Changed, e.done.ChangedPaths)
+		recordPaths(header, unreadableFilesRecord, unreadablePathsRecord, e.done.Unreadable, e.done.UnreadablePaths)
+		if left := e.done.Unreadable; left > 0 {
+			e.drive.drives.log.Warn("an archive lacks files and folders that the node may not read", "workspace", e.drive.workspaceID,
+				"number", left, "paths", e.done.UnreadablePaths)
+		}
 	}
+	return e.writeHeader(header)
+}
+
+// leaveOut names an entry that this process may not read, and writes the header of a folder, whose entries are left out.
+func (e *exporter) leaveOut(path string, st *unix.Stat_t) error {
+	e.done.Unreadable++
+	e.done.UnreadablePaths = namePath(e.done.UnreadablePaths, path)
+	if st == nil || !isFolder(st) {
+		return nil
+	}
+	header := newHeader(st, path+"/")
+	header.Typeflag, header.Size = tar.TypeDir, 0
 	return e.writeHeader(header)
 }
 

@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"strconv"
 	"strings"
@@ -20,11 +21,13 @@ const (
 	maxLargeCopies = 3
 )
 
-// The PAX records of the root's entry that name the files that changed during each attempt to copy them. Other archivers
-// ignore them.
+// The PAX records of the root's entry that name the files that changed during each attempt to copy them, and what could not be
+// read. Other archivers ignore them.
 const (
-	changedFilesRecord = "ATELIER.changed.files"
-	changedPathsRecord = "ATELIER.changed.paths"
+	changedFilesRecord    = "ATELIER.changed.files"
+	changedPathsRecord    = "ATELIER.changed.paths"
+	unreadableFilesRecord = "ATELIER.unreadable.files"
+	unreadablePathsRecord = "ATELIER.unreadable.paths"
 )
 
 // writeFile writes a file to the archive. If the file is changed while it is copied, it is copied again: a small file is read
@@ -40,7 +43,7 @@ func (e *exporter) writeFile(parent handle, name, path string) error {
 		case isVanished(err) && !hasEntry:
 			e.done.Vanished++
 			return nil
-		case isVanished(err):
+		case hasEntry && (isVanished(err) || errors.Is(err, fs.ErrPermission)):
 			e.noteChanged(path)
 			return nil
 		case err != nil:
@@ -211,20 +214,26 @@ func (e *exporter) awaitTick(st *unix.Stat_t) error {
 // noteChanged records a file that was changed during each attempt to copy it.
 func (e *exporter) noteChanged(path string) {
 	e.done.Changed++
-	if len(e.done.ChangedPaths) < maxChangedPaths {
-		e.done.ChangedPaths = append(e.done.ChangedPaths, strconv.Quote(path))
-	}
+	e.done.ChangedPaths = namePath(e.done.ChangedPaths, path)
 	e.drive.drives.log.Warn("a file was changed during each attempt to export it", "workspace", e.drive.workspaceID, "path", path)
 }
 
-// recordChanged adds the files that were changed to the header of the root.
-func (e *exporter) recordChanged(root *tar.Header) {
-	if e.done.Changed == 0 {
+// namePath adds a path, quoted, to the first ones of its kind.
+func namePath(first []string, path string) []string {
+	if len(first) == maxNamedPaths {
+		return first
+	}
+	return append(first, strconv.Quote(path))
+}
+
+// recordPaths adds the number of files of a kind, and the first of their paths, to the header of the root.
+func recordPaths(root *tar.Header, filesRecord, pathsRecord string, files int64, paths []string) {
+	if files == 0 {
 		return
 	}
 	if root.PAXRecords == nil {
 		root.PAXRecords = map[string]string{}
 	}
-	root.PAXRecords[changedFilesRecord] = strconv.FormatInt(e.done.Changed, 10)
-	root.PAXRecords[changedPathsRecord] = strings.Join(e.done.ChangedPaths, " ")
+	root.PAXRecords[filesRecord] = strconv.FormatInt(files, 10)
+	root.PAXRecords[pathsRecord] = strings.Join(paths, " ")
 }

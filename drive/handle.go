@@ -113,6 +113,20 @@ func (h handle) makeAccessible(name string) error {
 	return os.Chmod("/proc/self/fd/"+strconv.Itoa(folder.fd()), 0o700)
 }
 
+// discard moves an entry that is to be deleted to the folder trash. Processes may have left a folder without permissions for its
+// owner, and moving a folder to another parent needs write permission on the folder itself.
+func (h handle) discard(name string, trash handle, newName string) error {
+	err := h.rename(name, trash, newName, false)
+	if !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	st, failed := h.stat(name)
+	if failed != nil || st == nil || !isFolder(st) || st.Mode&unix.S_IWUSR != 0 || h.makeAccessible(name) != nil {
+		return err
+	}
+	return h.rename(name, trash, newName, false)
+}
+
 // eachName calls visit with the name of each entry. It reads the names in batches, so that memory does not grow with
 // the folder, and ends with visit's first error.
 func (h handle) eachName(visit func(name string) error) error {

@@ -152,7 +152,7 @@ func (d *Drive) validateMoveDepth(ctx context.Context, source *location, from, t
 		return true, validateEntryDepth(to, depth)
 	}, file: func(_ handle, _, _ string, _ *unix.Stat_t, depth int) error {
 		return validateEntryDepth(to, depth)
-	}})
+	}, unreadable: skipUnreadable})
 }
 
 // validateEntryDepth returns errTooDeep if an entry that is depth levels below the path would be too deep.

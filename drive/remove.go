@@ -3,6 +3,7 @@ package drive
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -40,14 +41,15 @@ func (d *Drive) Remove(ctx context.Context, path string, c Change) (err error) {
 		return fromOS(err)
 	}
 	return a.commit(op, 0, func() (bool, error) {
-		if err := at.parent.rename(at.name, d.staging, a.trashName(), false); err != nil {
+		if err := at.parent.discard(at.name, d.staging, a.trashName()); err != nil {
 			return false, err
 		}
 		return true, errors.Join(at.parent.Sync(), d.syncStaging())
 	})
 }
 
-// count returns the number of entries of the folder at a path, itself included, or 0 for a file.
+// count returns the number of entries of the folder at a path, itself included, or 0 for a file. It does not count the entries of
+// folders that this process may not read: they are deleted nevertheless.
 func (d *Drive) count(ctx context.Context, at *location, path string) (total uint64, err error) {
 	if !at.isFolder() {
 		return 0, nil
@@ -63,7 +65,10 @@ func (d *Drive) count(ctx context.Context, at *location, path string) (total uin
 	}, file: func(handle, string, string, *unix.Stat_t, int) error {
 		total++
 		return nil
-	}})
+	}, unreadable: skipUnreadable})
+	if errors.Is(err, fs.ErrPermission) { // of the folder itself
+		return 1, nil
+	}
 	return total, err
 }
 

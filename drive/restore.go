@@ -86,6 +86,10 @@ func (d *Drive) stageArchive(ctx context.Context, name, mark string, archive io.
 		return nil, err
 	}
 	defer root.Close()
+	// Before the archive gives the root its mode: an attribute needs write permission. The mark counts when the tree is in place.
+	if err := setMark(root, mark); err != nil {
+		return nil, err
+	}
 	u, err := newUnpacker(ctx, root, d.requireSpace)
 	if err != nil {
 		return nil, err
@@ -99,9 +103,6 @@ func (d *Drive) stageArchive(ctx context.Context, name, mark string, archive io.
 		return nil, u.readError(err)
 	}
 	if err := verify(u.entries); err != nil {
-		return nil, err
-	}
-	if err := setMark(root, mark); err != nil {
 		return nil, err
 	}
 	if err := unix.Syncfs(d.staging.fd()); err != nil {

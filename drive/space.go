@@ -26,7 +26,8 @@ func (d *Drives) CheckSpace(ctx context.Context, workspaceID string) error {
 	return fromOS(d.quota.Check(ctx, workspaceID))
 }
 
-// measure returns what the folder of a workspace uses. A file counts once for all its links.
+// measure returns what the folder of a workspace uses. A file counts once for all its links. What is in folders that this process
+// may not read does not count: without a result, no process could start that gives the folders other modes.
 func (d *Drives) measure(ctx context.Context, workspaceID string) (used quota.Usage, err error) {
 	home, err := d.root.Open(workspaceID)
 	if err != nil {
@@ -43,9 +44,13 @@ func (d *Drives) measure(ctx context.Context, workspaceID string) (used quota.Us
 		},
 		leave: func(folder handle, _ string) error {
 			used.Files++
-			if st, err := folder.stat("."); err == nil && st != nil {
+			if st, err := statFile(folder.File); err == nil {
 				used.Bytes += uint64(st.Blocks) * block
 			}
+			return nil
+		},
+		unreadable: func(string, *unix.Stat_t) error {
+			used.Files++
 			return nil
 		},
 	}

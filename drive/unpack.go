@@ -198,10 +198,10 @@ func (u *unpacker) createFile(h *tar.Header, name string, content io.Reader) err
 	} else if err != nil {
 		return err
 	}
-	if err := applyHeader(file, h); err != nil {
+	if err := u.setTime(h, name); err != nil {
 		return err
 	}
-	return u.setTime(h, name)
+	return applyHeader(file, h)
 }
 
 // holeBlock is the unit of holes, in bytes.
@@ -268,10 +268,10 @@ func (u *unpacker) createFolder(h *tar.Header, name string) error {
 		return err
 	}
 	defer folder.Close()
-	if err := applyHeader(folder.File, h); err != nil {
+	if err := u.setTime(h, name); err != nil { // before the mode: the root may not be searched any more
 		return err
 	}
-	return u.setTime(h, name)
+	return applyHeader(folder.File, h)
 }
 
 func (u *unpacker) createLink(h *tar.Header, name string) error {

@@ -27,6 +27,10 @@ type walk struct {
 	file func(parent handle, name, path string, st *unix.Stat_t, depth int) error
 	// vanished is called for an entry that was listed and does not exist any more.
 	vanished func()
+	// unreadable is called for an entry that this process has no permission to read: a folder, which the walk skips, an entry for
+	// which file returned such an error, or an entry of a folder that may not be searched; then st is nil. Without unreadable, the
+	// walk ends with the error.
+	unreadable func(path string, st *unix.Stat_t) error
 	// leave is called for a folder after its entries.
 	leave func(folder handle, path string) error
 }
@@ -118,8 +122,8 @@ func (w *walk) run(root handle, top string) error {
 
 // list calls file for the entries of a folder and records the names of the folders in l.
 func (w *walk) list(at handle, path string, l *level, depth int) error {
-	st, err := at.stat(".")
-	if err != nil || st == nil {
+	st, err := statFile(at.File) // a folder that may not be searched has no entry "."
+	if err != nil {
 		return err
 	}
 	l.dev, l.inode = st.Dev, st.Ino
@@ -132,7 +136,7 @@ func (w *walk) list(at handle, path string, l *level, depth int) error {
 			w.vanished()
 		}
 		if err != nil || st == nil {
-			return err
+			return w.skipDenied(err, join(path, name), nil)
 		}
 		if isFolder(st) {
 			l.folders = append(append(l.folders, '/'), name...)
@@ -142,10 +146,19 @@ func (w *walk) list(at handle, path string, l *level, depth int) error {
 			return nil
 		}
 		if err := w.file(at, name, join(path, name), st, depth); !isVanished(err) {
-			return err
+			return w.skipDenied(err, join(path, name), st)
 		}
 		return nil
 	})
+}
+
+// skipDenied calls unreadable, if there is such a function, for an entry that could not be read because of err, its lack of
+// permission. It returns every other error, and the error of unreadable.
+func (w *walk) skipDenied(err error, path string, st *unix.Stat_t) error {
+	if w.unreadable == nil || !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	return w.unreadable(path, st)
 }
 
 // openChild calls enter for a listed folder and opens it. It returns the zero handle and no error if the folder has vanished
@@ -162,6 +175,13 @@ func (w *walk) openChild(at handle, path, name string, depth int) (handle, error
 	below, err := at.openFolder(name)
 	if isVanished(err) {
 		return handle{}, nil
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		st, failed := at.stat(name)
+		if failed == nil && st == nil {
+			return handle{}, nil
+		}
+		return handle{}, w.skipDenied(err, path, st)
 	}
 	if err == nil && w.opened != nil {
 		if err := w.opened(below, path); err != nil {
@@ -201,8 +221,8 @@ func (w *walk) openParent(root handle, top string, at handle, path string, level
 
 // matches reports whether an open folder is the level's.
 func (l *level) matches(folder handle) bool {
-	st, err := folder.stat(".")
-	return err == nil && st != nil && st.Dev == l.dev && st.Ino == l.inode
+	st, err := statFile(folder.File)
+	return err == nil && st.Dev == l.dev && st.Ino == l.inode
 }
 
 // isVanished reports whether an error means that an entry was removed or replaced since it was listed.
@@ -225,16 +245,25 @@ func (d *Drive) Walk(ctx context.Context, visit func(path string, st *unix.Stat_
 		ctx: ctx,
 		// Not enter: processes make paths that are too long for a system call, and replace folders of a path by files.
 		opened: func(folder handle, path string) error {
-			st, err := folder.stat(".")
-			if err != nil || st == nil {
+			st, err := statFile(folder.File)
+			if err != nil {
 				return err
 			}
 			return visit(path, st)
 		},
 		file: func(_ handle, _, path string, st *unix.Stat_t, _ int) error { return visit(path, st) },
+		unreadable: func(path string, st *unix.Stat_t) error {
+			if st == nil {
+				return nil
+			}
+			return visit(path, st)
+		},
 	}
 	return fromOS(w.run(tree.files, ""))
 }
+
+// skipUnreadable is the function unreadable of walks that need not read everything.
+func skipUnreadable(string, *unix.Stat_t) error { return nil }
 
 // maxWalks limits the concurrent walks of one kind, so that they do not saturate the disk.
 const maxWalks = 16

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 )
 
@@ -65,19 +66,26 @@ func (o operator) backups(ctx context.Context, workspace slugFlag) (found backup
 	return found, o.call(ctx, http.MethodGet, workspace.path("/backups"), nil, &found)
 }
 
-// printBackup prints a backup of a workspace. found is false if there is no backup with the id.
-func (o operator) printBackup(ctx context.Context, out console, workspace slugFlag, id string) (found bool, err error) {
+// backupRecord is a backup in the node's answer.
+type backupRecord struct {
+	BackupID        string
+	UnreadableFiles int64
+	UnreadablePaths []string
+}
+
+// printBackup prints a backup of a workspace, and returns it; nil if there is no backup with the id.
+func (o operator) printBackup(ctx context.Context, out console, workspace slugFlag, id string) (*backupRecord, error) {
 	all, err := o.backups(ctx, workspace)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	for _, item := range all.Items {
-		var b backupTask
+		var b backupRecord
 		if json.Unmarshal(item, &b) == nil && b.BackupID == id {
-			return true, line(out, item)
+			return &b, line(out, item)
 		}
 	}
-	return false, nil
+	return nil, nil
 }
 
 // backupCreateCommand is atelier admin backup create.
@@ -88,7 +96,7 @@ type backupCreateCommand struct {
 }
 
 // Run requests a backup, waits for its task and prints the backup. It fails if the task fails, and if the workspace's computer
-// began another task instead.
+// began another task instead. It fails with the exit code exitIncomplete if the backup lacks files that the node may not read.
 func (c *backupCreateCommand) Run(ctx context.Context, out console) error {
 	o := newOperator(c.Data)
 	var task backupTask
@@ -100,9 +108,15 @@ func (c *backupCreateCommand) Run(ctx context.Context, out console) error {
 	if err := w.await(ctx, out, c.Wait); err != nil {
 		return err
 	}
-	found, err := o.printBackup(ctx, out, c.slugFlag, task.BackupID)
-	if err != nil || found {
+	made, err := o.printBackup(ctx, out, c.slugFlag, task.BackupID)
+	switch {
+	case err != nil:
 		return err
+	case made != nil && made.UnreadableFiles > 0:
+		return coded{fmt.Errorf("the backup %s lacks %d files and folders that the node may not read, such as %s",
+			made.BackupID, made.UnreadableFiles, strings.Join(made.UnreadablePaths, " ")), exitIncomplete}
+	case made != nil:
+		return nil
 	}
 	return fmt.Errorf("backup %s was not made: another task of the workspace's computer replaced it; run the command again", task.BackupID)
 }

@@ -31,7 +31,7 @@ func (c *backupVerifyCommand) Run(ctx context.Context, out console) error {
 		return err
 	}
 	found, err := o.printBackup(ctx, out, c.slugFlag, c.Backup)
-	if err == nil && !found {
+	if err == nil && found == nil {
 		err = fmt.Errorf("backup %s was removed meanwhile", c.Backup)
 	}
 	return err

@@ -82,3 +82,36 @@ func TestLongAnswers(t *testing.T) {
 		}
 	}
 }
+
+// TestIncompleteBackup has backups that lack files and drives which the node could not read: they are printed, and the exit code says so.
+func TestIncompleteBackup(t *testing.T) {
+	backup := `{"backupId":"bkp_1","unreadableFiles":2,"unreadablePaths":["\"a b\"","\"c\""]}`
+	dir := answer(t, func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/node/backups"):
+			io.WriteString(w, `{"backup":{"backupId":"nbk_1","unreadableFiles":3,"failed":[{"workspaceId":"ws_1","reason":"denied"}]}}`+"\n")
+		case r.Method == http.MethodPost:
+			io.WriteString(w, `{"taskId":"tsk_1","backupId":"bkp_1"}`)
+		case strings.HasSuffix(r.URL.Path, "/backups"):
+			io.WriteString(w, `{"items":[`+backup+`]}`)
+		default:
+			io.WriteString(w, `{"computer":{}}`)
+		}
+	})
+	for command, want := range map[string]struct {
+		code        int
+		out, errors string
+	}{
+		"create --slug=demo": {exitIncomplete, backup,
+			`atelier: the backup bkp_1 lacks 2 files and folders that the node may not read, such as "a b" "c"`},
+		"verify --slug=demo --backup=bkp_1": {0, backup, ""},
+		"node --to=" + dir: {exitIncomplete, `{"backupId":"nbk_1","unreadableFiles":3,"failed":[{"workspaceId":"ws_1","reason":"denied"}]}`,
+			"the backup lacks the drive of ws_1: denied"},
+	} {
+		var out, errs bytes.Buffer
+		code := run(append([]string{"admin", "backup"}, append(strings.Fields(command), "--data", dir)...), console{&out, &errs})
+		if code != want.code || strings.TrimSpace(out.String()) != want.out || !strings.Contains(errs.String(), want.errors) {
+			t.Errorf("%s: status %d, %s%s", command, code, out.String(), errs.String())
+		}
+	}
+}

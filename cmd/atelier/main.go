@@ -23,10 +23,10 @@
 // Each setting of serve is a flag, an environment variable and a key of a YAML file; the first of them that is given
 // counts, in this order. The exit code is 0 after a clean end, 1 after a failure, 3 where another process has the data
 // directory, 4 where a command has ended, by an interrupt or its --wait, while the node continues what the command has begun,
-// and 78 where the command line or the settings are wrong, for all commands. The Go runtime exits with 2 after a panic or a
-// fatal error. The exit code of exec and shell is the status of the command in the computer, or 255 if they fail themselves.
-// The exit code of session with --wait or --tail says how the turn has ended: 0 complete, 3 it asks, 4 it was interrupted or
-// has failed, 5 it sleeps.
+// 5 where a backup lacks what the node could not read, and 78 where the command line or the settings are wrong, for all
+// commands. The Go runtime exits with 2 after a panic or a fatal error. The exit code of exec and shell is the status of the
+// command in the computer, or 255 if they fail themselves. The exit code of session with --wait or --tail says how the turn has
+// ended: 0 complete, 3 it asks, 4 it was interrupted or has failed, 5 it sleeps.
 package main
 
 import (
@@ -46,6 +46,8 @@ const (
 	exitInUse   = 3
 	// exitUnfinished: a command has ended, and the node continues what the command has begun.
 	exitUnfinished = 4
+	// exitIncomplete: a backup was stored, or restored, and lacks files or drives that the node could not read.
+	exitIncomplete = 5
 	// exitConfig: the command line or the settings are wrong. It is EX_CONFIG of sysexits(3), after which deploy/atelier.service does not
 	// start the node again, and not 2: the Go runtime exits with 2 after a panic or a fatal error.
 	exitConfig = 78

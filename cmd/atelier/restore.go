@@ -62,7 +62,7 @@ func (c *backupNodeCommand) Run(ctx context.Context, out console) error {
 		case answer.Error != "":
 			return fmt.Errorf("the backup of the node failed: %s", answer.Error)
 		case answer.Backup != nil:
-			return line(out, answer.Backup)
+			return printNodeBackup(out, answer.Backup)
 		case answer.Progress != nil:
 			meter.showSteps(time.Now(), *answer.Progress)
 		}
@@ -71,6 +71,30 @@ func (c *backupNodeCommand) Run(ctx context.Context, out console) error {
 		return errors.New("interrupted: the backup of the node was cancelled")
 	}
 	return errors.Join(errors.New("the node has ended before the backup was complete"), lines.Err())
+}
+
+// printNodeBackup prints a backup of the node. It fails with the exit code exitIncomplete if the backup lacks what the node could not
+// read.
+func printNodeBackup(out console, text json.RawMessage) error {
+	var b struct {
+		UnreadableFiles int64
+		Failed          []nodebackup.FailedDrive
+	}
+	if err := errors.Join(json.Unmarshal(text, &b), line(out, text)); err != nil {
+		return err
+	}
+	var lacks []error
+	for _, f := range b.Failed {
+		lacks = append(lacks, fmt.Errorf("the backup lacks the drive of %s: %s", f.WorkspaceID, f.Reason))
+	}
+	if b.UnreadableFiles > 0 {
+		lacks = append(lacks, fmt.Errorf("the backup lacks %d files and folders that the node may not read; its manifest.json names the first ones of each drive",
+			b.UnreadableFiles))
+	}
+	if len(lacks) == 0 {
+		return nil
+	}
+	return coded{errors.Join(lacks...), exitIncomplete}
 }
 
 // restoreCommand is atelier restore.
@@ -106,5 +130,12 @@ func (c *restoreCommand) Run(ctx context.Context, out console) error {
 	if err != nil {
 		return err
 	}
-	return line(out, text)
+	if err := line(out, text); err != nil || len(restored.Missing) == 0 {
+		return err
+	}
+	var missing []error
+	for _, f := range restored.Missing {
+		missing = append(missing, fmt.Errorf("the backup lacks the drive of %s: %s", f.WorkspaceID, f.Reason))
+	}
+	return coded{errors.Join(missing...), exitIncomplete}
 }

@@ -77,6 +77,12 @@ func (n *Node) backUpNode(o Options) operator.BackUpNode {
 		done := operator.NodeBackup{BackupID: id, CreatedAt: m.CreatedAt, Drives: len(m.Drives), SizeBytes: m.SizeBytes()}
 		for _, d := range m.Drives {
 			done.ChangedFiles += d.ChangedFiles
+			done.UnreadableFiles += d.UnreadableFiles
+		}
+		for _, f := range m.Failed {
+			done.Failed = append(done.Failed, operator.FailedDrive(f))
+			o.Log.Error("a drive is not in the backup of the node", slog.String("backup", id), slog.String("workspace", f.WorkspaceID),
+				slog.String("error", f.Reason))
 		}
 		o.Log.Info("backed the node up", slog.String("backup", id), slog.Int("drives", done.Drives), slog.Int64("bytes", done.SizeBytes))
 		return done, nil

@@ -33,6 +33,9 @@ type Exported struct {
 	ChangedPaths []string
 	// Vanished is the number of entries that were removed before they were copied.
 	Vanished int64
+	// Unreadable is the number of files and folders that the node may not read, UnreadablePaths has the first of their paths, quoted.
+	Unreadable      int64
+	UnreadablePaths []string
 }
 
 // Drives exports and restores the drives of workspaces.
@@ -83,12 +86,24 @@ func (a *Archive) Save(ctx context.Context, workspaceID, backupID string, report
 	return a.SaveAs(ctx, workspaceID, backupID, objectName(workspaceID, backupID), report)
 }
 
-// SaveAs is Save with another name of the object.
+// A DriveError is an error of reading a drive, unlike an error of the bucket.
+type DriveError struct{ Err error }
+
+// Error implements error.
+func (e *DriveError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the error of the drive.
+func (e *DriveError) Unwrap() error { return e.Err }
+
+// SaveAs is Save with another name of the object. The error is a *DriveError if the drive, and not the bucket, has failed.
 func (a *Archive) SaveAs(ctx context.Context, workspaceID, backupID, object string, report func(done, total int64)) (*computerv1.Backup, error) {
 	backup := &computerv1.Backup{Id: backupID, Object: object}
 	err := a.bucket.Put(ctx, backup.Object, func(to io.Writer) (err error) {
 		summing := newSummingWriter(to)
 		err = a.write(ctx, workspaceID, summing, backup, report)
+		if err != nil && summing.err == nil {
+			err = &DriveError{err}
+		}
 		backup.SizeBytes, backup.Sha256 = summing.size, summing.hash.Sum(nil)
 		return err
 	})
@@ -117,6 +132,7 @@ func (a *Archive) write(ctx context.Context, workspaceID string, to io.Writer, b
 	exported, err := a.drives.Export(ctx, workspaceID, &progressWriter{to: compressor, total: total, report: report})
 	backup.Entries, backup.VanishedFiles = exported.Entries, exported.Vanished
 	backup.ChangedFiles, backup.ChangedPaths = exported.Changed, exported.ChangedPaths
+	backup.UnreadableFiles, backup.UnreadablePaths = exported.Unreadable, exported.UnreadablePaths
 	return errors.Join(err, compressor.Close())
 }
 
@@ -229,6 +245,8 @@ type summingWriter struct {
 	to   io.Writer
 	hash hash.Hash
 	size int64
+	// err is the last error of the other writer.
+	err error
 }
 
 func newSummingWriter(to io.Writer) *summingWriter {
@@ -240,6 +258,9 @@ func (s *summingWriter) Write(p []byte) (int, error) {
 	n, err := s.to.Write(p)
 	s.hash.Write(p[:n])
 	s.size += int64(n)
+	if err != nil {
+		s.err = err
+	}
 	return n, err
 }
 

@@ -43,7 +43,8 @@ func (d *fakeDrives) Export(_ context.Context, _ string, to io.Writer) (archive.
 	if _, err := io.WriteString(to, d.content); err != nil {
 		return archive.Exported{}, err
 	}
-	return archive.Exported{Entries: int64(strings.Count(d.content, "\n")), Changed: 1, ChangedPaths: []string{`"a"`}, Vanished: 2}, d.exportErr
+	return archive.Exported{Entries: int64(strings.Count(d.content, "\n")), Changed: 1, ChangedPaths: []string{`"a"`}, Vanished: 2,
+		Unreadable: 3, UnreadablePaths: []string{`"b"`}}, d.exportErr
 }
 
 func (d *fakeDrives) Verify(_ context.Context, from io.Reader) (int64, error) {
@@ -73,11 +74,18 @@ func (d *fakeDrives) Restore(_ context.Context, _, _ string, from io.Reader, ver
 // The content of the drive when the backup is saved, and after the change that follows.
 const before, after = "one\ntwo\n", "changed\n"
 
+// failingWriter fails with an error.
+type failingWriter struct{ err error }
+
+func (w failingWriter) Write([]byte) (int, error) { return 0, w.err }
+
 // memoryBucket is a bucket in memory.
 type memoryBucket struct {
 	objects map[string][]byte
 	// err is the error of all operations.
 	err error
+	// writeErr is the error of writing an object.
+	writeErr error
 	// readable is the number of bytes of an object that can be read before errDisconnected; 0: the whole object.
 	readable int64
 }
@@ -88,7 +96,10 @@ var errDisconnected = errors.New("the connection was closed")
 func (m *memoryBucket) Put(_ context.Context, name string, write func(io.Writer) error) error {
 	var object bytes.Buffer
 	err := m.err
-	if err == nil {
+	if err == nil && m.writeErr != nil {
+		err = write(failingWriter{m.writeErr})
+	}
+	if err == nil && m.writeErr == nil {
 		err = write(&object)
 	}
 	if err == nil {
@@ -148,7 +159,7 @@ func TestSaveLoadAndRemove(t *testing.T) {
 	stored := bucket.objects[backup.GetObject()]
 	sum := sha256.Sum256(stored)
 	want := &computerv1.Backup{Id: "bkp_1", Object: "ws_1/bkp_1.tar.zst", SizeBytes: int64(len(stored)), Sha256: sum[:], Entries: 2,
-		Seq: proto.Uint64(7), ChangedFiles: 1, ChangedPaths: []string{`"a"`}, VanishedFiles: 2}
+		Seq: proto.Uint64(7), ChangedFiles: 1, ChangedPaths: []string{`"a"`}, VanishedFiles: 2, UnreadableFiles: 3, UnreadablePaths: []string{`"b"`}}
 	if !proto.Equal(backup, want) {
 		t.Errorf("Save returned %v, want %v", backup, want)
 	}
@@ -227,8 +238,9 @@ func TestFailedSaveLeavesNoObject(t *testing.T) {
 	}
 	d := &fakeDrives{content: before, exportErr: errors.New("the disk cannot be read")}
 	a := archive.New(folder, d)
-	if _, err := a.Save(t.Context(), "ws_1", "bkp_1", ignore); !errors.Is(err, d.exportErr) {
-		t.Errorf("Save returned %v, want %v", err, d.exportErr)
+	var ofDrive *archive.DriveError
+	if _, err := a.Save(t.Context(), "ws_1", "bkp_1", ignore); !errors.Is(err, d.exportErr) || !errors.As(err, &ofDrive) {
+		t.Errorf("Save returned %v, want %v of the drive", err, d.exportErr)
 	}
 	if left, err := filepath.Glob(filepath.Join(dir, "*", "*")); err != nil || len(left) > 0 {
 		t.Errorf("Save left the files %v (%v), want none", left, err)
@@ -264,6 +276,12 @@ func TestUnusableBucket(t *testing.T) {
 	}
 	if _, err := a.Save(t.Context(), "ws_1", "bkp_2", ignore); code(err) != bucket.Unusable {
 		t.Errorf("Save returned %v, want %s", err, bucket.Unusable)
+	}
+	m.err = nil
+	m.writeErr = errDisconnected
+	var ofDrive *archive.DriveError
+	if _, err := a.Save(t.Context(), "ws_1", "bkp_2", ignore); !errors.Is(err, errDisconnected) || errors.As(err, &ofDrive) {
+		t.Errorf("Save returned %v, want %v of the bucket", err, errDisconnected)
 	}
 	m.err = errors.New("the server does not answer")
 	if err := a.Remove(t.Context(), "ws_1", backup); err == nil || entity.IsRefusal(err) {

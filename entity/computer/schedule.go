@@ -164,7 +164,8 @@ func retryAfterFailure(call entity.Call, s *computerv1.Computer) []computerv1.Ev
 func LastGood(s *computerv1.Computer) *computerv1.Backup {
 	var last *computerv1.Backup
 	for _, b := range ByAge(s.GetBackups()) {
-		if b.Seq != nil && b.GetSeq() >= last.GetSeq() && b.GetChangedFiles() == 0 && b.GetVerification().GetFailure() == "" {
+		if b.Seq != nil && b.GetSeq() >= last.GetSeq() && b.GetChangedFiles() == 0 && b.GetUnreadableFiles() == 0 &&
+			b.GetVerification().GetFailure() == "" {
 			last = b
 		}
 	}

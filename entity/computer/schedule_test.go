@@ -284,6 +284,7 @@ func TestLastGood(t *testing.T) {
 	for name, spoil := range map[string]func(b *computerv1.Backup){
 		"damaged":             func(b *computerv1.Backup) { b.Verification = &computerv1.Verification{Failure: "damaged"} },
 		"changed while read":  func(b *computerv1.Backup) { b.ChangedFiles = 1 },
+		"without some files":  func(b *computerv1.Backup) { b.UnreadableFiles = 1 },
 		"of an older version": func(b *computerv1.Backup) { b.Seq = nil },
 	} {
 		good, bad := &computerv1.Backup{Id: "bkp_1", CreatedAt: 1, Seq: proto.Uint64(3)}, &computerv1.Backup{Id: "bkp_2", CreatedAt: 2, Seq: proto.Uint64(4)}

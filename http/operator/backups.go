@@ -52,6 +52,9 @@ type backupRecord struct {
 	ChangedFiles  int64    `json:"changedFiles,omitzero"`
 	ChangedPaths  []string `json:"changedPaths,omitempty"`
 	VanishedFiles int64    `json:"vanishedFiles,omitzero"`
+	// UnreadableFiles is the number of files and folders that the node may not read, UnreadablePaths has the first ones.
+	UnreadableFiles int64    `json:"unreadableFiles,omitzero"`
+	UnreadablePaths []string `json:"unreadablePaths,omitempty"`
 }
 
 var originNames = map[computerv1.BackupOrigin]string{
@@ -66,6 +69,7 @@ func viewBackup(b *computerv1.Backup) backupRecord {
 		SHA256: hex.EncodeToString(b.GetSha256()), Seq: b.Seq, Origin: originNames[b.GetOrigin()],
 		VerifiedAt: b.GetVerification().GetAt(), VerificationFailure: b.GetVerification().GetFailure(),
 		ChangedFiles: b.GetChangedFiles(), ChangedPaths: b.GetChangedPaths(), VanishedFiles: b.GetVanishedFiles(),
+		UnreadableFiles: b.GetUnreadableFiles(), UnreadablePaths: b.GetUnreadablePaths(),
 	}
 }
 

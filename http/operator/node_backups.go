@@ -31,6 +31,16 @@ type NodeBackup struct {
 	SizeBytes int64  `json:"sizeBytes"`
 	// ChangedFiles is the number of files that were changed during each attempt to copy them.
 	ChangedFiles int64 `json:"changedFiles"`
+	// UnreadableFiles is the number of files and folders that the node may not read. The manifest names the first ones of each drive.
+	UnreadableFiles int64 `json:"unreadableFiles,omitzero"`
+	// Failed lists the workspaces whose drives are not in the backup.
+	Failed []FailedDrive `json:"failed,omitempty"`
+}
+
+// FailedDrive is a drive that could not be backed up.
+type FailedDrive struct {
+	WorkspaceID string `json:"workspaceId"`
+	Reason      string `json:"reason"`
 }
 
 // nodeBackups backs up the node.

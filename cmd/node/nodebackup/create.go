@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/atelier-run/atelier/computer/archive"
 	"github.com/atelier-run/atelier/computer/bucket"
 	"github.com/atelier-run/atelier/entity"
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
@@ -32,9 +33,9 @@ type Source struct {
 	Program string
 }
 
-// Create takes a backup of a node with an id, and returns its manifest. It reports its progress from one goroutine. If it fails, it
-// deletes the objects that it has stored, unless only the object latest could not be stored: nobody knows then whether that names
-// this backup, which is complete.
+// Create takes a backup of a node with an id, and returns its manifest. It reports its progress from one goroutine. A drive that cannot
+// be read does not end the backup of the others: the manifest names it as failed. If Create fails, it deletes the objects that it has
+// stored, unless only the object latest could not be stored: nobody knows then whether that names this backup, which is complete.
 func Create(ctx context.Context, s Source, id string, now time.Time, report func(Progress)) (_ *Manifest, err error) {
 	if !validID.MatchString(id) {
 		return nil, fmt.Errorf("%q is not a valid id of a backup of a node", id)
@@ -44,7 +45,7 @@ func Create(ctx context.Context, s Source, id string, now time.Time, report func
 	isComplete := false
 	defer func() {
 		if err != nil && !isComplete {
-			err = errors.Join(err, s.discard(ctx, id, workspaces[:min(len(m.Drives)+1, len(workspaces))]))
+			err = errors.Join(err, s.discard(ctx, id, workspaces[:min(len(m.Drives)+len(m.Failed)+1, len(workspaces))]))
 		}
 	}()
 	progress := &meter{report: report}
@@ -61,8 +62,11 @@ func Create(ctx context.Context, s Source, id string, now time.Time, report func
 			sizes[i], err = s.DriveSize(ctx, w)
 			return err
 		})
-		if err != nil {
+		if ctx.Err() != nil {
 			return nil, fmt.Errorf("the drive of %s: %w", w, err)
+		}
+		if err != nil {
+			sizes[i] = 0 // SaveAs fails as well, or can do without the estimate
 		}
 		progress.TotalBytes += sizes[i]
 	}
@@ -73,13 +77,18 @@ func Create(ctx context.Context, s Source, id string, now time.Time, report func
 			b, err = s.Archive.SaveAs(ctx, w, id, driveObject(id, w), progress.step("drive "+w))
 			return err
 		})
+		progress.end(sizes[i])
+		progress.DrivesDone++
+		if failed := (&archive.DriveError{}); errors.As(err, &failed) && ctx.Err() == nil {
+			m.Failed = append(m.Failed, FailedDrive{WorkspaceID: w, Reason: failed.Error()})
+			continue
+		}
 		if err != nil {
 			return nil, fmt.Errorf("the drive of %s: %w", w, err)
 		}
-		progress.end(sizes[i])
-		progress.DrivesDone++
 		m.Drives = append(m.Drives, Drive{
 			WorkspaceID: w, Seq: b.GetSeq(), ChangedFiles: b.GetChangedFiles(),
+			UnreadableFiles: b.GetUnreadableFiles(), UnreadablePaths: b.GetUnreadablePaths(),
 			Object: Object{Name: b.GetObject(), SizeBytes: b.GetSizeBytes(), SHA256: b.GetSha256(), Entries: b.GetEntries()},
 		})
 	}

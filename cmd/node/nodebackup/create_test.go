@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/atelier-run/atelier/computer/archive"
 	"github.com/atelier-run/atelier/computer/bucket"
 	"github.com/atelier-run/atelier/entity"
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
@@ -66,7 +67,7 @@ func (a *busyArchive) SaveAs(
 ) (*computerv1.Backup, error) {
 	if a.refusals--; a.refusals >= 0 {
 		report(3, 4)
-		return nil, entity.Errorf(entity.Unavailable, "too many drives are in use; try again")
+		return nil, &archive.DriveError{Err: entity.Errorf(entity.Unavailable, "too many drives are in use; try again")}
 	}
 	return a.Archive.SaveAs(ctx, workspaceID, backupID, object, report)
 }
@@ -103,9 +104,9 @@ func TestUnavailableDrive(t *testing.T) {
 			t.Errorf("%v with the progress %v, %v", m, done, err)
 		}
 		began := time.Now()
-		var refusal *entity.Error
-		if _, _, err := busyCreate(t.Context(), t, driveAttempts); !errors.As(err, &refusal) || time.Since(began) > time.Minute {
-			t.Errorf("a drive that stays unavailable: %v after %s", err, time.Since(began))
+		m, _, err = busyCreate(t.Context(), t, driveAttempts)
+		if err != nil || len(m.Drives) != 0 || len(m.Failed) != 1 || time.Since(began) > time.Minute {
+			t.Errorf("a drive that stays unavailable: %+v, %v after %s", m, err, time.Since(began))
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()

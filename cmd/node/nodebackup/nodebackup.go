@@ -43,6 +43,14 @@ type Manifest struct {
 	Program string  `json:"program"`
 	Journal Object  `json:"journal"`
 	Drives  []Drive `json:"drives"`
+	// Failed lists the drives that could not be read. They are not in the backup.
+	Failed []FailedDrive `json:"failed,omitempty"`
+}
+
+// A FailedDrive is a drive that is not in the backup.
+type FailedDrive struct {
+	WorkspaceID string `json:"workspaceId"`
+	Reason      string `json:"reason"`
 }
 
 // An Object is an object of a backup, a compressed tar archive.
@@ -61,6 +69,9 @@ type Drive struct {
 	Seq uint64 `json:"seq"`
 	// ChangedFiles is the number of files that were changed during each attempt to copy them.
 	ChangedFiles int64 `json:"changedFiles,omitempty"`
+	// UnreadableFiles is the number of files and folders that the node may not read, UnreadablePaths has the first of their paths.
+	UnreadableFiles int64    `json:"unreadableFiles,omitempty"`
+	UnreadablePaths []string `json:"unreadablePaths,omitempty"`
 }
 
 // record returns the drive's backup as package computer/archive reads it.
@@ -83,7 +94,8 @@ type Progress struct {
 
 // Archive saves and loads drives in the bucket of the backup. computer/archive implements it.
 type Archive interface {
-	// SaveAs stores a backup of a workspace's drive as an object, durably.
+	// SaveAs stores a backup of a workspace's drive as an object, durably. The error is an *archive.DriveError if the drive, and not the
+	// bucket, has failed; then there is no object.
 	SaveAs(ctx context.Context, workspaceID, backupID, object string, report func(done, total int64)) (*computerv1.Backup, error)
 	// Verify reads a backup whole. failure says how it differs from the backup that was saved.
 	Verify(ctx context.Context, backup *computerv1.Backup, report func(done, total int64)) (failure string, err error)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/atelier-run/atelier/computer/archive"
 	"github.com/atelier-run/atelier/computer/bucket"
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 )
@@ -32,6 +33,55 @@ func (a fakeArchive) SaveAs(ctx context.Context, workspaceID, backupID, object s
 func (a fakeArchive) Verify(ctx context.Context, b *computerv1.Backup, _ func(done, total int64)) (string, error) {
 	_, err := read(ctx, a.Bucket, b.GetObject(), 100)
 	return "", err
+}
+
+// unreadableArchive cannot read the drive of the workspace ws_2.
+type unreadableArchive struct{ fakeArchive }
+
+func (a unreadableArchive) SaveAs(
+	ctx context.Context, workspaceID, backupID, object string, report func(done, total int64),
+) (*computerv1.Backup, error) {
+	if workspaceID == "ws_2" {
+		report(1, 2)
+		return nil, &archive.DriveError{Err: errBroken}
+	}
+	b, err := a.fakeArchive.SaveAs(ctx, workspaceID, backupID, object, report)
+	b.UnreadableFiles, b.UnreadablePaths = 2, []string{`"a"`}
+	return b, err
+}
+
+// TestUnreadableDrive: a drive that cannot be read does not end the backup of the others, and the manifest says what is missing.
+func TestUnreadableDrive(t *testing.T) {
+	b, err := bucket.OpenFolder(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for _, w := range []string{"ws_1", "ws_2", "ws_3"} {
+		if err := os.MkdirAll(filepath.Join(dir, w, "files"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err = Create(t.Context(), Source{
+		Bucket: b, Archive: unreadableArchive{fakeArchive{b}}, Staging: filepath.Join(t.TempDir(), "checkpoint"), Drives: dir,
+		Checkpoint: func(dir string) error { return os.Mkdir(dir, 0o700) },
+		DriveSize: func(_ context.Context, w string) (int64, error) {
+			if w == "ws_2" {
+				return 0, errBroken
+			}
+			return 1, nil
+		},
+	}, "nbk_1", time.UnixMilli(5), func(Progress) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := ReadManifest(t.Context(), b, "")
+	if err != nil || len(m.Drives) != 2 || m.Drives[1].WorkspaceID != "ws_3" || m.Drives[1].UnreadableFiles != 2 || len(m.Drives[1].UnreadablePaths) != 1 {
+		t.Fatalf("%+v, %v", m, err)
+	}
+	if want := (FailedDrive{WorkspaceID: "ws_2", Reason: errBroken.Error()}); len(m.Failed) != 1 || m.Failed[0] != want {
+		t.Errorf("failed: %+v", m.Failed)
+	}
 }
 
 // create backs up a node with workspaces. It returns the folder of the bucket.

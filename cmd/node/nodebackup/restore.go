@@ -29,6 +29,9 @@ type Restored struct {
 	// have them.
 	Drives  int      `json:"drives"`
 	Skipped []string `json:"skipped,omitempty"`
+	// Missing lists the drives that are not in the backup. The restored node has no drives for these workspaces until their computers
+	// are replaced.
+	Missing []FailedDrive `json:"missing,omitempty"`
 }
 
 // A Restoration restores a backup into a data directory.
@@ -46,7 +49,7 @@ type Restoration struct {
 // Run verifies all objects of the backup, builds the data directory in a folder inside of it, and moves the parts to their places.
 // Until it returns nil, no node starts on the directory. After an error or a crash, Run continues when it is called again.
 func (r Restoration) Run(ctx context.Context, m *Manifest) (result Restored, err error) {
-	result = Restored{BackupID: m.BackupID, CreatedAt: m.CreatedAt, Drives: len(m.Drives)}
+	result = Restored{BackupID: m.BackupID, CreatedAt: m.CreatedAt, Drives: len(m.Drives), Missing: m.Failed}
 	d, err := datadir.BeginRestore(r.Dir, m.BackupID)
 	if err != nil {
 		return result, err

@@ -874,9 +874,12 @@ type Backup struct {
 	// The number of files that vanished before they were copied.
 	VanishedFiles int64 `protobuf:"varint,12,opt,name=vanished_files,json=vanishedFiles,proto3" json:"vanished_files,omitempty"`
 	// The version of the event with which the computer's stream has recorded the backup. 0: earlier rules recorded it.
-	Version       uint64 `protobuf:"varint,13,opt,name=version,proto3" json:"version,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Version uint64 `protobuf:"varint,13,opt,name=version,proto3" json:"version,omitempty"`
+	// The number of files and folders that the node may not read, and the first of their paths, quoted as in Go. The backup lacks them.
+	UnreadableFiles int64    `protobuf:"varint,14,opt,name=unreadable_files,json=unreadableFiles,proto3" json:"unreadable_files,omitempty"`
+	UnreadablePaths []string `protobuf:"bytes,15,rep,name=unreadable_paths,json=unreadablePaths,proto3" json:"unreadable_paths,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Backup) Reset() {
@@ -998,6 +1001,20 @@ func (x *Backup) GetVersion() uint64 {
 		return x.Version
 	}
 	return 0
+}
+
+func (x *Backup) GetUnreadableFiles() int64 {
+	if x != nil {
+		return x.UnreadableFiles
+	}
+	return 0
+}
+
+func (x *Backup) GetUnreadablePaths() []string {
+	if x != nil {
+		return x.UnreadablePaths
+	}
+	return nil
 }
 
 // Verification is the result of reading a backup whole.
@@ -3688,7 +3705,7 @@ const file_messages_computer_v1_computer_proto_rawDesc = "" +
 	"\frequested_at\x18\x05 \x01(\x03R\vrequestedAt\x12!\n" +
 	"\frequested_by\x18\x06 \x01(\tR\vrequestedBy\x12'\n" +
 	"\x0fimpersonator_id\x18\a \x01(\tR\x0eimpersonatorId\x12\x1c\n" +
-	"\tscheduled\x18\b \x01(\bR\tscheduled\"\xcc\x03\n" +
+	"\tscheduled\x18\b \x01(\bR\tscheduled\"\xa2\x04\n" +
 	"\x06Backup\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1d\n" +
 	"\n" +
@@ -3705,7 +3722,9 @@ const file_messages_computer_v1_computer_proto_rawDesc = "" +
 	" \x01(\x03R\fchangedFiles\x12#\n" +
 	"\rchanged_paths\x18\v \x03(\tR\fchangedPaths\x12%\n" +
 	"\x0evanished_files\x18\f \x01(\x03R\rvanishedFiles\x12\x18\n" +
-	"\aversion\x18\r \x01(\x04R\aversionB\x06\n" +
+	"\aversion\x18\r \x01(\x04R\aversion\x12)\n" +
+	"\x10unreadable_files\x18\x0e \x01(\x03R\x0funreadableFiles\x12)\n" +
+	"\x10unreadable_paths\x18\x0f \x03(\tR\x0funreadablePathsB\x06\n" +
 	"\x04_seq\"8\n" +
 	"\fVerification\x12\x0e\n" +
 	"\x02at\x18\x01 \x01(\x03R\x02at\x12\x18\n" +
