@@ -207,6 +207,41 @@ func TestEmptySecrets(t *testing.T) {
 	}
 }
 
+// TestBasic has clients that send their id with HTTP Basic. Only an empty secret is accepted, because clients have none.
+func TestBasic(t *testing.T) {
+	for _, test := range []struct{ id, secret, inBody, want string }{
+		{clientID, "", "", ""},
+		{clientID, "", clientID, ""},
+		{"oc%5F" + strings.TrimPrefix(clientID, clientPrefix), "", "", ""},
+		{clientID, "x", clientID, "invalid_client"},
+		{clientID, "", "oc_01j00000000000000000000009", "invalid_client"},
+		{"", "", clientID, "invalid_client"},
+		{"%zz", "", "", "invalid_client"},
+	} {
+		p, _ := provide()
+		form := redeeming()
+		if test.inBody != "" {
+			form.Set("client_id", test.inBody)
+		}
+		r, _ := http.NewRequest("POST", "/oauth/token", strings.NewReader(form.Encode()))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.SetBasicAuth(test.id, test.secret)
+		r.ParseForm()
+		_, err := p.Token(r, "req_1")
+		if test.want != "" {
+			wantError(t, err, test.want)
+		} else if err != nil {
+			t.Errorf("%+v: %v", test, err)
+		}
+	}
+	p, _ := provide()
+	r, _ := http.NewRequest("POST", "/oauth/token", strings.NewReader(redeeming().Encode()+"&client_id="+clientID))
+	r.Header = http.Header{"Content-Type": {"application/x-www-form-urlencoded"}, "Authorization": {"Bearer x"}}
+	r.ParseForm()
+	_, err := p.Token(r, "req_1")
+	wantError(t, err, "invalid_client")
+}
+
 // TestOneLook checks that an exchange reads the grant once and sends it one command.
 func TestOneLook(t *testing.T) {
 	p, e := provide()

@@ -1,6 +1,7 @@
 package oauth
 
 import (
+	"encoding/base64"
 	"net/url"
 	"strings"
 	"sync"
@@ -57,9 +58,23 @@ func TestRefusedExchanges(t *testing.T) {
 	w.refused(with(refreshing(client, granted.refresh), "client_id", other), 400, "invalid_grant")
 	w.refused(with(refreshing(client, granted.refresh), "resource", "https://elsewhere.example"), 400, "invalid_target")
 	w.refused(refreshing(client, granted.access), 400, "invalid_grant")
-	w.exchange(with(refreshing(client, granted.refresh), "scope", "files:read"))
+	granted = w.exchange(with(refreshing(client, granted.refresh), "scope", "files:read"))
 	if !w.opens(granted.access) {
 		t.Error("a refused exchange ended the family")
+	}
+	// Some libraries send the id of a public client with HTTP Basic and an empty secret.
+	for _, secret := range []string{"x", ""} {
+		for _, request := range []struct {
+			target string
+			form   url.Values
+		}{{"/oauth/token", refreshing(client, granted.refresh)}, {"/oauth/revoke", url.Values{"token": {granted.access}}}} {
+			basic := "Basic " + base64.StdEncoding.EncodeToString([]byte(client+":"+secret))
+			response, text := w.send("POST", request.target, without(request.form, "client_id").Encode(),
+				"Content-Type", "application/x-www-form-urlencoded", "Authorization", basic)
+			if (response.StatusCode == 200) != (secret == "") || response.StatusCode != 200 && response.StatusCode != 401 {
+				t.Errorf("%s with Basic and the secret %q: %d %s", request.target, secret, response.StatusCode, text)
+			}
+		}
 	}
 }
 
