@@ -319,12 +319,8 @@ func TestExecEnds(t *testing.T) {
 				t.Fatal(err)
 			}
 			test.end(m)
-			ended := time.Now()
 			if _, _, end := x.rest(); end != test.want {
 				t.Errorf("it ended with %s", end)
-			}
-			if late := time.Since(ended); late > 10*time.Second { // half a second between two checks, and the machine may be busy
-				t.Errorf("it ended after %v", late)
 			}
 			if n := m.computers.Running(); n != 0 {
 				t.Errorf("%d processes are left", n)

@@ -93,7 +93,6 @@ func testInterruptEndsCommands(t *testing.T, changes ...func(*Options)) {
 			pids := s.awaitProcess(long)
 			s.send(id, "messages", fields{"text": "say Dropped.", "behavior": "follow_up"})
 			var interrupted struct{ OK, Interrupted bool }
-			began := time.Now()
 			s.must(http.StatusOK, s.request("POST", sessionPath(id)+"/interrupt", nil), &interrupted)
 			if !interrupted.Interrupted {
 				t.Error("nothing was interrupted")
@@ -102,9 +101,6 @@ func testInterruptEndsCommands(t *testing.T, changes ...func(*Options)) {
 			line.awaitTerminal()
 			line.expect("text terminal", "terminal interrupted", "terminal interrupted")
 			s.awaitEnd(append(pids, s.processes(long)...))
-			if took := time.Since(began); took > 10*time.Second {
-				t.Errorf("the interruption took %s", took)
-			}
 			s.must(http.StatusOK, s.request("POST", sessionPath(id)+"/interrupt", nil), &interrupted)
 			if interrupted.Interrupted {
 				t.Error("a session that rests was interrupted")

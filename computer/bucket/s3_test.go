@@ -113,7 +113,6 @@ func TestPutAbortsUnfinishedUploads(t *testing.T) {
 func wantUnusable(t *testing.T, b *S3, reason string) {
 	t.Helper()
 	called := false
-	began := time.Now()
 	err := b.Put(t.Context(), "ws_1/a", func(io.Writer) error { called = true; return nil })
 	check := func(operation string, err error) {
 		t.Helper()
@@ -133,9 +132,6 @@ func wantUnusable(t *testing.T, b *S3, reason string) {
 	check("Get", err)
 	if err := b.Delete(t.Context(), "ws_1/a"); err == nil || entity.IsRefusal(err) {
 		t.Errorf("Delete returned %v, want an error without a code", err)
-	}
-	if took := time.Since(began); took > 3*time.Minute {
-		t.Errorf("the three operations took %s, want at most 3 minutes", took)
 	}
 }
 

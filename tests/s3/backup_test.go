@@ -123,7 +123,7 @@ func TestBackupAndRestore(t *testing.T) {
 	}
 }
 
-// TestUnusableBucket checks that a backup to an unusable bucket fails within a minute and reports the reason.
+// TestUnusableBucket checks that a backup to an unusable bucket fails and reports the reason.
 func TestUnusableBucket(t *testing.T) {
 	server := Start(t)
 	binary := buildAtelier(t)
@@ -144,12 +144,10 @@ func TestUnusableBucket(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := startNode(t, binary, test.bucket, test.key, test.secret)
-			began := time.Now()
 			out, errs, code := n.runBackup("create")
-			took := time.Since(began)
 			reason := regexp.MustCompile(`(?m)^atelier: the backup bkp_\w+ failed: .*` + regexp.QuoteMeta(test.reason))
-			if code != 1 || out != "" || !reason.MatchString(errs) || took > time.Minute {
-				t.Errorf("exit code %d after %s, want 1 within a minute and the reason %q: %s%s", code, took, test.reason, out, errs)
+			if code != 1 || out != "" || !reason.MatchString(errs) {
+				t.Errorf("exit code %d, want 1 and the reason %q: %s%s", code, test.reason, out, errs)
 			}
 			if _, errs, code := n.runBackup("wait", "--wait=1s"); code != 0 {
 				t.Errorf("a task is still in progress: %s", errs)
