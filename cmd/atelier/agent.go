@@ -14,7 +14,6 @@ import (
 func runAgent(arguments []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	// A client that has gone must not end the agent before its commands. If the signal were ignored, they would inherit that.
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	surviveBrokenPipes() // a client that has gone must not end the agent before its commands
 	return builtin.Run(ctx, os.Stdin, os.Stdout, os.Stderr, os.Environ(), arguments)
 }

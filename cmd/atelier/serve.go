@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/atelier-run/atelier/cmd/node"
 	"github.com/atelier-run/atelier/drive/quota"
 	"github.com/atelier-run/atelier/http"
@@ -28,9 +30,23 @@ const (
 	lastResort = 5 * time.Second
 )
 
-// Run runs a node until ctx is canceled by a signal, or the journal or a listener fails.
+// Run runs a node until ctx is canceled by a signal, SIGHUP arrives, or the journal or a listener fails. Nothing that it logs or prints
+// waits for the reader of the log: it prints its error itself.
 func (c *serveCommand) Run(ctx context.Context, out console) error {
-	log, err := newLog(out.errors, c.LogLevel, c.LogFormat)
+	surviveBrokenPipes()
+	ctx, cancel := untilHangup(ctx)
+	defer cancel()
+	lines := newLogWriter(os.Stderr, c.LogFormat)
+	defer lines.Close()
+	out.errors = lines
+	if code := report(out, c.run(ctx, out, lines), exitFailure); code != 0 {
+		return exitStatus(code)
+	}
+	return nil
+}
+
+func (c *serveCommand) run(ctx context.Context, out console, lines *logWriter) error {
+	log, err := newLog(lines, c.LogLevel, c.LogFormat)
 	if err != nil {
 		return err
 	}
@@ -45,6 +61,8 @@ func (c *serveCommand) Run(ctx context.Context, out console) error {
 	if err != nil {
 		return errors.Join(err, closeReserved(reserved))
 	}
+	options.Registry = prometheus.NewRegistry()
+	options.Registry.MustRegister(lines.total)
 	started := time.Now()
 	node.TuneMemory()
 	n, err := node.Start(ctx, options)
