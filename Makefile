@@ -32,6 +32,8 @@ RACE := computer http cmd actors persistence drive client cluster edge runner
 # - of http, those that send thousands of requests or many megabytes one after the other, and the transcripts on one member: they
 #   are run with the detector on two.
 PLAIN := TestAccess|TestAccessInSplitMode|TestImages|TestTranscripts|TestCrashBeforeEachSync|TestInvitationsAreNotCrowdedOut
+# - of computer/bucket, the one that sends 300 MB, in 160 s.
+PLAIN := $(PLAIN)|TestPutAndGetWithManyParts
 # - of computer/local, those that attack the kernel's isolation or look for remains, and the variants of the suite of drivers, which is
 #   run with the detector once: they start hundreds of processes, each of which would begin with the detector's initialization.
 PLAIN := $(PLAIN)|TestHostile[A-Z]\w*|TestHostConformance[A-Z]\w*|TestNetwork|TestOwnNetworkLeavesNothing|TestProcessReachesOutsideFromOwnNetwork
