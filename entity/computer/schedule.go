@@ -164,12 +164,16 @@ func retryAfterFailure(call entity.Call, s *computerv1.Computer) []computerv1.Ev
 func LastGood(s *computerv1.Computer) *computerv1.Backup {
 	var last *computerv1.Backup
 	for _, b := range ByAge(s.GetBackups()) {
-		if b.Seq != nil && b.GetSeq() >= last.GetSeq() && b.GetChangedFiles() == 0 && b.GetUnreadableFiles() == 0 &&
-			b.GetVerification().GetFailure() == "" {
+		if b.Seq != nil && b.GetSeq() >= last.GetSeq() && isComplete(b) && b.GetVerification().GetFailure() == "" {
 			last = b
 		}
 	}
 	return last
+}
+
+// isComplete reports whether a backup has each file of the drive, as it was at one time.
+func isComplete(b *computerv1.Backup) bool {
+	return b.GetChangedFiles() == 0 && b.GetUnreadableFiles() == 0
 }
 
 // ByAge returns backups, the oldest first: in the order in which the stream has recorded them. Their times follow a clock, which may
@@ -184,9 +188,21 @@ func ByAge(backups map[string]*computerv1.Backup) []*computerv1.Backup {
 
 // backupsToDrop returns the backups that are dropped when another one is added. A scheduled backup replaces the oldest
 // scheduled ones beyond the number that the policy keeps. If there are more than MaxBackups, the oldest scheduled ones are
-// dropped first, and then the oldest of all.
+// dropped first, and then the oldest of all. A backup that is not complete never replaces the last good one, which may be the only
+// one with the files that it lacks.
 func backupsToDrop(s *computerv1.Computer, added *computerv1.Backup) []*computerv1.Backup {
-	others := slices.DeleteFunc(ByAge(s.GetBackups()), func(b *computerv1.Backup) bool { return b.GetId() == added.GetId() })
+	var spared string
+	if !isComplete(added) {
+		spared = LastGood(s).GetId()
+	}
+	others := ByAge(s.GetBackups())
+	beyond := len(others) + 1 - MaxBackups
+	others = slices.DeleteFunc(others, func(b *computerv1.Backup) bool {
+		if b.GetId() == added.GetId() {
+			beyond--
+		}
+		return b.GetId() == added.GetId() || b.GetId() == spared
+	})
 	isScheduled := func(b *computerv1.Backup) bool {
 		return b.GetOrigin() == computerv1.BackupOrigin_BACKUP_ORIGIN_SCHEDULED
 	}
@@ -203,7 +219,7 @@ func backupsToDrop(s *computerv1.Computer, added *computerv1.Backup) []*computer
 	if scheduled < 0 {
 		scheduled = len(others)
 	}
-	excess := len(others) + 1 - MaxBackups
+	excess := beyond
 	if keep := int(EffectivePolicy(s).GetKeep()); isScheduled(added) && keep > 0 {
 		excess = max(excess, scheduled+1-keep)
 	}
