@@ -28,6 +28,8 @@ const (
 // says how many were dropped. A logWriter is safe for concurrent use.
 type logWriter struct {
 	file *os.File
+	// isDirect is set if poll(2) tells whether the file takes a line of atomicLine bytes at once. A terminal may take a part of it.
+	isDirect bool
 	// describe returns a line of the log that says how many lines were dropped.
 	describe func(dropped int) []byte
 	total    prometheus.Counter
@@ -42,8 +44,9 @@ type logWriter struct {
 
 // newLogWriter returns a writer of log lines in a format of newLog.
 func newLogWriter(file *os.File, format string) *logWriter {
+	info, err := file.Stat()
 	return &logWriter{
-		file: file,
+		file: file, isDirect: err == nil && info.Mode()&os.ModeCharDevice == 0,
 		describe: func(dropped int) []byte {
 			var line bytes.Buffer
 			if log, err := newLog(&line, "warn", format); err == nil {
@@ -62,7 +65,7 @@ func (w *logWriter) Write(line []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
-	case w.flushed == nil && len(line) <= atomicLine && w.isWritable():
+	case w.isDirect && w.flushed == nil && w.dropped == 0 && len(line) <= atomicLine && w.isWritable():
 		if _, err := w.file.Write(line); err != nil {
 			w.drop()
 		}
