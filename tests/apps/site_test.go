@@ -31,7 +31,7 @@ import (
 )
 
 // longest limits waits that measure nothing, and is the time that an install command has. A test that waits longer has failed.
-const longest = 8 * time.Minute
+const longest = 5 * time.Minute
 
 // workspace is the slug of the workspace.
 const workspace = "acme"

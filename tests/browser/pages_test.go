@@ -25,7 +25,7 @@ import (
 )
 
 // longest limits waits that measure nothing. A test that waits longer has failed.
-const longest = 8 * time.Minute
+const longest = 5 * time.Minute
 
 // TestPages runs pages.mjs. It needs Chromium, Node.js and the packages that npm ci installs in this folder.
 func TestPages(t *testing.T) {

@@ -117,7 +117,7 @@ func TestEndedRun(t *testing.T) {
 	if err := p.command.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for !hasBegun(temporary) {
+	for !hasEvent(temporary, `"Test":"TestPlanted"`) {
 		<-time.After(20 * time.Millisecond)
 	}
 	p.command.Process.Signal(syscall.SIGTERM)
@@ -129,14 +129,14 @@ func TestEndedRun(t *testing.T) {
 // TestLeftovers kills a run, but not the processes that it has started. The next run ends them and removes the folder.
 func TestLeftovers(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, `func TestPlanted(t *testing.T) { exec.Command("sleep", "1000").Start(); select {} }`)
+	p := newPlace(t, `func TestPlanted(t *testing.T) { exec.Command("sleep", "1000").Start(); println("it has a child"); select {} }`)
 	temporary := t.TempDir()
 	run := exec.Command("tests/suite", "./planted", "-count=1")
 	run.Dir, run.Env = p.dir, append(p.command.Env, "TMPDIR="+temporary)
 	if err := run.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for !hasBegun(temporary) {
+	for !hasEvent(temporary, "it has a child") {
 		<-time.After(20 * time.Millisecond)
 	}
 	run.Process.Kill()
@@ -169,11 +169,11 @@ func processesOf(folder string) (count int) {
 	return count
 }
 
-// hasBegun reports whether the events of the run say that the planted test has begun.
-func hasBegun(temporary string) bool {
+// hasEvent reports whether the events of the run have a text.
+func hasEvent(temporary, text string) bool {
 	events, _ := filepath.Glob(filepath.Join(temporary, "at-*", "events"))
 	for _, name := range events {
-		if content, _ := os.ReadFile(name); bytes.Contains(content, []byte(`"Test":"TestPlanted"`)) {
+		if content, _ := os.ReadFile(name); bytes.Contains(content, []byte(text)) {
 			return true
 		}
 	}
@@ -227,7 +227,7 @@ func count() int {
 }
 `)
 	p.command = exec.Command(filepath.Join(p.dir, ".ci/run"))
-	p.command.Env = append(os.Environ(), "MINUTES=", "MAKEFLAGS=")
+	p.command.Env = append(os.Environ(), "MINUTES=", "RERUNS=", "SUMMARY=", "MAKEFLAGS=")
 	p.command.Stdout, p.command.Stderr = &p.output, &p.output
 	return p
 }

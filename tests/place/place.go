@@ -16,9 +16,17 @@ import (
 	"testing"
 )
 
+// A holding is the place of a top-level test and its subtests.
+type holding struct {
+	wait    sync.Once
+	release func()
+	err     error
+	count   int // of the calls of Take whose tests have not ended
+}
+
 var (
-	mu    sync.Mutex
-	taken = map[string]bool{} // by the names of the top-level tests that have a place
+	mu       sync.Mutex
+	holdings = map[string]*holding{} // by the names of top-level tests
 )
 
 // Take waits for a place, which the test has until it ends. Subtests share the place of their top-level test.
@@ -26,22 +34,31 @@ func Take(t testing.TB) {
 	t.Helper()
 	name, _, _ := strings.Cut(t.Name(), "/")
 	mu.Lock()
-	isTaken := taken[name]
-	taken[name] = true
+	h := holdings[name]
+	if h == nil {
+		h = &holding{release: func() {}}
+		holdings[name] = h
+	}
+	h.count++
 	mu.Unlock()
-	if isTaken {
-		return
-	}
-	release, err := take(folder(), runtime.NumCPU())
-	if err != nil {
-		t.Fatal(err)
-	}
 	t.Cleanup(func() {
-		release()
 		mu.Lock()
 		defer mu.Unlock()
-		delete(taken, name)
+		if h.count--; h.count == 0 {
+			delete(holdings, name)
+			h.release()
+		}
 	})
+	h.wait.Do(func() {
+		if release, err := take(folder(), runtime.NumCPU()); err != nil {
+			h.err = err
+		} else {
+			h.release = release
+		}
+	})
+	if h.err != nil {
+		t.Fatal(h.err)
+	}
 }
 
 // folder returns the folder of the locks, which all runs of the user's tests share. It is not below TMPDIR, because each run of the
