@@ -79,6 +79,11 @@ func (r *Running) Wait(ctx context.Context) (Exit, error) {
 	select {
 	case <-r.ended:
 		return r.exit, nil
+	default:
+	}
+	select {
+	case <-r.ended:
+		return r.exit, nil
 	case <-ctx.Done():
 		return Exit{}, ctx.Err()
 	}

@@ -124,7 +124,7 @@ func (a *addresses) listen(at, before *address) {
 	}
 	_ = at.server.Serve(listener) // closes the listener
 	a.mu.Lock()
-	at.isLost = !at.isClosed
+	at.isLost = at.isLost || !at.isClosed
 	a.mu.Unlock()
 	_ = at.server.Close()
 }
@@ -145,6 +145,14 @@ func (a *addresses) isLost(at *address) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return at.isLost
+}
+
+// lose records that the computer of an address has stopped, which may be known before its listener fails.
+func (a *addresses) lose(at *address) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	at.isLost = true
+	a.forget(at)
 }
 
 // forget makes the next agent open another listener. The caller holds mu.

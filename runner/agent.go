@@ -267,8 +267,21 @@ func await(ctx context.Context, closed <-chan struct{}, most time.Duration) bool
 	return false
 }
 
-// isComputerLost reports whether the process was ended because its computer was stopped or lost.
-func (l *agent) isComputerLost() bool { return l.reason == "stopped" || l.reason == "lost" }
+// isComputerLost reports whether the process was ended because its computer was stopped or lost. The end must be known.
+func (l *agent) isComputerLost() bool { return isLoss(l.reason) }
+
+// isLoss reports whether a process was ended for a reason that also ends its computer.
+func isLoss(reason string) bool { return reason == "stopped" || reason == "lost" }
+
+// hasEnded reports whether the process has ended, and the reason for which its computer has ended it. It knows that before exited is
+// closed, for which follow waits until all output of the process is handled: a turn that begins after the computer was replaced must
+// not get an agent of the old one.
+func (l *agent) hasEnded() (reason string, hasEnded bool) {
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, reason, err := l.process.Wait(over)
+	return reason, err == nil
+}
 
 // end ends the process. It returns before its end is recorded.
 func (l *agent) end() {

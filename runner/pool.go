@@ -105,6 +105,9 @@ func (p *pool) findOrStart(ctx context.Context, id sessionID, s *sessionv1.Sessi
 		evicted.end()
 	}
 	if before != nil {
+		if reason, hasEnded := before.hasEnded(); hasEnded && isLoss(reason) {
+			p.r.addresses.lose(before.address)
+		}
 		before.end()
 		before.awaitExit(ctx, p.r.o.CancelTimeout)
 	}
@@ -167,11 +170,12 @@ func (p *pool) makeRoom(workspace string) (evicted *agent, ok bool) {
 // suits reports whether a process can run the next turn of a session.
 func (l *agent) suits(s *sessionv1.Session, choice Choice) bool {
 	select {
-	case <-l.exited:
-		return false
 	case <-l.peer.done():
 		return false
 	default:
+	}
+	if _, hasEnded := l.hasEnded(); hasEnded {
+		return false
 	}
 	return l.choice.Agent == choice.Agent && l.choice.HasModel == choice.HasModel && l.choice.Model.Name == choice.Model.Name &&
 		l.cwd == s.GetCwd() && l.mode == s.GetMode()

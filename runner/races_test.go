@@ -219,6 +219,9 @@ func (c lateComputers) Launch(ctx context.Context, l runner.Launch) (runner.Proc
 
 func (p lateProcess) Wait(ctx context.Context) (status int, reason string, err error) {
 	status, reason, err = p.Process.Wait(ctx)
+	if ctx.Err() != nil {
+		return 0, "", ctx.Err()
+	}
 	time.Sleep(30 * time.Second)
 	return status, reason, err
 }
@@ -233,6 +236,70 @@ func TestComputerWhoseLossIsKnownLate(t *testing.T) {
 		f.start("go", auto)
 		f.mustRun()
 		f.expect("input go", "terminal interrupted computer_lost", "input "+meta.Continue)
+	})
+}
+
+// replacedComputers know the ends of their processes, whose streams have not ended yet, as after the replacement of a computer.
+type replacedComputers struct {
+	*runnertest.Computers
+	replaced chan struct{}
+}
+
+type replacedProcess struct {
+	runner.Process
+	replaced chan struct{}
+}
+
+func (c *replacedComputers) Launch(ctx context.Context, l runner.Launch) (runner.Process, error) {
+	p, err := c.Computers.Launch(ctx, l)
+	return replacedProcess{p, c.replaced}, err
+}
+
+func (p replacedProcess) Wait(ctx context.Context) (status int, reason string, err error) {
+	select {
+	case <-p.replaced:
+		return 137, "stopped", nil
+	default:
+	}
+	over, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-p.replaced:
+			cancel()
+		case <-over.Done():
+		}
+	}()
+	if status, reason, err = p.Process.Wait(over); err != nil && ctx.Err() == nil {
+		return 137, "stopped", nil
+	}
+	return status, reason, err
+}
+
+// TestTurnAfterAReplacement sends a message right after the computer of an idle agent was replaced. The turn gets an agent of the new
+// computer.
+func TestTurnAfterAReplacement(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var computers *replacedComputers
+		f := newFixture(t, &runnertest.Agent{Prompt: thenEcho(func(context.Context, *runnertest.Process, acp.PromptRequest) (acp.PromptResponse, error) {
+			return done, nil
+		})}, func(o *runner.Options) {
+			computers = &replacedComputers{o.Computers.(*runnertest.Computers), make(chan struct{})}
+			o.Computers = computers
+		})
+		defer f.end()
+		f.start("go", auto)
+		f.mustRun()
+		old := computers.replaced
+		computers.replaced = make(chan struct{})
+		close(old)
+		computers.StopListening(runnertest.WorkspaceID)
+		f.send("again")
+		f.mustRun()
+		f.last(t, 1, "terminal complete")
+		if n := len(f.computers.Started()); n != 2 {
+			t.Errorf("%d agents were started, want another one in the new computer", n)
+		}
 	})
 }
 

@@ -53,7 +53,8 @@ type Process interface {
 	// End ends the process and its descendants.
 	End(ctx context.Context) error
 	// Wait returns how the process has ended: its exit status, and the reason for which the computer has ended it ("stopped",
-	// "lost", "out_of_memory", "disk_full"), or "".
+	// "lost", "out_of_memory", "disk_full"), or "". If the end is known already, it is returned even if ctx has ended. The ends of
+	// all processes of a computer are known before its successor can be used.
 	Wait(ctx context.Context) (status int, reason string, err error)
 }
 

@@ -115,6 +115,16 @@ func (c *Computers) IsListening(workspaceID string) bool {
 	return l != nil && !l.isClosed()
 }
 
+// StopListening ends the listener of a computer, as the end of the computer does.
+func (c *Computers) StopListening(workspaceID string) {
+	c.mu.Lock()
+	l := c.listeners[workspaceID]
+	c.mu.Unlock()
+	if l != nil {
+		_ = l.Close()
+	}
+}
+
 type listener struct {
 	connections chan net.Conn
 	closed      chan struct{}
@@ -231,6 +241,11 @@ func (p *Process) End(context.Context) error {
 
 // Wait implements runner.Process.
 func (p *Process) Wait(ctx context.Context) (status int, reason string, err error) {
+	select {
+	case <-p.ended:
+		return p.status, p.reason, nil
+	default:
+	}
 	select {
 	case <-p.ended:
 		return p.status, p.reason, nil
