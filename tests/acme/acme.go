@@ -15,8 +15,8 @@ import (
 	"encoding/pem"
 	"io"
 	"math/big"
-	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,6 +25,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/atelier-run/atelier/tests/loopback"
 )
 
 // Authority is a running authority.
@@ -54,10 +56,10 @@ const startTimeout = time.Minute
 func Start(t testing.TB, o Options) *Authority {
 	t.Helper()
 	binary, dir := build(t), t.TempDir()
-	listen, management := freeAddress(t), freeAddress(t)
+	listen, management := loopback.Address(t), loopback.Address(t)
 	a := &Authority{Directory: "https://" + listen + "/dir", Roots: x509.NewCertPool(), Issued: x509.NewCertPool()}
 	certificate, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	a.Roots.AppendCertsFromPEM(writeCertificate(t, certificate, key))
+	a.Roots.AppendCertsFromPEM(writeCertificate(t, certificate, key, listen, management))
 	config := filepath.Join(dir, "config.json")
 	content, err := json.Marshal(map[string]any{"pebble": map[string]any{
 		"listenAddress": listen, "managementListenAddress": management, "certificate": certificate, "privateKey": key,
@@ -122,16 +124,24 @@ func (a *Authority) await(t testing.TB, url string, exited <-chan struct{}) []by
 	}
 }
 
-// writeCertificate writes the certificate of the authority's own HTTPS and its key, and returns the certificate.
-func writeCertificate(t testing.TB, certificate, key string) []byte {
+// writeCertificate writes a certificate for the addresses at which the authority itself listens, and the key of the certificate. It
+// returns the certificate.
+func writeCertificate(t testing.TB, certificate, key string, addresses ...string) []byte {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "Test"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "Test"},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour), IsCA: true, BasicConstraintsValid: true,
+	}
+	for _, address := range addresses {
+		parsed, err := netip.ParseAddrPort(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		template.IPAddresses = append(template.IPAddresses, parsed.Addr().AsSlice())
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
 	if err != nil {
@@ -148,17 +158,6 @@ func writeCertificate(t testing.TB, certificate, key string) []byte {
 		}
 	}
 	return encoded
-}
-
-// freeAddress returns an address on which no process listened when it was called. Another process may take it before its use.
-func freeAddress(t testing.TB) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	return listener.Addr().String()
 }
 
 // root returns the folder of the repository, in which the tests of its packages run.

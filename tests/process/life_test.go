@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/atelier-run/atelier/tests/loopback"
 )
 
 func TestStartServeAndStop(t *testing.T) {
@@ -50,7 +52,11 @@ func TestStartServeAndStop(t *testing.T) {
 		t.Errorf("the socket is still there: %v", err)
 	}
 
-	again := startAtPort(t, dir)
+	address := loopback.Address(t)
+	again := start(t, dir, "--listen="+address)
+	if again.address != "http://"+address {
+		t.Errorf("the node listens at %s, want %s", again.address, address)
+	}
 	c = newClient(again.address, key)
 	if got := c.expect(t, http.StatusOK, "GET", drivePath("hello.txt"), ""); got != "hello\n" {
 		t.Errorf("after a restart the file has %q, want \"hello\\n\"", got)

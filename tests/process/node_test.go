@@ -7,11 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -70,38 +68,6 @@ func start(t *testing.T, dir string, settings ...string) *node {
 		t.Fatalf("the node did not start:\n%s", n.logs)
 	}
 	return n
-}
-
-// startAtPort starts a node with an explicit port. If another process has taken the free port in the meantime, it tries
-// another.
-func startAtPort(t *testing.T, dir string) *node {
-	t.Helper()
-	for range 20 {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		address := listener.Addr().String()
-		if err := listener.Close(); err != nil {
-			t.Fatal(err)
-		}
-		n, err := launch(dir, "--listen="+address)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(n.kill)
-		if n.ready() {
-			if n.address != "http://"+address {
-				t.Errorf("the node listens at %s, want %s", n.address, address)
-			}
-			return n
-		}
-		if n.kill(); !strings.Contains(n.logs.String(), "address already in use") {
-			t.Fatalf("the node did not start:\n%s", n.logs)
-		}
-	}
-	t.Fatal("no free port was found")
-	return nil
 }
 
 func launch(dir string, settings ...string) (*node, error) { return launchBy(nil, dir, settings...) }

@@ -33,6 +33,7 @@ import (
 	"github.com/atelier-run/atelier/http/api/apitest"
 	"github.com/atelier-run/atelier/http/server"
 	"github.com/atelier-run/atelier/persistence"
+	"github.com/atelier-run/atelier/tests/loopback"
 )
 
 // host is the host name in the example configurations.
@@ -235,7 +236,11 @@ func startBehind(t *testing.T, p proxy) *site {
 	if err := os.Chmod(dir, 0o755); err != nil { // the workers of nginx may run as another user
 		t.Fatal(err)
 	}
-	address := freeAddress(t)
+	address := loopback.Address(t)
+	ip, port, err := net.SplitHostPort(address)
+	if err != nil {
+		t.Fatal(err)
+	}
 	config, err := os.ReadFile(filepath.Join("..", "..", "deploy", p.config))
 	if err != nil {
 		t.Fatal(err)
@@ -244,8 +249,8 @@ func startBehind(t *testing.T, p proxy) *site {
 	text := strings.NewReplacer(
 		"127.0.0.1:8080", upstream, "listen 443", "listen "+address, "bind :443", "bind "+address,
 		"/etc/ssl/atelier/fullchain.pem", chain, "/etc/ssl/atelier/privkey.pem", private, "/etc/ssl/atelier/atelier.pem", filepath.Join(dir, "both.pem"),
-		"\n"+host+" {", "\nhttps://"+host+":"+port(address)+" {\n\tbind 127.0.0.1\n\ttls "+chain+" "+private,
-		"\n*.apps.example.com {", "\nhttps://*.apps.example.com:"+port(address)+" {\n\tbind 127.0.0.1",
+		"\n"+host+" {", "\nhttps://"+host+":"+port+" {\n\tbind "+ip+"\n\ttls "+chain+" "+private,
+		"\n*.apps.example.com {", "\nhttps://*.apps.example.com:"+port+" {\n\tbind "+ip,
 	).Replace(string(config))
 	if p.edit != nil {
 		text = p.edit(text)
@@ -343,23 +348,6 @@ func startNode(t *testing.T) (address, key string) {
 		t.Fatalf("POST /admin/users: status %d: %s", w.Code, w.Body)
 	}
 	return listener.Addr().String(), created.Key
-}
-
-// freeAddress returns an address on which no process listened when it was called. Another process may take it before its use.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
-// port returns the port of an address.
-func port(address string) string {
-	_, port, _ := net.SplitHostPort(address)
-	return port
 }
 
 // awaitListener waits until a process listens at an address. It fails the test if none does within timeout.

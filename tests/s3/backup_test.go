@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/atelier-run/atelier/tests/loopback"
 )
 
 // buildAtelier builds the program atelier and returns the path of the binary, which is removed when the test ends.
@@ -135,7 +137,7 @@ func TestUnusableBucket(t *testing.T) {
 	region := "?region=us-east-1&endpoint=http://"
 	for name, test := range map[string]struct{ bucket, key, secret, reason string }{
 		"no_answer":      {"s3://backups" + region + mute.Addr().String(), "k", "hidden", "no answer within 30s"},
-		"closed_port":    {"s3://backups" + region + freeAddress(t), "k", "hidden", "connection refused"},
+		"closed_port":    {"s3://backups" + region + loopback.Address(t), "k", "hidden", "connection refused"},
 		"wrong_key":      {"s3://backups" + region + server.Endpoint, "wrongkey", "hidden", "No user exists with the provided access key ID"},
 		"wrong_secret":   {"s3://backups" + region + server.Endpoint, server.Key, "hidden", "SignatureDoesNotMatch"},
 		"missing_bucket": {"s3://absent" + region + server.Endpoint, server.Key, server.Secret, "NoSuchBucket"},

@@ -5,7 +5,6 @@ package s3
 
 import (
 	"bytes"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -15,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/atelier-run/atelier/tests/loopback"
 )
 
 // Server is a running S3 server with a bucket named "backups".
@@ -35,7 +36,7 @@ const startTimeout = time.Minute
 func Start(t testing.TB) *Server {
 	t.Helper()
 	binary := build(t)
-	s := &Server{Endpoint: freeAddress(t), Key: "testkey", Secret: "testsecret", Dir: t.TempDir()}
+	s := &Server{Endpoint: loopback.Address(t), Key: "testkey", Secret: "testsecret", Dir: t.TempDir()}
 	attributes := t.TempDir()
 	if err := os.Mkdir(filepath.Join(s.Dir, "backups"), 0o700); err != nil {
 		t.Fatal(err)
@@ -81,17 +82,6 @@ func (s *Server) await(t testing.TB, exited <-chan struct{}) {
 		case <-time.After(pause):
 		}
 	}
-}
-
-// freeAddress returns an address on which no process listened when it was called. Another process may take it before its use.
-func freeAddress(t testing.TB) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	return listener.Addr().String()
 }
 
 // root returns the folder of the repository, in which the tests of its packages run.
