@@ -108,6 +108,8 @@ type Limits struct {
 	// HeaderTime is the time in which an app must begin its response, and IdleTime the time after which a request without any traffic ends;
 	// 2 minutes and 1 hour.
 	HeaderTime, IdleTime time.Duration
+	// GraceTime is the time for which requests last although it cannot be verified that their access does; 15 s.
+	GraceTime time.Duration
 	// HeaderBytes bounds the head of a response of an app; 256 KiB.
 	HeaderBytes int64
 	// PageWait is the time for which a document request waits for an app that starts, before it gets a page that says so, and StartWait
@@ -212,7 +214,7 @@ func (o Options) withDefaults() Options {
 		of    *time.Duration
 		value time.Duration
 	}{
-		{&l.AddressInterval, 20 * time.Millisecond}, {&l.HeaderTime, 2 * time.Minute}, {&l.IdleTime, time.Hour},
+		{&l.AddressInterval, 20 * time.Millisecond}, {&l.HeaderTime, 2 * time.Minute}, {&l.IdleTime, time.Hour}, {&l.GraceTime, 15 * time.Second},
 		{&l.PageWait, time.Second}, {&l.StartWait, 20 * time.Second},
 	} {
 		if *d.of == 0 {

@@ -71,8 +71,8 @@ func (s *stage) dial(cookie string) *websocket.Conn {
 }
 
 // newLastingStage returns a stage with a published app, and a connection to it at its standard address and one at its own domain.
-func newLastingStage(t *testing.T) (s *stage, id string, standard, custom *websocket.Conn) {
-	s = newStage(t)
+func newLastingStage(t *testing.T, set ...func(*edge.Options)) (s *stage, id string, standard, custom *websocket.Conn) {
+	s = newStage(t, set...)
 	id = s.register("notes", echo(nil))
 	s.bind(id, appv1.DomainStatus_DOMAIN_STATUS_ACTIVE, appv1.DomainStatus_DOMAIN_STATUS_ACTIVE)
 	s.publish(id)
@@ -191,17 +191,13 @@ func TestLastingConnectionsEndWithTheirDomain(t *testing.T) {
 
 // A look-up that blocks delays the end of no other connection.
 func TestBlockedLookUp(t *testing.T) {
-	s, id, standard, _ := newLastingStage(t)
+	s, id, standard, _ := newLastingStage(t, func(o *edge.Options) { o.Limits.GraceTime = 24 * time.Hour })
 	held, released := make(chan struct{}, 100), make(chan struct{})
 	defer close(released)
 	s.holdBindings(held, released)
 	<-held // a round looks the domain up
-	began := time.Now()
 	s.askApp(id, &appv1.SetVisibility{Visibility: appv1.Visibility_VISIBILITY_FOLDER})
 	s.ends(standard)
-	if took := time.Since(began); took > 4500*time.Millisecond { // the check of the other connection gives up after 5 s
-		t.Errorf("a connection without access ended after %v", took)
-	}
 }
 
 // A process that was replaced serves the connections that it has, and new requests reach the new one.

@@ -14,8 +14,6 @@ const (
 	// decides by: together they are less than the second in which what lasts must end.
 	roundTime = 400 * time.Millisecond
 	maxAge    = 300 * time.Millisecond
-	// graceTime is the time for which requests last although it cannot be verified that their access does.
-	graceTime = 15 * time.Second
 	// checkers is the number of concurrent checks. One that lasts longer than blockedTime waits for an entity, and is not counted any more.
 	checkers    = 16
 	blockedTime = 50 * time.Millisecond
@@ -186,7 +184,7 @@ func (e *Edge) check(of subject, all []*exchange) {
 
 // recheck ends the requests of a subject whose access has ended. If that cannot be verified, they last for a while.
 func (e *Edge) recheck(of subject, all []*exchange) {
-	ctx, cancel := context.WithTimeout(e.ending, graceTime/3)
+	ctx, cancel := context.WithTimeout(e.ending, e.o.Limits.GraceTime/3)
 	defer cancel()
 	err := e.stillOpen(ctx, of)
 	now := time.Now()
@@ -196,7 +194,7 @@ func (e *Edge) recheck(of subject, all []*exchange) {
 			x.confirmed = now
 		case hasCode(err, entity.NotFound, entity.Unauthorized):
 			x.stop(err)
-		case now.Sub(later(x.confirmed, x.started)) > graceTime:
+		case now.Sub(later(x.confirmed, x.started)) > e.o.Limits.GraceTime:
 			x.stop(err)
 		}
 	}

@@ -82,7 +82,7 @@ type view struct {
 	// texts are the TXT records that prove the name, and textChain has the CNAME records that lead to them.
 	texts     []string
 	textChain chain
-	// addresses are those of the name, and chain has the CNAME records that lead to them. cut is set if the name is the apex of a zone.
+	// addresses has the name's IP addresses, and chain the CNAME records that lead to them. cut is set if the name is the apex of a zone.
 	addresses []netip.Addr
 	chain     chain
 	cut       bool
