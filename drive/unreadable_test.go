@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -19,28 +18,8 @@ import (
 	"github.com/atelier-run/atelier/drive"
 	"github.com/atelier-run/atelier/drive/drivetest"
 	"github.com/atelier-run/atelier/drive/quota"
+	"github.com/atelier-run/atelier/tests/unprivileged"
 )
-
-// runUnprivileged makes sure that file modes apply to the test. As root it runs the test in a child process of another
-// user and returns false; otherwise it returns true and the caller runs the test.
-func runUnprivileged(t *testing.T) bool {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		return true
-	}
-	dir, err := os.MkdirTemp("/tmp", "rights")
-	must(t, err)
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	const nobody = 65534
-	must(t, os.Chown(dir, nobody, nobody))
-	child := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v")
-	child.Dir, child.Env = dir, append(os.Environ(), "TMPDIR="+dir)
-	child.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
-	if output, err := child.CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, output)
-	}
-	return false
-}
 
 // makeRemovable gives the folders below dir, at the end of the test, modes with which they can be removed.
 func makeRemovable(t *testing.T, dir string) {
@@ -78,7 +57,7 @@ func closedDrive(t *testing.T) string {
 
 // TestExportWithoutPermission exports and restores a drive with files and folders that may not be read.
 func TestExportWithoutPermission(t *testing.T) {
-	if !runUnprivileged(t) {
+	if !unprivileged.Run(t) {
 		return
 	}
 	dir := closedDrive(t)
@@ -141,7 +120,7 @@ func TestExportWithoutPermission(t *testing.T) {
 
 // TestChangesWithoutPermission deletes and moves folders that may not be read, and measures and walks a drive that has them.
 func TestChangesWithoutPermission(t *testing.T) {
-	if !runUnprivileged(t) {
+	if !unprivileged.Run(t) {
 		return
 	}
 	dir := closedDrive(t)

@@ -2,46 +2,20 @@ package node
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/atelier-run/atelier/cmd/node/nodebackup"
 	"github.com/atelier-run/atelier/entity"
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
+	"github.com/atelier-run/atelier/tests/unprivileged"
 )
-
-// runUnprivileged makes sure that file modes apply to the test. As root it runs the test in a child process of another
-// user and returns false; otherwise it returns true and the caller runs the test.
-func runUnprivileged(t *testing.T) bool {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		return true
-	}
-	dir, err := os.MkdirTemp("/tmp", "rights")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	const nobody = 65534
-	if err := os.Chown(dir, nobody, nobody); err != nil {
-		t.Fatal(err)
-	}
-	child := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v")
-	child.Dir, child.Env = dir, append(os.Environ(), "TMPDIR="+dir)
-	child.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
-	if output, err := child.CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, output)
-	}
-	return false
-}
 
 // TestBackupsWithoutPermission backs up a drive with a file and a folder that the node may not read, before another drive that it cannot
 // open at all.
 func TestBackupsWithoutPermission(t *testing.T) {
-	if !runUnprivileged(t) {
+	if !unprivileged.Run(t) {
 		return
 	}
 	h := newHome(t)

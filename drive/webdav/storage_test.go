@@ -4,14 +4,14 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
+
+	"github.com/atelier-run/atelier/tests/unprivileged"
 )
 
 // TestFullDisk runs on a file system of 1 MiB.
@@ -97,31 +97,6 @@ func TestSweepDeletesLeftoversOfEarlierProcess(t *testing.T) {
 	s.eventually(func() bool { return len(s.staged()) == 0 })
 }
 
-// runUnprivileged makes sure that file modes apply to the test. As root it runs the test in a child process of another
-// user and returns false; otherwise it returns true and the caller runs the test.
-func runUnprivileged(t *testing.T) bool {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		return true
-	}
-	dir, err := os.MkdirTemp("/tmp", "rights")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	const nobody = 65534
-	if err := os.Chown(dir, nobody, nobody); err != nil {
-		t.Fatal(err)
-	}
-	child := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v")
-	child.Dir, child.Env = dir, append(os.Environ(), "TMPDIR="+dir)
-	child.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
-	if output, err := child.CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, output)
-	}
-	return false
-}
-
 func (s *site) chmod(path string, mode os.FileMode) {
 	s.t.Helper()
 	if err := os.Chmod(s.files(path), mode); err != nil {
@@ -130,7 +105,7 @@ func (s *site) chmod(path string, mode os.FileMode) {
 }
 
 func TestFilesWithoutReadPermission(t *testing.T) {
-	if !runUnprivileged(t) {
+	if !unprivileged.Run(t) {
 		return
 	}
 	s := serve(t)
@@ -150,7 +125,7 @@ func TestFilesWithoutReadPermission(t *testing.T) {
 }
 
 func TestPutReplacesReadOnlyFileWithProperties(t *testing.T) {
-	if !runUnprivileged(t) {
+	if !unprivileged.Run(t) {
 		return
 	}
 	s := serve(t)
@@ -165,7 +140,7 @@ func TestPutReplacesReadOnlyFileWithProperties(t *testing.T) {
 }
 
 func TestDeletedFoldersWithoutWritePermission(t *testing.T) {
-	if !runUnprivileged(t) {
+	if !unprivileged.Run(t) {
 		return
 	}
 	s := serve(t)
