@@ -70,7 +70,7 @@ run: build
 
 # Runs every test once, and what failed again (tests/suite).
 test: build
-	tests/requirements $(PROGRAMS)
+	tests/requirements $(PROGRAMS) gcc
 	tests/modules agents apps browser oauth openapi
 	$(if $(RUN),,go -C tools test ./...)
 	tests/suite '$(or $(PACKAGES),$(LONGEST) ./...)' $(TESTFLAGS) $(RUNFLAG)
@@ -82,7 +82,7 @@ race:
 
 # Runs the tests as a busy machine does, N times, and prints what failed and how often.
 steady: build
-	tests/requirements $(PROGRAMS)
+	tests/requirements $(PROGRAMS) gcc
 	tests/modules agents apps browser oauth openapi
 	tests/steady $(N) '$(or $(PACKAGES),$(LONGEST) ./...)'
 
