@@ -89,8 +89,8 @@ func (a activityReader) recentTotals(path string) (map[string]*activityv1.Totals
 	return recent, nil
 }
 
-// authors returns the totals of the path's authors from the indexes, except those in except: all authors ranked after one rank,
-// or the first of them, more than limit. The result may have others too.
+// authors returns the totals of the path's authors from the indexes. Authors in except are left out. The result has all authors ranked
+// after the rank after, or more than limit of the first; it may have further authors.
 func (a activityReader) authors(path, after string, limit int, except map[string]*activityv1.Totals) ([]*activityv1.Totals, error) {
 	query := persistence.Query{
 		Index: activity.Recency, Value: activity.PathValue(a.identity, path), Prefix: true,

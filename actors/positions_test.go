@@ -32,7 +32,7 @@ type interleaving struct {
 	now     time.Time
 	// decided is the version of the stream with all decisions.
 	decided uint64
-	// proposed are the decisions that are not durable, durable those that are not acknowledged, oldest first.
+	// proposed has the decisions that are not durable, durable has the durable decisions that are not acknowledged, oldest first.
 	proposed, durable []decision
 	// rows are all durable rows.
 	rows []activity.Row
@@ -221,22 +221,28 @@ func newReadings() []*reading {
 	return all
 }
 
-// TestNoPositionPassesARow reads pages of every kind while rows become durable between any two steps of a query and between the
-// pages. A client has each row up to its position exactly once.
-func TestNoPositionPassesARow(t *testing.T) {
+// checkInterleavings checks a property with random interleavings, each of a workspace of its own.
+func checkInterleavings(t *testing.T, property func(*interleaving)) {
 	journal, epoch := openInterleaved(t)
 	runs := 0
 	rapid.Check(t, func(t *rapid.T) {
 		runs++
-		i := newInterleaving(t, journal, epoch, fmt.Sprint("ws_", runs))
+		property(newInterleaving(t, journal, epoch, fmt.Sprint("ws_", runs)))
+	})
+}
+
+// TestNoPositionPassesARow reads pages of every kind while rows become durable between any two steps of a query and between the
+// pages. A client has each row up to its position exactly once.
+func TestNoPositionPassesARow(t *testing.T) {
+	checkInterleavings(t, func(i *interleaving) {
 		i.kinds = append(i.kinds, activityv1.Kind_KIND_READ)
 		readings := newReadings()
 		for range 24 {
 			i.meanwhile()
-			r := rapid.SampledFrom(readings).Draw(t, "client")
-			if begin := rapid.IntRange(0, 9).Draw(t, "begin"); r.hasEnded || begin == 0 {
+			r := rapid.SampledFrom(readings).Draw(i.T, "client")
+			if begin := rapid.IntRange(0, 9).Draw(i.T, "begin"); r.hasEnded || begin == 0 {
 				// Positions of one kind of page are valid for every other.
-				from := rapid.SampledFrom(readings).Draw(t, "position").position
+				from := rapid.SampledFrom(readings).Draw(i.T, "position").position
 				r.start, r.position, r.received, r.hasEnded = from, from, nil, false
 			}
 			r.next(i)
@@ -248,16 +254,12 @@ func TestNoPositionPassesARow(t *testing.T) {
 // TestViewOfActivityIsComplete compares the answers about paths with all rows of their views, while rows become durable between
 // the steps of a query.
 func TestViewOfActivityIsComplete(t *testing.T) {
-	journal, epoch := openInterleaved(t)
-	runs := 0
-	rapid.Check(t, func(t *rapid.T) {
-		runs++
-		i := newInterleaving(t, journal, epoch, fmt.Sprint("ws_", runs))
+	checkInterleavings(t, func(i *interleaving) {
 		for range 6 {
 			i.meanwhile()
-			i.checkWriters(rapid.SampledFrom(interleavedPaths).Draw(t, "path"))
-			i.checkNames(rapid.SampledFrom(interleavedPaths).Draw(t, "path"))
-			i.walkAuthors(rapid.SampledFrom(interleavedPaths).Draw(t, "path"))
+			i.checkWriters(rapid.SampledFrom(interleavedPaths).Draw(i.T, "path"))
+			i.checkNames(rapid.SampledFrom(interleavedPaths).Draw(i.T, "path"))
+			i.walkAuthors(rapid.SampledFrom(interleavedPaths).Draw(i.T, "path"))
 		}
 	})
 }

@@ -70,7 +70,7 @@ func (l *timeline) page(from uint64, descending bool) (rows []uint64, next, head
 	return rows, page.GetNext(), head
 }
 
-// check compares rows, in ascending order, with those of a range.
+// check compares got, in ascending order, with the rows of the range.
 func (l *timeline) check(got []uint64, first, last uint64) {
 	want := slices.DeleteFunc(slices.Clone(l.rows), func(row uint64) bool { return row < first || row > last })
 	if !slices.Equal(got, want) {

@@ -80,15 +80,21 @@ func TestFollowAppliesPolicyAndCountsOverdueBackups(t *testing.T) {
 	})
 }
 
+// newWorldThatWasAhead returns a world whose clock is right, with a scheduled backup from the time when the clock was a year ahead.
+func newWorldThatWasAhead(t *testing.T) *world {
+	w := newProvisionedWorld(t)
+	w.ahead = 365 * 24 * time.Hour
+	w.ask(&computerv1.SetBackupPolicy{Policy: daily})
+	w.ask(entitycomputer.Timers(w.state)[0].Message.(computerv1.Command))
+	w.runAll(1)
+	w.ahead = 0
+	return w
+}
+
 // TestScheduleSurvivesClockThatWasAhead takes a scheduled backup while the clock is a year ahead, and sets the clock right.
 func TestScheduleSurvivesClockThatWasAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newProvisionedWorld(t)
-		w.ahead = 365 * 24 * time.Hour
-		w.ask(&computerv1.SetBackupPolicy{Policy: daily})
-		w.ask(entitycomputer.Timers(w.state)[0].Message.(computerv1.Command))
-		w.runAll(1)
-		w.ahead = 0
+		w := newWorldThatWasAhead(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go w.fleet.Follow(ctx, w)
@@ -104,12 +110,7 @@ func TestScheduleSurvivesClockThatWasAhead(t *testing.T) {
 // TestBackupOfFutureIsOverdue has a scheduled backup of a clock that was a year ahead, after which none can be taken.
 func TestBackupOfFutureIsOverdue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newProvisionedWorld(t)
-		w.ahead = 365 * 24 * time.Hour
-		w.ask(&computerv1.SetBackupPolicy{Policy: daily})
-		w.ask(entitycomputer.Timers(w.state)[0].Message.(computerv1.Command))
-		w.runAll(1)
-		w.ahead = 0
+		w := newWorldThatWasAhead(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go w.fleet.Follow(ctx, w)

@@ -22,13 +22,13 @@ const (
 )
 
 // A logWriter writes the log of a node to a file without waiting for the reader of the file: a supervisor that does not read a
-// pipe, or a person who has stopped the output of a terminal, would stop each request that logs a line. A line goes to the file at
-// once if the file takes it, so that the lines before a crash are not lost. Else lines are queued, at most maxQueuedLog bytes of
-// them; the lines beyond that are dropped and counted, and so are all lines once nobody can read the file any more. A later line
-// says how many were dropped. A logWriter is safe for concurrent use.
+// pipe, or a person who has stopped the output of a terminal, would stop each request that logs a line. If the file accepts a
+// line without blocking, the line is written at once, so that the lines before a crash are not lost. Otherwise lines are queued, up to
+// maxQueuedLog bytes. Lines beyond this bound are dropped and counted, and so is each line after the last reader of the file has left.
+// A later line says how many lines were dropped. A logWriter is safe for concurrent use.
 type logWriter struct {
 	file *os.File
-	// isDirect is set if poll(2) tells whether the file takes a line of atomicLine bytes at once. A terminal may take a part of it.
+	// isDirect reports whether poll(2) says that the file accepts a line of atomicLine bytes whole; a terminal may accept a part of it.
 	isDirect bool
 	// describe returns a line of the log that says how many lines were dropped.
 	describe func(dropped int) []byte

@@ -216,7 +216,7 @@ func TestSameTimeAgain(t *testing.T) {
 	}
 }
 
-// TestRetentionIgnoresClock has a clock that is set at random: the scheduled backups that are stored are those that were taken last.
+// TestRetentionIgnoresClock sets the clock at random between scheduled backups: retention keeps the backups that were taken last.
 func TestRetentionIgnoresClock(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := newActive(t)

@@ -25,7 +25,7 @@ func TestAtMostAsManyAsPlaces(t *testing.T) {
 			}
 			defer inside.Add(-1)
 			if most.Add(1) == count {
-				close(both) // the first one waits until another one is inside, too
+				close(both) // the first test waits until a second test is inside
 			}
 			<-both
 		})

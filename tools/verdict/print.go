@@ -72,7 +72,8 @@ func (f *failure) title() string {
 // telling matches the lines that say why a test failed: messages of the test, and the beginnings of panics and races.
 var telling = regexp.MustCompile(`^\s*(\S+\.go:\d+: |panic: |fatal error: |WARNING: DATA RACE)|: error:`)
 
-// excerpt returns at most n of the lines: those that say why the test failed with the lines after them first, then the last ones.
+// excerpt returns at most n of the lines. It prefers the lines that say why the test failed, then the lines after these, then the last
+// lines.
 func excerpt(lines []string, n int) []string {
 	for len(lines) > 0 && strings.TrimSpace(lines[len(lines)-1]) == "" {
 		lines = lines[:len(lines)-1]
