@@ -19,6 +19,7 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 	"github.com/atelier-run/atelier/runner/gateway"
 	"github.com/atelier-run/atelier/runner/presets"
+	"github.com/atelier-run/atelier/runner/yamlfile"
 )
 
 // Builtin is the name of the built-in agent in a Config.
@@ -122,8 +123,8 @@ func readBounded(path string, most int64) ([]byte, error) {
 
 func parseConfig(text []byte, dir string, lookup func(string) (string, bool)) (Config, error) {
 	var f file
-	if err := yaml.UnmarshalWithOptions(text, &f, yaml.Strict()); err != nil {
-		return Config{}, errors.New(yaml.FormatError(err, false, false))
+	if err := yamlfile.Decode(text, &f, yaml.Strict()); err != nil {
+		return Config{}, err
 	}
 	b := f.Budgets
 	if b.SessionMinutes > maxMinutes || b.WorkspaceMinutes > maxMinutes {

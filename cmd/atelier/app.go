@@ -252,7 +252,7 @@ func (c *appUpdateCommand) Run(ctx context.Context, out console) error {
 	if c.Port != 0 {
 		in.Port = &c.Port
 	}
-	if len(c.Scope) > 0 || c.NoScopes {
+	if c.Scope != nil || c.NoScopes {
 		scopes := append([]string{}, c.Scope...)
 		in.APIScopes = &scopes
 	}

@@ -6,9 +6,8 @@ import (
 	"os"
 	"strings"
 
-	"github.com/goccy/go-yaml"
-
 	"github.com/atelier-run/atelier/cmd/commandline"
+	"github.com/atelier-run/atelier/runner/yamlfile"
 )
 
 // readFile returns the settings in the YAML file of serve's --config. Flags and variables take precedence.
@@ -39,7 +38,7 @@ func readSettings(path string, known map[string]bool) (map[string]string, error)
 		return nil, errors.Unwrap(err)
 	}
 	var values map[string]any
-	if err := yaml.Unmarshal(content, &values); err != nil {
+	if err := yamlfile.Decode(content, &values); err != nil {
 		return nil, fmt.Errorf("not a YAML file of settings: %w", err)
 	}
 	settings := make(map[string]string, len(values))

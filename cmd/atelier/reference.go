@@ -26,6 +26,8 @@ generated-trees: [node_modules, .git]
 ` + "```" + `
 
 Durations are written as ` + "`90s`, `15m` or `2h`" + `, sizes as ` + "`512KiB`, `256MiB` or `1GiB`" + `.
+A list is separated by commas, or is a list in the file; an empty value (` + "`[]`" + ` in the file) is the empty list. The file is one
+document, and its values are used as they are written: ` + "`0123`" + ` and ` + "`1.10`" + ` keep their zeros.
 
 This page is printed by ` + "`atelier reference`" + `.
 `

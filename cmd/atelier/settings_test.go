@@ -129,6 +129,26 @@ func TestOptionsOfMailAndProvider(t *testing.T) {
 	}
 }
 
+// TestSettingsAsWritten reads texts that YAML takes for numbers, and empty lists.
+func TestSettingsAsWritten(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "atelier.yaml")
+	content := "\ufeffoidc-issuer: https://id.example.org\noidc-client-id: 0123456\noidc-client-secret-file: /s\noidc-name: 1.10\nrate: 10\n" +
+		"generated-trees: []\ntrusted-proxies: []\nresolvers: []\nedge-addresses: []\ncomputer-ports: []\ncertificate: []\napp-processors: 0.50\n"
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, err := parse(t, "--config="+path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.OIDCClientID != "0123456" || got.OIDCName != "1.10" || got.Rate != 10 || got.AppProcessors != 0.5 {
+		t.Errorf("%q, %q, %d, %v", got.OIDCClientID, got.OIDCName, got.Rate, got.AppProcessors)
+	}
+	if got.GeneratedTrees == nil || len(got.GeneratedTrees)+len(got.proxies())+len(got.Resolvers)+len(got.EdgeAddresses)+len(got.ComputerPorts)+len(got.Certificates) > 0 {
+		t.Errorf("%#v", got)
+	}
+}
+
 func TestDurationsInJSONHaveUnits(t *testing.T) {
 	var out bytes.Buffer
 	log, err := newLog(&out, "info", "json")

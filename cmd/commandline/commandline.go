@@ -24,7 +24,7 @@
 //
 // A setting is a string, a bool, a number, a time.Duration, a type that implements encoding.TextUnmarshaler, a pointer to one of these,
 // which is nil unless the setting is given, a list, which is separated by commas or given repeatedly, or a map of strings, of
-// NAME=VALUE.
+// NAME=VALUE. The empty text is the empty list, which is not nil.
 //
 // The first of these places counts: the flag, the variable, Program.File, the default. A struct may have a method Validate() error,
 // which is called when all fields have their values, and Help() string with a text that follows the description in the help.

@@ -92,6 +92,31 @@ func TestPlacesOfSettings(t *testing.T) {
 	}
 }
 
+// TestEmptyLists empties a list with a default, and one without, at each place of a setting.
+func TestEmptyLists(t *testing.T) {
+	for name, file := range map[string]map[string]string{
+		"flag": nil, "variable": nil, "file": {"trees": "", "proxies": ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			line := []string{"serve"}
+			switch name {
+			case "flag":
+				line = append(line, "--trees=", "--proxies", "")
+			case "variable":
+				t.Setenv("IT_TREES", "")
+				t.Setenv("IT_PROXIES", "")
+			}
+			chosen, _, err := parse(file, line...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s := chosen.Target.(*serve); s.Trees == nil || len(s.Trees) > 0 || s.Proxies == nil || len(s.Proxies) > 0 {
+				t.Errorf("%#v, %#v", s.Trees, s.Proxies)
+			}
+		})
+	}
+}
+
 // TestQueue parses commands whose last argument is a command line itself.
 func TestQueue(t *testing.T) {
 	for line, want := range map[string]exec{
@@ -129,6 +154,8 @@ func TestErrors(t *testing.T) {
 		"serve --on=perhaps":               `--on: "perhaps" is neither true nor false`,
 		"serve --share=1 --on --off":       `--on and --off can't be used together`,
 		"serve --share=1 --max-streams=-1": `max-streams: below zero`,
+		"serve --trees=a,,b":               `--trees: "a,,b" has an empty item`,
+		"serve --proxies=192.0.2.1,":       `--proxies: "192.0.2.1," has an empty item`,
 		"exec":                             `expected "<space>"`,
 		"exec a":                           `expected "<argv> ..."`,
 		"exec --env=X a ls":                `--env: "X" is not NAME=VALUE`,

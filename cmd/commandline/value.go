@@ -31,12 +31,18 @@ func (v *value) Set(text string) error {
 		return v.setEntry(text, first)
 	case v.target.Kind() != reflect.Slice:
 		return v.setOne(v.target, text)
+	case text == "" && first:
+		v.target.Set(reflect.MakeSlice(v.target.Type(), 0, 0))
+		return nil
 	case first:
 		v.target.SetZero()
 	}
 	for part := range strings.SplitSeq(text, ",") {
+		if part = strings.TrimSpace(part); part == "" {
+			return fmt.Errorf("%q has an empty item", text)
+		}
 		item := reflect.New(v.target.Type().Elem()).Elem()
-		if err := v.setOne(item, strings.TrimSpace(part)); err != nil {
+		if err := v.setOne(item, part); err != nil {
 			return err
 		}
 		v.target.Set(reflect.Append(v.target, item))
