@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -19,8 +20,9 @@ const socketName = "atelier.sock"
 const longestSocket = 107
 
 // makeData makes the data directory, which only its owner may enter. It refuses to make a node in a directory that holds
-// something else, which the node would otherwise mix its files with and close to others.
-func makeData(dir string) error {
+// something else, which the node would otherwise mix its files with and close to others. If the directory belongs to another user, as a
+// volume of Kubernetes with an fsGroup does, the node cannot close it, and makeData logs who may enter it.
+func makeData(dir string, log *slog.Logger) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("the data directory: %w", err)
 	}
@@ -36,7 +38,13 @@ func makeData(dir string) error {
 	if err != nil || at.Mode().Perm()&0o077 == 0 {
 		return err
 	}
-	return os.Chmod(dir, 0o700)
+	err = os.Chmod(dir, 0o700)
+	if errors.Is(err, fs.ErrPermission) {
+		log.Warn("the data directory belongs to another user, so that the node cannot close it to others: make the node's user its owner, "+
+			"or give it the mode 0700", slog.String("data", dir), slog.String("mode", at.Mode().String()))
+		return nil
+	}
+	return err
 }
 
 // shortened joins the first names of a list, and says how many follow.

@@ -4,7 +4,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"net/url"
 	"os"
@@ -32,10 +31,8 @@ type httpsSettings struct {
 func (s *httpsSettings) check() error {
 	var errs []error
 	if s.HTTPSListen != "" {
-		if _, port, err := net.SplitHostPort(s.HTTPSListen); err != nil {
-			errs = append(errs, fmt.Errorf("https-listen: %q is not HOST:PORT", s.HTTPSListen))
-		} else if _, err := net.LookupPort("tcp", port); err != nil {
-			errs = append(errs, fmt.Errorf("https-listen: %q is not a port", port))
+		if _, err := checkAddress("https-listen", s.HTTPSListen); err != nil {
+			errs = append(errs, err)
 		}
 		if len(s.Certificates) == 0 && s.ACMEEmail == "" {
 			errs = append(errs, errors.New("https-listen: it needs certificates: set certificate and certificate-key, or acme-email"))

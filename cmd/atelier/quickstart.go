@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/atelier-run/atelier/client"
 	"github.com/atelier-run/atelier/persistence/datadir"
@@ -177,8 +178,18 @@ func (t trial) text() string {
 	if t.refusal != "" {
 		sessions, apps = noSessions, ""
 	}
-	return strings.NewReplacer("APPURL", appURL, "APP", demoApp, "PROGRAM", os.Args[0], "ADDRESS", t.address, "KEY", t.key, "SLUG", quickstartSlug, "DIR", t.dir,
+	return strings.NewReplacer("--data=DIR", "--data="+quote(t.dir), "APPURL", appURL, "APP", demoApp, "PROGRAM", quote(os.Args[0]), "ADDRESS", t.address, "KEY", t.key, "SLUG", quickstartSlug, "DIR", t.dir,
 		"EMAIL", quickstartEmail, "LINK", link, "SESSION", t.session, "REFUSAL", t.refusal).Replace(tryDrive + sessions + apps + tryEnd)
+}
+
+// quote returns a word of a command line for a shell.
+func quote(word string) string {
+	if word != "" && !strings.ContainsFunc(word, func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("-_./:=+@,", r)
+	}) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
 const (

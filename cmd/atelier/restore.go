@@ -18,7 +18,10 @@ import (
 
 // bucketAddress returns the address of a bucket for a folder or an address.
 func bucketAddress(text string) (string, error) {
-	if strings.Contains(text, "://") {
+	switch {
+	case text == "":
+		return "", coded{errors.New("the folder or bucket of the backup is empty: name one, or . for the current directory"), exitConfig}
+	case strings.Contains(text, "://"):
 		return text, nil
 	}
 	dir, err := filepath.Abs(text)

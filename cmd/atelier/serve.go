@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math"
 	"net"
+	"net/netip"
 	"os"
 	"runtime/debug"
 	"syscall"
@@ -50,7 +51,7 @@ func (c *serveCommand) run(ctx context.Context, out console, lines *logWriter) e
 	if err != nil {
 		return err
 	}
-	if err := makeData(c.Data); err != nil {
+	if err := makeData(c.Data, log); err != nil {
 		return err
 	}
 	reserved, err := c.reserve()
@@ -80,7 +81,16 @@ func (c *serveCommand) reserve() (net.Listener, error) {
 	if _, port, err := net.SplitHostPort(c.Listen); err != nil || port != "0" {
 		return nil, err
 	}
-	return net.Listen("tcp", c.Listen)
+	return listen(c.Listen)
+}
+
+// listen listens on HOST:PORT. An IPv4 address is IPv4 alone: for net.Listen, 0.0.0.0 means all addresses of IPv6, too.
+func listen(address string) (net.Listener, error) {
+	network := "tcp"
+	if at, err := netip.ParseAddrPort(address); err == nil && at.Addr().Is4() {
+		network = "tcp4"
+	}
+	return net.Listen(network, address)
 }
 
 func closeReserved(l net.Listener) error {
@@ -107,6 +117,9 @@ func (c *serveCommand) options(log *slog.Logger, reserved net.Listener) (node.Op
 		if _, err := runner.ReadConfig(c.Agents, os.LookupEnv); err != nil { // the node reads it again
 			return node.Options{}, coded{fmt.Errorf("agents: %w", err), exitConfig}
 		}
+	}
+	if _, err := server.NewCertificateFiles(c.httpsSettings.files(), time.Now, log); err != nil { // the node reads them again
+		return node.Options{}, coded{fmt.Errorf("certificate: %w", err), exitConfig}
 	}
 	domains, err := c.domainOptions(settings.PublicURL)
 	if err != nil {
@@ -226,12 +239,12 @@ func (c *serveCommand) open(reserved net.Listener) (o opened, err error) {
 		}
 	}()
 	if o.api = reserved; o.api == nil {
-		if o.api, err = net.Listen("tcp", c.Listen); err != nil {
+		if o.api, err = listen(c.Listen); err != nil {
 			return o, err
 		}
 	}
 	if c.HTTPSListen != "" {
-		if o.secure, err = net.Listen("tcp", c.HTTPSListen); err != nil {
+		if o.secure, err = listen(c.HTTPSListen); err != nil {
 			return o, err
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"strconv"
 	"strings"
 	"time"
 
@@ -114,12 +115,9 @@ func (c *serveCommand) Validate() error {
 }
 
 func (c *serveCommand) checkListen() error {
-	host, port, err := net.SplitHostPort(c.Listen)
+	host, err := checkAddress("listen", c.Listen)
 	if err != nil {
-		return fmt.Errorf("listen: %q is not HOST:PORT", c.Listen)
-	}
-	if _, err := net.LookupPort("tcp", port); err != nil {
-		return fmt.Errorf("listen: %q is not a port", port)
+		return err
 	}
 	switch {
 	case c.HTTPSListen != "" && !strings.HasPrefix(c.PublicURL, "https://"):
@@ -131,6 +129,22 @@ func (c *serveCommand) checkListen() error {
 		return fmt.Errorf("quickstart: it prints a key on the terminal, so it needs a loopback address; %q is not one", c.Listen)
 	}
 	return nil
+}
+
+// checkAddress returns the host of an address that a setting names. Names of services and zones are refused, because the address becomes
+// a part of URLs.
+func checkAddress(setting, address string) (host string, err error) {
+	host, port, err := net.SplitHostPort(address)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("%s: %q is not HOST:PORT", setting, address)
+	case strings.Contains(host, "%"):
+		return "", fmt.Errorf("%s: %q has a zone: name an address without one, or [::]", setting, host)
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return "", fmt.Errorf("%s: %q is not a port from 0 to 65535", setting, port)
+	}
+	return host, nil
 }
 
 func (c *serveCommand) checkBackup() error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -35,7 +36,46 @@ func openOther(o Options, address string) (bucket.Bucket, error) {
 	if err != nil {
 		return nil, entity.Errorf(entity.InvalidRequest, "the address of the bucket is invalid: %v", err)
 	}
+	if at.Folder != "" {
+		if isInside, err := contains(o.Dir, at.Folder); err != nil {
+			return nil, err
+		} else if isInside {
+			return nil, entity.Errorf(entity.InvalidRequest, "%s is in the data directory, with which the backup would be lost: name a folder outside of it", at.Folder)
+		}
+	}
 	return at.Open(filepath.Join(o.Dir, "backups"))
+}
+
+// contains reports whether a path, which need not exist, is a folder or below it. Symbolic links are resolved.
+func contains(folder, path string) (bool, error) {
+	in, err := os.Stat(folder)
+	if err != nil {
+		return false, err
+	}
+	if path, err = filepath.Abs(path); err != nil {
+		return false, err
+	}
+	for { // the part that exists, without links
+		resolved, err := filepath.EvalSymlinks(path)
+		if err == nil {
+			path = resolved
+			break
+		}
+		if !errors.Is(err, fs.ErrNotExist) || filepath.Dir(path) == path {
+			return false, err
+		}
+		path = filepath.Dir(path)
+	}
+	for ; ; path = filepath.Dir(path) {
+		if at, err := os.Stat(path); err != nil {
+			return false, err
+		} else if os.SameFile(in, at) {
+			return true, nil
+		}
+		if filepath.Dir(path) == path {
+			return false, nil
+		}
+	}
 }
 
 // backUpNode returns the function that backs the node up. One backup runs at a time; it ends when the node stops.
