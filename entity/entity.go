@@ -35,6 +35,7 @@ const (
 	KindApp        = "app"
 	KindBinding    = "binding"
 	KindVisit      = "visit"
+	KindSubject    = "subject"
 	// KindCertificates is the kind of the one store of certificates.
 	KindCertificates = "certificates"
 )

@@ -46,6 +46,8 @@ type Options struct {
 	Mail api.Mail
 	// OIDC is the provider that people can sign in with instead of a password; nil: none.
 	OIDC *browser.OIDC
+	// People lists the users, whose identities at the provider are claimed once; nil: none has any from before.
+	People browser.People
 	// Directory and Reactions are for operators; nil: they are empty.
 	Directory operator.Directory
 	Reactions operator.Reactions
@@ -86,7 +88,7 @@ func New(o Options) (*Server, error) {
 		Asker: o.Asker, URL: o.PublicURL, Now: o.Clock, Scopes: server.RequiredCapabilities(operations), NewID: o.NewID,
 		Resources: []oauth.Resource{mcp.Resource}, Mint: keys.New, Split: server.SplitToken, Ended: core.EndCredential,
 	})
-	pages, err := browser.New(browser.Options{Server: core, Links: links, OAuth: authorization, OIDC: o.OIDC})
+	pages, err := browser.New(browser.Options{Server: core, Links: links, OAuth: authorization, OIDC: o.OIDC, People: o.People})
 	if err != nil {
 		return nil, err
 	}

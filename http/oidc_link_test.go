@@ -11,6 +11,8 @@ import (
 
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/entitytest"
+	"github.com/atelier-run/atelier/entity/subject"
+	subjectv1 "github.com/atelier-run/atelier/messages/subject/v1"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 )
 
@@ -139,6 +141,109 @@ func TestProviderLinksNoDisabledAccount(t *testing.T) {
 	b.get(b.signInAtProvider(p)).expectRedirect("/account")
 }
 
+// An identity that is linked to an account opens that account and no other, whatever address it has later (OpenID Connect
+// Core 1.0, section 5.7).
+func TestIdentityOpensOneAccount(t *testing.T) {
+	p, s := newProvided(t)
+	s.person("kim")
+	s.person("lee")
+	p.asserts("kim", "s-kim")
+	b := s.browser()
+	b.get(b.signInAtProvider(p)).expectRedirect("/account")
+	p.asserts("lee", "s-kim")
+	b = s.browser()
+	b.get(b.signInAtProvider(p)).expectRedirect("/account")
+	b.get("/account").expectPage(200, "kim@example.com")
+	p.claims = map[string]any{"sub": "s-kim", "email": "kim@example.org", "email_verified": false}
+	b = s.browser()
+	b.get(b.signInAtProvider(p)).expectRedirect("/account")
+	b.get("/account").expectPage(200, "kim@example.com")
+
+	p.asserts("lee", "s-lee")
+	b = s.browser()
+	b.get(b.signInAtProvider(p)).expectRedirect("/account")
+	b.get("/account").expectPage(200, "lee@example.com")
+
+	// Unlinked, the subject is linked to the account of its present address, and the next subject to the account that it left.
+	s.unlink("kim")
+	s.unlink("lee")
+	p.asserts("lee", "s-kim")
+	b = s.browser()
+	b.get(b.signInAtProvider(p)).expectRedirect("/account")
+	b.get("/account").expectPage(200, "lee@example.com")
+	p.asserts("kim", "s-new")
+	b = s.browser()
+	b.get(b.signInAtProvider(p)).expectRedirect("/account")
+	b.get("/account").expectPage(200, "kim@example.com")
+}
+
+// The bound account of a subject that is disabled stays closed, and the subject opens no other account meanwhile.
+func TestIdentityOfADisabledAccount(t *testing.T) {
+	p, s := newProvided(t)
+	s.person("kim")
+	s.person("lee")
+	p.asserts("kim", "s-kim")
+	b := s.browser()
+	b.get(b.signInAtProvider(p)).expectRedirect("/account")
+	s.change("kim", &userv1.Disable{})
+	p.asserts("lee", "s-kim")
+	b = s.browser()
+	b.get(b.signInAtProvider(p)).expectPage(403, "The account is disabled")
+	s.change("kim", &userv1.Enable{})
+	b.get(b.signInAtProvider(p)).expectRedirect("/account")
+	b.get("/account").expectPage(200, "kim@example.com")
+}
+
+// Of the links that were made before subjects were claimed, the earlier one of each subject stays.
+func TestEarlierLinksAreClaimed(t *testing.T) {
+	p, s := newProvided(t)
+	for i, name := range []string{"kim", "lee", "max"} {
+		s.person(name)
+		if i < 2 {
+			s.change(name, &userv1.LinkIdentity{Identity: &userv1.LinkedIdentity{Issuer: p.live.URL, Subject: "s-kim"}})
+		}
+		s.clock.advance(time.Minute)
+	}
+	p.asserts("max", "s-kim")
+	b := s.browser()
+	b.get(b.signInAtProvider(p)).expectRedirect("/account")
+	b.get("/account").expectPage(200, "kim@example.com")
+	for _, name := range []string{"lee", "max"} {
+		p.asserts(name, "s-"+name)
+		b = s.browser()
+		b.get(b.signInAtProvider(p)).expectRedirect("/account")
+		b.get("/account").expectPage(200, name+"@example.com")
+	}
+}
+
+// Of two accounts whose addresses one free subject has at the same time, one is opened and linked.
+func TestOneSubjectRace(t *testing.T) {
+	p, s := newProvided(t)
+	names := []string{"kim", "lee"}
+	s.person("kim")
+	s.person("lee")
+	for range 10 {
+		s.unlink("kim")
+		s.unlink("lee")
+		var browsers [2]*browser
+		var backs [2]string
+		for i, name := range names {
+			p.asserts(name, "s-both")
+			browsers[i] = s.browser()
+			backs[i] = browsers[i].signInAtProvider(p)
+		}
+		var both sync.WaitGroup
+		for i, b := range browsers {
+			both.Go(func() { b.get(backs[i]).expectRedirect("/account") })
+		}
+		both.Wait()
+		kim := strings.Contains(browsers[0].get("/account").body(), "kim@example.com")
+		if other := strings.Contains(browsers[1].get("/account").body(), "kim@example.com"); kim != other {
+			t.Fatalf("one subject opened two accounts")
+		}
+	}
+}
+
 // Of two concurrent sign-ins by different subjects, one succeeds and stays linked.
 func TestProviderRace(t *testing.T) {
 	p, s := newProvided(t)
@@ -173,8 +278,9 @@ func TestProviderRace(t *testing.T) {
 	}
 }
 
-// After a crash before any sync of the journal, both the link and the session exist, or neither; after the response both do.
-func TestLinkAndSessionSurviveACrashTogether(t *testing.T) {
+// After a crash before any sync of the journal, a session exists only with its link, a subject belongs to the account only with
+// the link, and after the response all exist.
+func TestLinkAndSessionSurviveACrash(t *testing.T) {
 	nth := 1
 	for !linkAcrossCrash(t, nth) {
 		nth++
@@ -192,6 +298,9 @@ func linkAcrossCrash(t *testing.T, nth int) (over bool) {
 	c.person("ann")
 	id := c.idOf("ann")
 	survivor := c.armed(nth)
+	if err := c.link(id, "one"); err != nil {
+		t.Fatal(err)
+	}
 	if err := c.startSession(id, "bse_1", "one"); err != nil {
 		t.Fatal(err)
 	}
@@ -210,22 +319,55 @@ func linkAcrossCrash(t *testing.T, nth int) (over bool) {
 		t.Fatal(err)
 	}
 	begun := len(reply.(*userv1.BrowserSessions).GetSessions()) == 1
-	linked := entitytest.Code(c.startSession(id, "bse_2", "two")) == entity.Forbidden
-	if begun != linked || over && !linked {
-		t.Errorf("crash before sync %d: a session %v, linked %v", nth, begun, linked)
+	key := subject.Key(oidcIssuer, "one")
+	if err := c.node.Router.Settle(t.Context(), entity.KindSubject, key); err != nil {
+		t.Fatal(err)
+	}
+	if reply, err = c.node.Router.Ask(t.Context(), entity.Command{
+		Kind: entity.KindSubject, Identity: key, Principal: entity.Platform(), Message: &subjectv1.ResolveSubject{},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	owned := reply.(*subjectv1.Subject).GetUserId() == id
+	if reply, err = c.node.Router.Ask(t.Context(), entity.Command{
+		Kind: entity.KindUser, Identity: id, Principal: entity.Platform(), Message: &userv1.DescribeIdentities{},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	linked := len(reply.(*userv1.LinkedIdentities).GetIdentities()) == 1
+	if entitytest.Code(c.startSession(id, "bse_2", "two")) != entity.Forbidden {
+		t.Error("another subject is signed in")
+	}
+	if begun && !linked || owned != linked || over && !begun {
+		t.Errorf("crash before sync %d: a session %v, linked %v, owned %v", nth, begun, linked, owned)
 	}
 	return over
 }
 
+const oidcIssuer = "https://id.example.com"
+
+// link claims a subject for an account, as a sign-in with the provider does.
+func (c *crashTest) link(userID, name string) error {
+	key := subject.Key(oidcIssuer, name)
+	_, err := c.node.Router.Ask(c.Context(), entity.Command{
+		Kind: entity.KindSubject, Identity: key, Principal: entity.Platform(), ID: "cmd_" + name,
+		Message: &subjectv1.ClaimSubject{Issuer: oidcIssuer, Subject: name, UserId: userID},
+	})
+	if err != nil {
+		return err
+	}
+	return c.node.Router.Settle(c.Context(), entity.KindSubject, key)
+}
+
 // startSession signs in with the provider, without a browser.
-func (c *crashTest) startSession(userID, sessionID, subject string) error {
+func (c *crashTest) startSession(userID, sessionID, name string) error {
 	_, err := c.node.Router.Ask(c.Context(), entity.Command{
 		Kind: entity.KindUser, Identity: userID, Principal: entity.Platform(), ID: "cmd_" + sessionID,
 		Message: &userv1.StartBrowserSession{
 			Session: &userv1.BrowserSession{
 				Id: sessionID, SecretSha256: secret, ExpiresAt: c.clock.Now().Add(time.Hour).UnixMilli(),
 			},
-			Identity: &userv1.LinkedIdentity{Issuer: "https://id.example.com", Subject: subject},
+			Identity: &userv1.LinkedIdentity{Issuer: oidcIssuer, Subject: name},
 		},
 	})
 	return err

@@ -295,6 +295,7 @@ func (n *Node) newServer(o Options) (*http.Server, error) {
 		settings.Computers = computers{n.Computers}
 	}
 	settings.Directory, settings.Reactions, settings.Progress = n.Router, n.Router, n.Computers.Progress
+	settings.People = n.Router
 	settings.BackUpNode = n.backUpNode(o)
 	settings.Apps, settings.Edge = n.appOperations(o), n.edge
 	settings.Secret, settings.Log, settings.Clock = n.CursorSecret, o.Log, o.Clock

@@ -16,6 +16,7 @@ import (
 	"github.com/atelier-run/atelier/entity/grant"
 	"github.com/atelier-run/atelier/entity/session"
 	"github.com/atelier-run/atelier/entity/slug"
+	"github.com/atelier-run/atelier/entity/subject"
 	"github.com/atelier-run/atelier/entity/user"
 	"github.com/atelier-run/atelier/entity/visit"
 	"github.com/atelier-run/atelier/entity/workspace"
@@ -23,7 +24,7 @@ import (
 
 // All lists every kind.
 var All = []entity.Kind{
-	user.Kind, email.Kind, credential.Kind, device.Kind, client.Kind, grant.Kind, slug.Kind,
+	user.Kind, email.Kind, subject.Kind, credential.Kind, device.Kind, client.Kind, grant.Kind, slug.Kind,
 	workspace.Kind, activity.Kind, computer.Kind, session.Kind, app.Kind,
 	binding.Kind, visit.Kind, certificates.Kind,
 }

@@ -43,8 +43,8 @@ func accessOf(c userv1.Command) entity.Access {
 	case *userv1.CreateUser, *userv1.JoinWorkspace, *userv1.LeaveWorkspace, *userv1.ReserveWorkspace,
 		*userv1.ForgetWorkspace, *userv1.DescribeStanding, *userv1.Disable,
 		*userv1.Enable, *userv1.SetInternalAdmin, *userv1.ReportLinkMailed, *userv1.OfferOneTimeLink, *userv1.SetPassword,
-		*userv1.DescribePassword, *userv1.StartBrowserSession, *userv1.UnlinkIdentities, *userv1.StartImpersonation,
-		*userv1.RegisterMachine:
+		*userv1.DescribePassword, *userv1.StartBrowserSession, *userv1.LinkIdentity, *userv1.DescribeIdentities,
+		*userv1.UnlinkIdentities, *userv1.StartImpersonation, *userv1.RegisterMachine:
 	}
 	return entity.PlatformOnly()
 }
@@ -60,7 +60,8 @@ func needsActiveUser(c userv1.Command) bool {
 		*userv1.Enable, *userv1.SetInternalAdmin, *userv1.ReportLinkMailed, *userv1.DescribePassword, *userv1.StartImpersonation,
 		*userv1.RegisterMachine, *userv1.EndBrowserSession, *userv1.RevokeApiKey, *userv1.ListApiKeys,
 		*userv1.ChangeProfile, *userv1.ListBrowserSessions, *userv1.RevokeGrant, *userv1.ListGrants,
-		*userv1.RemoveMachine, *userv1.ListMachines, *userv1.UnlinkIdentities, *userv1.DescribeUser:
+		*userv1.RemoveMachine, *userv1.ListMachines, *userv1.LinkIdentity, *userv1.DescribeIdentities,
+		*userv1.UnlinkIdentities, *userv1.DescribeUser:
 	}
 	return false
 }

@@ -17,7 +17,7 @@ var (
 		&userv1.LeaveWorkspace{WorkspaceId: "ws_1"}, &userv1.ReserveWorkspace{WorkspaceId: "ws_2"},
 		&userv1.ForgetWorkspace{WorkspaceId: "ws_2"}, &userv1.DescribeStanding{}, &userv1.Disable{}, &userv1.Enable{},
 		&userv1.SetInternalAdmin{InternalAdmin: true}, link(noon.UnixMilli() + 1), &userv1.DescribePassword{},
-		session(2), sessionWithIdentity(3, issuer, "one"), &userv1.UnlinkIdentities{}, impersonation("imp_1"),
+		session(2), linking(issuer, "one"), &userv1.DescribeIdentities{}, &userv1.UnlinkIdentities{}, impersonation("imp_1"),
 		&userv1.RegisterMachine{MachineId: machineID(2), Name: "m", SyncDeviceId: "B"},
 	}
 	lasting = []userv1.Command{

@@ -84,7 +84,7 @@ func drawSignInCommand(now time.Time) *rapid.Generator[userv1.Command] {
 	return rapid.Custom(func(t *rapid.T) userv1.Command {
 		other := bytes.Repeat([]byte("secret! "), 5)[8:]
 		n := rapid.IntRange(1, 3).Draw(t, "n")
-		switch rapid.IntRange(0, 7).Draw(t, "entering") {
+		switch rapid.IntRange(0, 9).Draw(t, "entering") {
 		case 0:
 			return link(now.UnixMilli() + rapid.SampledFrom([]int64{0, 1, 120_000}).Draw(t, "expires in"))
 		case 1:
@@ -106,6 +106,10 @@ func drawSignInCommand(now time.Time) *rapid.Generator[userv1.Command] {
 			return c
 		case 6:
 			return &userv1.UnlinkIdentities{}
+		case 7:
+			return linking(issuer+rapid.SampledFrom([]string{"", "/a"}).Draw(t, "issuer"), rapid.SampledFrom([]string{"", "one", "two"}).Draw(t, "subject"))
+		case 8:
+			return &userv1.UnlinkIdentities{Identity: linking(issuer, rapid.SampledFrom([]string{"one", "two"}).Draw(t, "subject")).GetIdentity()}
 		default:
 			return &userv1.ListBrowserSessions{}
 		}

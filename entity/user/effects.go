@@ -25,7 +25,7 @@ func Tasks(s *userv1.User) []entity.Task {
 }
 
 // React returns the commands that follow from an event: credentials are registered and revoked together with their API
-// keys, browser sessions and impersonations, workspaces receive the name and address of their member, and changes to
+// keys, browser sessions and impersonations, unlinked subjects become free, workspaces receive the name and address of their member, and changes to
 // keys, grants and machines are recorded in the audit logs of the user's workspaces.
 func React(identity string, event userv1.Event) []entity.Reaction {
 	switch e := event.(type) {
@@ -51,7 +51,7 @@ func React(identity string, event userv1.Event) []entity.Reaction {
 	case *userv1.PasswordSet:
 		return revokeCredentials(e.GetAt(), e.GetEndedSessionIds()...)
 	case *userv1.IdentitiesUnlinked:
-		return revokeCredentials(e.GetAt(), e.GetEndedSessionIds()...)
+		return append(revokeCredentials(e.GetAt(), e.GetEndedSessionIds()...), releaseSubjects(identity, e.GetIdentities())...)
 	case *userv1.ImpersonationStarted:
 		return startedImpersonation(e)
 	case *userv1.GrantAllowed:

@@ -96,9 +96,8 @@ var (
 	errPasswordReplaced = entity.Errorf(entity.Unauthorized, "the password was changed during the sign-in; sign in again")
 )
 
-// startSession starts a browser session and links the identity with which the user authenticated. It ends the oldest
-// sessions if there are too many. Errors: invalid_request, unauthorized if the password was changed, and those of
-// linkIdentity.
+// startSession starts a browser session. It ends the oldest sessions if there are too many. Errors: invalid_request,
+// unauthorized if the password was changed, and those of checkLinked.
 func startSession(call entity.Call, s *userv1.User, c *userv1.StartBrowserSession) ([]userv1.Event, error) {
 	given := c.GetSession()
 	if _, started := s.GetBrowserSessions()[given.GetId()]; started {
@@ -116,8 +115,7 @@ func startSession(call entity.Call, s *userv1.User, c *userv1.StartBrowserSessio
 	case c.GetPasswordHash() != "" && c.GetPasswordHash() != s.GetPasswordHash():
 		return nil, errPasswordReplaced
 	}
-	linked, err := linkIdentity(call, s, c.GetIdentity())
-	if err != nil {
+	if err := checkLinked(s, c.GetIdentity()); err != nil {
 		return nil, err
 	}
 	started := &userv1.BrowserSessionStarted{UserId: call.Identity, Session: &userv1.BrowserSession{
@@ -128,9 +126,6 @@ func startSession(call entity.Call, s *userv1.User, c *userv1.StartBrowserSessio
 		for _, session := range open[MaxSessions-1:] {
 			started.EndedSessionIds = append(started.EndedSessionIds, session.GetId())
 		}
-	}
-	if linked != nil {
-		return []userv1.Event{linked, started}, nil
 	}
 	return []userv1.Event{started}, nil
 }
@@ -186,73 +181,4 @@ func truncate(text string, most int) string {
 		text = text[:most]
 	}
 	return strings.ToValidUTF8(text, "")
-}
-
-const (
-	// MaxIdentities is the greatest number of OpenID Connect issuers that are linked to a user.
-	MaxIdentities = 5
-	// MaxIssuerLength is the greatest length of an issuer, in bytes.
-	MaxIssuerLength = 512
-	// MaxSubjectLength is the greatest length of a subject, in ASCII characters (OpenID Connect Core 1.0, section 2).
-	MaxSubjectLength = 255
-)
-
-var (
-	errIssuer            = entity.Errorf(entity.InvalidRequest, "issuer must have 1 to %d printable ASCII characters", MaxIssuerLength)
-	errSubject           = entity.Errorf(entity.InvalidRequest, "subject must have 1 to %d printable ASCII characters", MaxSubjectLength)
-	errOtherSubject      = entity.Errorf(entity.Forbidden, "another account of the identity provider has signed in with this address before; ask an operator to unlink it")
-	errTooManyIdentities = entity.Errorf(entity.Forbidden, "at most %d identity providers can be linked to an account; ask an operator to unlink them", MaxIdentities)
-)
-
-// CheckIssuer returns an error unless a text may be an OpenID Connect issuer. Errors: invalid_request.
-func CheckIssuer(issuer string) error {
-	if !entity.IsPrintableASCII(issuer, MaxIssuerLength) {
-		return errIssuer
-	}
-	return nil
-}
-
-// CheckSubject returns an error unless a text may be a subject at an issuer. Errors: invalid_request.
-func CheckSubject(subject string) error {
-	if !entity.IsPrintableASCII(subject, MaxSubjectLength) {
-		return errSubject
-	}
-	return nil
-}
-
-// linkIdentity decides the identity with which a session starts. It returns the event that links the identity if it is
-// the first one of its issuer, and nil if it is already linked or if no identity is given. Errors: invalid_request, and
-// forbidden if another subject of the issuer is linked or too many issuers are.
-func linkIdentity(call entity.Call, s *userv1.User, given *userv1.LinkedIdentity) (*userv1.IdentityLinked, error) {
-	if given == nil {
-		return nil, nil
-	}
-	if err := CheckIssuer(given.GetIssuer()); err != nil {
-		return nil, err
-	}
-	if err := CheckSubject(given.GetSubject()); err != nil {
-		return nil, err
-	}
-	known := s.GetLinkedIdentities()[given.GetIssuer()]
-	switch {
-	case known == nil && len(s.GetLinkedIdentities()) >= MaxIdentities:
-		return nil, errTooManyIdentities
-	case known == nil:
-		return &userv1.IdentityLinked{Identity: &userv1.LinkedIdentity{
-			Issuer: given.GetIssuer(), Subject: given.GetSubject(), LinkedAt: call.At(),
-		}}, nil
-	case known.GetSubject() != given.GetSubject():
-		return nil, errOtherSubject
-	}
-	return nil, nil
-}
-
-// unlinkIdentities also ends all browser sessions, because a session that an identity started must not outlast its link.
-func unlinkIdentities(call entity.Call, s *userv1.User) ([]userv1.Event, error) {
-	if len(s.GetLinkedIdentities()) == 0 && len(s.GetBrowserSessions()) == 0 {
-		return nil, nil
-	}
-	return []userv1.Event{&userv1.IdentitiesUnlinked{
-		At: call.At(), EndedSessionIds: sessionIDs(s),
-	}}, nil
 }

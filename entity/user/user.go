@@ -7,7 +7,7 @@
 //	API key:         (none) ──IssueApiKey──► usable ──RevokeApiKey, expiresAt──► unusable
 //	password:        (none) ──OfferOneTimeLink──► link open ──SetPassword──► set, all browser sessions ended
 //	browser session: (none) ──StartBrowserSession──► usable ──EndBrowserSession, SetPassword, UnlinkIdentities, expiresAt──► ended
-//	identity:        (none) ──StartBrowserSession──► linked, other subjects of the issuer are refused ──UnlinkIdentities──► (none)
+//	identity:        (none) ──LinkIdentity──► linked, other subjects of the issuer are refused ──UnlinkIdentities──► (none)
 //	workspace:       (none) ──ReserveWorkspace──► reserved for 10 minutes ──JoinWorkspace, created──► counted ──ForgetWorkspace──► (none)
 //	grant:           (none) ──AllowGrant──► live ──RevokeGrant──► revoked
 //	machine:         (none) ──RegisterMachine──► active (repeated: renamed) ──RemoveMachine──► removed
@@ -96,7 +96,9 @@ func Decide(call entity.Call, s *userv1.User, c userv1.Command) ([]userv1.Event,
 	case *userv1.EndBrowserSession:
 		return endSession(call, s, c)
 	case *userv1.UnlinkIdentities:
-		return unlinkIdentities(call, s)
+		return unlinkIdentities(call, s, c)
+	case *userv1.LinkIdentity:
+		return linkIdentity(call, s, c)
 	case *userv1.StartImpersonation:
 		return startImpersonation(call, s, c)
 	case *userv1.AllowGrant:
@@ -113,7 +115,8 @@ func Decide(call entity.Call, s *userv1.User, c userv1.Command) ([]userv1.Event,
 		return nil, checkPage(c)
 	case *userv1.ListMachines:
 		return nil, checkPage(c)
-	case *userv1.DescribeUser, *userv1.DescribeStanding, *userv1.DescribePassword, *userv1.ListBrowserSessions:
+	case *userv1.DescribeUser, *userv1.DescribeStanding, *userv1.DescribePassword, *userv1.DescribeIdentities,
+		*userv1.ListBrowserSessions:
 	}
 	return nil, nil
 }
@@ -165,7 +168,7 @@ func Evolve(s *userv1.User, e userv1.Event) *userv1.User {
 	case *userv1.IdentityLinked:
 		next.LinkedIdentities = entity.With(s.GetLinkedIdentities(), e.GetIdentity().GetIssuer(), e.GetIdentity())
 	case *userv1.IdentitiesUnlinked:
-		next.LinkedIdentities = nil
+		next.LinkedIdentities = identitiesAfter(s, e)
 		next.BrowserSessions = entity.Without(s.GetBrowserSessions(), e.GetEndedSessionIds()...)
 	case *userv1.ImpersonationStarted:
 		next.Impersonations = entity.With(activeImpersonations(s, e.GetAt()), e.GetCredentialId(), e.GetExpiresAt())
@@ -205,6 +208,8 @@ func Reply(call entity.Call, s *userv1.User, c userv1.Command, _ []userv1.Event)
 			Hash: s.GetPasswordHash(), Link: s.GetOneTimeLink(), Disabled: s.GetDisabledAt() != 0,
 			Linked: len(s.GetLinkedIdentities()) > 0,
 		}
+	case *userv1.DescribeIdentities:
+		return &userv1.LinkedIdentities{Identities: linkedIdentities(s)}
 	case *userv1.ListBrowserSessions:
 		return openSessions(call, s)
 	case *userv1.AllowGrant:
@@ -222,7 +227,7 @@ func Reply(call entity.Call, s *userv1.User, c userv1.Command, _ []userv1.Event)
 	case *userv1.CreateUser, *userv1.JoinWorkspace, *userv1.LeaveWorkspace, *userv1.ReserveWorkspace,
 		*userv1.ForgetWorkspace, *userv1.Disable, *userv1.Enable, *userv1.SetInternalAdmin, *userv1.ReportLinkMailed,
 		*userv1.OfferOneTimeLink, *userv1.SetPassword, *userv1.StartBrowserSession,
-		*userv1.EndBrowserSession, *userv1.UnlinkIdentities, *userv1.StartImpersonation:
+		*userv1.EndBrowserSession, *userv1.LinkIdentity, *userv1.UnlinkIdentities, *userv1.StartImpersonation:
 	}
 	return &wirev1.Done{}
 }

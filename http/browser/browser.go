@@ -63,6 +63,8 @@ type Options struct {
 	OAuth  *oauth.Provider
 	// OIDC is the provider that people can sign in with instead of a password; nil: none.
 	OIDC *OIDC
+	// People lists the users; nil: there are none that were linked to identities at a provider.
+	People People
 }
 
 // Pages serves the pages. Its fields have the state of its limits.
@@ -92,7 +94,7 @@ func (p *Pages) Routes() []server.Route {
 			return result{redirectTo: accountPath}, nil
 		})},
 		signIn.routes(),
-		newProvider(o.OIDC, core.Secret, core.Clock, o.Server.Link(oidcPath+callbackPath)).routes(),
+		newProvider(o, core).routes(),
 		forgottenPages{o.Links, p.Resets}.routes(),
 		sessionPages{}.routes(),
 		invitationPages{}.routes(),

@@ -21,15 +21,16 @@ import (
 	"golang.org/x/oauth2"
 
 	"github.com/atelier-run/atelier/entity"
-	"github.com/atelier-run/atelier/entity/user"
+	"github.com/atelier-run/atelier/entity/subject"
 	"github.com/atelier-run/atelier/http/api"
 	"github.com/atelier-run/atelier/http/server"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 )
 
 // OIDC configures an OpenID Connect provider. A person is signed in to the account that owns the email address which the
-// provider has verified. The account is then linked to the provider's subject, and no other subject is signed in to it, even
-// if the address is given to another person. The provider creates no accounts.
+// provider has verified. The account is then linked to the provider's subject: this subject is signed in to the account and
+// to no other, even if it has another address later, and no other subject is signed in to the account, even if the address
+// is given to another person. The provider creates no accounts.
 type OIDC struct {
 	// Issuer is the provider's URL, below which its configuration is found.
 	Issuer, ClientID, ClientSecret string
@@ -49,7 +50,7 @@ func (o *OIDC) Check() error {
 	case o.ClientID == "":
 		return errors.New("http: the OpenID Connect client has no id")
 	}
-	return user.CheckIssuer(o.Issuer)
+	return subject.CheckIssuer(o.Issuer)
 }
 
 func (o *OIDC) name() string {
@@ -82,14 +83,15 @@ type provider struct {
 	seal        cipher.AEAD
 	client      *http.Client
 	redirectURL string
+	subjects    *subjects
 
 	mu         sync.Mutex
 	discovered *oidc.Provider
 	failedAt   time.Time
 }
 
-func newProvider(o *OIDC, installation []byte, now func() time.Time, back string) *provider {
-	block, err := aes.NewCipher(server.DeriveKey(installation, "http oidc"))
+func newProvider(o Options, core server.Options) *provider {
+	block, err := aes.NewCipher(server.DeriveKey(core.Secret, "http oidc"))
 	if err != nil {
 		panic("http: " + err.Error()) // only for a key of a wrong length
 	}
@@ -98,8 +100,9 @@ func newProvider(o *OIDC, installation []byte, now func() time.Time, back string
 		panic("http: " + err.Error()) // only for a block of a wrong size
 	}
 	return &provider{
-		options: o, now: now, seal: seal, redirectURL: back,
-		client: &http.Client{Timeout: providerTime, Transport: limitedTransport{http.DefaultTransport}},
+		options: o.OIDC, now: core.Clock, seal: seal, redirectURL: o.Server.Link(oidcPath + callbackPath),
+		subjects: &subjects{people: o.People},
+		client:   &http.Client{Timeout: providerTime, Transport: limitedTransport{http.DefaultTransport}},
 	}
 }
 
@@ -233,39 +236,56 @@ func (p *provider) callback(c *server.Call) (result, error) {
 	case query.Get("error") != "" || query.Get("code") == "":
 		return result{}, errDeclined
 	}
-	address, subject, err := p.exchangeCode(c, a, query.Get("code"))
+	token, err := p.exchangeCode(c, a, query.Get("code"))
 	if err != nil {
 		return result{}, err
 	}
-	userID, err := findActiveUser(c, address)
+	linked := &userv1.LinkedIdentity{Issuer: p.options.Issuer, Subject: token.Subject}
+	userID, err := p.findAccount(c, token, linked)
 	if err != nil {
 		return result{}, err
 	}
-	issuer := p.options.Issuer
-	linked := &userv1.LinkedIdentity{Issuer: issuer, Subject: subject}
 	if err := startSession(c, userID, &userv1.StartBrowserSession{Identity: linked}); err != nil {
 		c.Log().Warn("the account refused a sign-in with the OpenID Connect provider", "user", userID,
-			"issuer", issuer, "subject", subject, "error", err)
+			"issuer", linked.GetIssuer(), "subject", linked.GetSubject(), "error", err)
 		return result{}, err
 	}
 	return result{redirectTo: a.Next}, nil
 }
 
-// exchangeCode exchanges the provider's code for the verified email address and the subject. Errors: forbidden, unavailable.
-func (p *provider) exchangeCode(c *server.Call, a oidcState, code string) (address, subject string, err error) {
+// findAccount returns the account to which the subject of an id token belongs. A free subject is linked to the account that
+// owns the verified address of the person, unless that account refuses it. Errors: forbidden, unavailable.
+func (p *provider) findAccount(c *server.Call, token *oidc.IDToken, identity *userv1.LinkedIdentity) (string, error) {
+	userID, err := p.subjects.resolve(c, identity)
+	if err != nil || userID != "" {
+		return userID, err
+	}
+	address, err := readVerifiedEmail(token)
+	if err != nil {
+		return "", err
+	}
+	if userID, err = findActiveUser(c, address); err != nil {
+		return "", err
+	}
+	owner, err := p.subjects.claim(c, identity, userID)
+	return cmp.Or(owner, userID), err
+}
+
+// exchangeCode exchanges the provider's code for the verified id token. Errors: forbidden, unavailable.
+func (p *provider) exchangeCode(c *server.Call, a oidcState, code string) (*oidc.IDToken, error) {
 	ctx := oidc.ClientContext(c.Context, p.client)
 	found, config, err := p.discover(ctx)
 	if err != nil {
-		return "", "", logUnavailable(c, err)
+		return nil, logUnavailable(c, err)
 	}
 	token, err := config.Exchange(ctx, code, oauth2.VerifierOption(a.Verifier))
 	var refused *oauth2.RetrieveError
 	switch {
 	case errors.As(err, &refused) && isFinal(refused.Response.StatusCode):
 		logRejection(c, fmt.Errorf("%d %s", refused.Response.StatusCode, refused.ErrorCode))
-		return "", "", errDeclined
+		return nil, errDeclined
 	case err != nil:
-		return "", "", logUnavailable(c, err)
+		return nil, logUnavailable(c, err)
 	}
 	raw, _ := token.Extra("id_token").(string)
 	verified, err := found.Verifier(&oidc.Config{ClientID: config.ClientID, Now: c.Now}).Verify(ctx, raw)
@@ -273,14 +293,13 @@ func (p *provider) exchangeCode(c *server.Call, a oidcState, code string) (addre
 		err = errors.New("the nonce of the id token is not that of this sign-in")
 	}
 	if err == nil {
-		err = user.CheckSubject(verified.Subject)
+		err = subject.Check(verified.Subject)
 	}
 	if err != nil {
 		logRejection(c, err)
-		return "", "", errDeclined
+		return nil, errDeclined
 	}
-	address, err = readVerifiedEmail(verified)
-	return address, verified.Subject, err
+	return verified, nil
 }
 
 // isFinal reports whether a status of the provider's token endpoint refuses the code, so that another attempt would not help.

@@ -32,6 +32,8 @@ func (*StartBrowserSession) userCommand() {}
 func (*EndBrowserSession) userCommand()   {}
 func (*ListBrowserSessions) userCommand() {}
 func (*UnlinkIdentities) userCommand()    {}
+func (*LinkIdentity) userCommand()        {}
+func (*DescribeIdentities) userCommand()  {}
 func (*StartImpersonation) userCommand()  {}
 func (*AllowGrant) userCommand()          {}
 func (*RevokeGrant) userCommand()         {}

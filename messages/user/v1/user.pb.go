@@ -1622,8 +1622,8 @@ func (*DescribePassword) Descriptor() ([]byte, []int) {
 type StartBrowserSession struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Session *BrowserSession        `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
-	// The identity with which the user authenticated at a provider; unset if the user authenticated otherwise. The first
-	// subject of an issuer is linked to the user; another subject of that issuer is refused.
+	// The identity with which the user authenticated at a provider, which must be linked; unset if the user authenticated
+	// otherwise.
 	Identity *LinkedIdentity `protobuf:"bytes,2,opt,name=identity,proto3" json:"identity,omitempty"`
 	// The hash of the password with which the user authenticated; empty if the user authenticated otherwise. The session is
 	// refused if another password has been set in the meantime.
@@ -1763,17 +1763,102 @@ func (*ListBrowserSessions) Descriptor() ([]byte, []int) {
 	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{28}
 }
 
-// UnlinkIdentities removes all linked identities, so that the next subject of each issuer is linked, and ends all browser
+// LinkIdentity links an identity to the user. Another subject of an issuer with a linked subject is refused. Sender: the
+// platform, after the subject was claimed for the user.
+type LinkIdentity struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Identity      *LinkedIdentity        `protobuf:"bytes,1,opt,name=identity,proto3" json:"identity,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LinkIdentity) Reset() {
+	*x = LinkIdentity{}
+	mi := &file_messages_user_v1_user_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LinkIdentity) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LinkIdentity) ProtoMessage() {}
+
+func (x *LinkIdentity) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_user_v1_user_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LinkIdentity.ProtoReflect.Descriptor instead.
+func (*LinkIdentity) Descriptor() ([]byte, []int) {
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *LinkIdentity) GetIdentity() *LinkedIdentity {
+	if x != nil {
+		return x.Identity
+	}
+	return nil
+}
+
+// DescribeIdentities returns the linked identities. Sender: the platform.
+type DescribeIdentities struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DescribeIdentities) Reset() {
+	*x = DescribeIdentities{}
+	mi := &file_messages_user_v1_user_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DescribeIdentities) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DescribeIdentities) ProtoMessage() {}
+
+func (x *DescribeIdentities) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_user_v1_user_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DescribeIdentities.ProtoReflect.Descriptor instead.
+func (*DescribeIdentities) Descriptor() ([]byte, []int) {
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{30}
+}
+
+// UnlinkIdentities removes linked identities, so that the next subject of their issuers is linked, and ends all browser
 // sessions. Sender: an operator.
 type UnlinkIdentities struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The identity to remove; unset: all.
+	Identity      *LinkedIdentity `protobuf:"bytes,1,opt,name=identity,proto3" json:"identity,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *UnlinkIdentities) Reset() {
 	*x = UnlinkIdentities{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[29]
+	mi := &file_messages_user_v1_user_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1785,7 +1870,7 @@ func (x *UnlinkIdentities) String() string {
 func (*UnlinkIdentities) ProtoMessage() {}
 
 func (x *UnlinkIdentities) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[29]
+	mi := &file_messages_user_v1_user_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1798,7 +1883,14 @@ func (x *UnlinkIdentities) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnlinkIdentities.ProtoReflect.Descriptor instead.
 func (*UnlinkIdentities) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{29}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *UnlinkIdentities) GetIdentity() *LinkedIdentity {
+	if x != nil {
+		return x.Identity
+	}
+	return nil
 }
 
 // StartImpersonation registers a credential with which an operator acts as the user. Sender: an operator.
@@ -1816,7 +1908,7 @@ type StartImpersonation struct {
 
 func (x *StartImpersonation) Reset() {
 	*x = StartImpersonation{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[30]
+	mi := &file_messages_user_v1_user_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1828,7 +1920,7 @@ func (x *StartImpersonation) String() string {
 func (*StartImpersonation) ProtoMessage() {}
 
 func (x *StartImpersonation) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[30]
+	mi := &file_messages_user_v1_user_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1841,7 +1933,7 @@ func (x *StartImpersonation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartImpersonation.ProtoReflect.Descriptor instead.
 func (*StartImpersonation) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{30}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *StartImpersonation) GetCredentialId() string {
@@ -1889,7 +1981,7 @@ type AllowGrant struct {
 
 func (x *AllowGrant) Reset() {
 	*x = AllowGrant{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[31]
+	mi := &file_messages_user_v1_user_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1901,7 +1993,7 @@ func (x *AllowGrant) String() string {
 func (*AllowGrant) ProtoMessage() {}
 
 func (x *AllowGrant) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[31]
+	mi := &file_messages_user_v1_user_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1914,7 +2006,7 @@ func (x *AllowGrant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllowGrant.ProtoReflect.Descriptor instead.
 func (*AllowGrant) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{31}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *AllowGrant) GetGrant() *Grant {
@@ -1933,7 +2025,7 @@ type RevokeGrant struct {
 
 func (x *RevokeGrant) Reset() {
 	*x = RevokeGrant{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[32]
+	mi := &file_messages_user_v1_user_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1945,7 +2037,7 @@ func (x *RevokeGrant) String() string {
 func (*RevokeGrant) ProtoMessage() {}
 
 func (x *RevokeGrant) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[32]
+	mi := &file_messages_user_v1_user_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1958,7 +2050,7 @@ func (x *RevokeGrant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeGrant.ProtoReflect.Descriptor instead.
 func (*RevokeGrant) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{32}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *RevokeGrant) GetGrantId() string {
@@ -1978,7 +2070,7 @@ type ListGrants struct {
 
 func (x *ListGrants) Reset() {
 	*x = ListGrants{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[33]
+	mi := &file_messages_user_v1_user_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1990,7 +2082,7 @@ func (x *ListGrants) String() string {
 func (*ListGrants) ProtoMessage() {}
 
 func (x *ListGrants) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[33]
+	mi := &file_messages_user_v1_user_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2003,7 +2095,7 @@ func (x *ListGrants) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGrants.ProtoReflect.Descriptor instead.
 func (*ListGrants) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{33}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ListGrants) GetAfter() string {
@@ -2034,7 +2126,7 @@ type RegisterMachine struct {
 
 func (x *RegisterMachine) Reset() {
 	*x = RegisterMachine{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[34]
+	mi := &file_messages_user_v1_user_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2046,7 +2138,7 @@ func (x *RegisterMachine) String() string {
 func (*RegisterMachine) ProtoMessage() {}
 
 func (x *RegisterMachine) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[34]
+	mi := &file_messages_user_v1_user_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2059,7 +2151,7 @@ func (x *RegisterMachine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterMachine.ProtoReflect.Descriptor instead.
 func (*RegisterMachine) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{34}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *RegisterMachine) GetMachineId() string {
@@ -2099,7 +2191,7 @@ type RemoveMachine struct {
 
 func (x *RemoveMachine) Reset() {
 	*x = RemoveMachine{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[35]
+	mi := &file_messages_user_v1_user_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2111,7 +2203,7 @@ func (x *RemoveMachine) String() string {
 func (*RemoveMachine) ProtoMessage() {}
 
 func (x *RemoveMachine) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[35]
+	mi := &file_messages_user_v1_user_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2124,7 +2216,7 @@ func (x *RemoveMachine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMachine.ProtoReflect.Descriptor instead.
 func (*RemoveMachine) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{35}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *RemoveMachine) GetMachineId() string {
@@ -2144,7 +2236,7 @@ type ListMachines struct {
 
 func (x *ListMachines) Reset() {
 	*x = ListMachines{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[36]
+	mi := &file_messages_user_v1_user_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2156,7 +2248,7 @@ func (x *ListMachines) String() string {
 func (*ListMachines) ProtoMessage() {}
 
 func (x *ListMachines) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[36]
+	mi := &file_messages_user_v1_user_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2169,7 +2261,7 @@ func (x *ListMachines) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMachines.ProtoReflect.Descriptor instead.
 func (*ListMachines) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{36}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ListMachines) GetAfter() string {
@@ -2196,7 +2288,7 @@ type ApiKeyPage struct {
 
 func (x *ApiKeyPage) Reset() {
 	*x = ApiKeyPage{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[37]
+	mi := &file_messages_user_v1_user_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2208,7 +2300,7 @@ func (x *ApiKeyPage) String() string {
 func (*ApiKeyPage) ProtoMessage() {}
 
 func (x *ApiKeyPage) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[37]
+	mi := &file_messages_user_v1_user_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2221,7 +2313,7 @@ func (x *ApiKeyPage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApiKeyPage.ProtoReflect.Descriptor instead.
 func (*ApiKeyPage) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{37}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ApiKeyPage) GetKeys() []*ApiKey {
@@ -2248,7 +2340,7 @@ type Standing struct {
 
 func (x *Standing) Reset() {
 	*x = Standing{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[38]
+	mi := &file_messages_user_v1_user_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2260,7 +2352,7 @@ func (x *Standing) String() string {
 func (*Standing) ProtoMessage() {}
 
 func (x *Standing) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[38]
+	mi := &file_messages_user_v1_user_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2273,7 +2365,7 @@ func (x *Standing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Standing.ProtoReflect.Descriptor instead.
 func (*Standing) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{38}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Standing) GetDisabled() bool {
@@ -2303,7 +2395,7 @@ type Password struct {
 
 func (x *Password) Reset() {
 	*x = Password{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[39]
+	mi := &file_messages_user_v1_user_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2315,7 +2407,7 @@ func (x *Password) String() string {
 func (*Password) ProtoMessage() {}
 
 func (x *Password) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[39]
+	mi := &file_messages_user_v1_user_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2328,7 +2420,7 @@ func (x *Password) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Password.ProtoReflect.Descriptor instead.
 func (*Password) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{39}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Password) GetHash() string {
@@ -2359,6 +2451,50 @@ func (x *Password) GetLinked() bool {
 	return false
 }
 
+type LinkedIdentities struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Identities    []*LinkedIdentity      `protobuf:"bytes,1,rep,name=identities,proto3" json:"identities,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LinkedIdentities) Reset() {
+	*x = LinkedIdentities{}
+	mi := &file_messages_user_v1_user_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LinkedIdentities) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LinkedIdentities) ProtoMessage() {}
+
+func (x *LinkedIdentities) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_user_v1_user_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LinkedIdentities.ProtoReflect.Descriptor instead.
+func (*LinkedIdentities) Descriptor() ([]byte, []int) {
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *LinkedIdentities) GetIdentities() []*LinkedIdentity {
+	if x != nil {
+		return x.Identities
+	}
+	return nil
+}
+
 type BrowserSessions struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Sessions      []*BrowserSession      `protobuf:"bytes,1,rep,name=sessions,proto3" json:"sessions,omitempty"`
@@ -2368,7 +2504,7 @@ type BrowserSessions struct {
 
 func (x *BrowserSessions) Reset() {
 	*x = BrowserSessions{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[40]
+	mi := &file_messages_user_v1_user_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2380,7 +2516,7 @@ func (x *BrowserSessions) String() string {
 func (*BrowserSessions) ProtoMessage() {}
 
 func (x *BrowserSessions) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[40]
+	mi := &file_messages_user_v1_user_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2393,7 +2529,7 @@ func (x *BrowserSessions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BrowserSessions.ProtoReflect.Descriptor instead.
 func (*BrowserSessions) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{40}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *BrowserSessions) GetSessions() []*BrowserSession {
@@ -2413,7 +2549,7 @@ type GrantPage struct {
 
 func (x *GrantPage) Reset() {
 	*x = GrantPage{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[41]
+	mi := &file_messages_user_v1_user_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2425,7 +2561,7 @@ func (x *GrantPage) String() string {
 func (*GrantPage) ProtoMessage() {}
 
 func (x *GrantPage) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[41]
+	mi := &file_messages_user_v1_user_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2438,7 +2574,7 @@ func (x *GrantPage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantPage.ProtoReflect.Descriptor instead.
 func (*GrantPage) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{41}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *GrantPage) GetGrants() []*Grant {
@@ -2465,7 +2601,7 @@ type MachinePage struct {
 
 func (x *MachinePage) Reset() {
 	*x = MachinePage{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[42]
+	mi := &file_messages_user_v1_user_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2477,7 +2613,7 @@ func (x *MachinePage) String() string {
 func (*MachinePage) ProtoMessage() {}
 
 func (x *MachinePage) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[42]
+	mi := &file_messages_user_v1_user_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2490,7 +2626,7 @@ func (x *MachinePage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachinePage.ProtoReflect.Descriptor instead.
 func (*MachinePage) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{42}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *MachinePage) GetMachines() []*Machine {
@@ -2518,7 +2654,7 @@ type UserCreated struct {
 
 func (x *UserCreated) Reset() {
 	*x = UserCreated{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[43]
+	mi := &file_messages_user_v1_user_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2530,7 +2666,7 @@ func (x *UserCreated) String() string {
 func (*UserCreated) ProtoMessage() {}
 
 func (x *UserCreated) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[43]
+	mi := &file_messages_user_v1_user_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2543,7 +2679,7 @@ func (x *UserCreated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserCreated.ProtoReflect.Descriptor instead.
 func (*UserCreated) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{43}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *UserCreated) GetEmail() string {
@@ -2582,7 +2718,7 @@ type WorkspaceJoined struct {
 
 func (x *WorkspaceJoined) Reset() {
 	*x = WorkspaceJoined{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[44]
+	mi := &file_messages_user_v1_user_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2594,7 +2730,7 @@ func (x *WorkspaceJoined) String() string {
 func (*WorkspaceJoined) ProtoMessage() {}
 
 func (x *WorkspaceJoined) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[44]
+	mi := &file_messages_user_v1_user_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2607,7 +2743,7 @@ func (x *WorkspaceJoined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceJoined.ProtoReflect.Descriptor instead.
 func (*WorkspaceJoined) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{44}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *WorkspaceJoined) GetWorkspaceId() string {
@@ -2656,7 +2792,7 @@ type WorkspaceReserved struct {
 
 func (x *WorkspaceReserved) Reset() {
 	*x = WorkspaceReserved{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[45]
+	mi := &file_messages_user_v1_user_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2668,7 +2804,7 @@ func (x *WorkspaceReserved) String() string {
 func (*WorkspaceReserved) ProtoMessage() {}
 
 func (x *WorkspaceReserved) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[45]
+	mi := &file_messages_user_v1_user_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2681,7 +2817,7 @@ func (x *WorkspaceReserved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceReserved.ProtoReflect.Descriptor instead.
 func (*WorkspaceReserved) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{45}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *WorkspaceReserved) GetWorkspaceId() string {
@@ -2715,7 +2851,7 @@ type WorkspaceForgotten struct {
 
 func (x *WorkspaceForgotten) Reset() {
 	*x = WorkspaceForgotten{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[46]
+	mi := &file_messages_user_v1_user_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2727,7 +2863,7 @@ func (x *WorkspaceForgotten) String() string {
 func (*WorkspaceForgotten) ProtoMessage() {}
 
 func (x *WorkspaceForgotten) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[46]
+	mi := &file_messages_user_v1_user_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2740,7 +2876,7 @@ func (x *WorkspaceForgotten) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceForgotten.ProtoReflect.Descriptor instead.
 func (*WorkspaceForgotten) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{46}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *WorkspaceForgotten) GetWorkspaceId() string {
@@ -2767,7 +2903,7 @@ type WorkspaceLeft struct {
 
 func (x *WorkspaceLeft) Reset() {
 	*x = WorkspaceLeft{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[47]
+	mi := &file_messages_user_v1_user_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2779,7 +2915,7 @@ func (x *WorkspaceLeft) String() string {
 func (*WorkspaceLeft) ProtoMessage() {}
 
 func (x *WorkspaceLeft) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[47]
+	mi := &file_messages_user_v1_user_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2792,7 +2928,7 @@ func (x *WorkspaceLeft) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceLeft.ProtoReflect.Descriptor instead.
 func (*WorkspaceLeft) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{47}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *WorkspaceLeft) GetWorkspaceId() string {
@@ -2824,7 +2960,7 @@ type ApiKeyIssued struct {
 
 func (x *ApiKeyIssued) Reset() {
 	*x = ApiKeyIssued{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[48]
+	mi := &file_messages_user_v1_user_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2836,7 +2972,7 @@ func (x *ApiKeyIssued) String() string {
 func (*ApiKeyIssued) ProtoMessage() {}
 
 func (x *ApiKeyIssued) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[48]
+	mi := &file_messages_user_v1_user_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2849,7 +2985,7 @@ func (x *ApiKeyIssued) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApiKeyIssued.ProtoReflect.Descriptor instead.
 func (*ApiKeyIssued) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{48}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ApiKeyIssued) GetKey() *ApiKey {
@@ -2903,7 +3039,7 @@ type ApiKeyRevoked struct {
 
 func (x *ApiKeyRevoked) Reset() {
 	*x = ApiKeyRevoked{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[49]
+	mi := &file_messages_user_v1_user_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2915,7 +3051,7 @@ func (x *ApiKeyRevoked) String() string {
 func (*ApiKeyRevoked) ProtoMessage() {}
 
 func (x *ApiKeyRevoked) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[49]
+	mi := &file_messages_user_v1_user_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2928,7 +3064,7 @@ func (x *ApiKeyRevoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApiKeyRevoked.ProtoReflect.Descriptor instead.
 func (*ApiKeyRevoked) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{49}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ApiKeyRevoked) GetKeyId() string {
@@ -2995,7 +3131,7 @@ type ProfileChanged struct {
 
 func (x *ProfileChanged) Reset() {
 	*x = ProfileChanged{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[50]
+	mi := &file_messages_user_v1_user_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3007,7 +3143,7 @@ func (x *ProfileChanged) String() string {
 func (*ProfileChanged) ProtoMessage() {}
 
 func (x *ProfileChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[50]
+	mi := &file_messages_user_v1_user_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3020,7 +3156,7 @@ func (x *ProfileChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProfileChanged.ProtoReflect.Descriptor instead.
 func (*ProfileChanged) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{50}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ProfileChanged) GetFirstName() string {
@@ -3074,7 +3210,7 @@ type UserDisabled struct {
 
 func (x *UserDisabled) Reset() {
 	*x = UserDisabled{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[51]
+	mi := &file_messages_user_v1_user_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3086,7 +3222,7 @@ func (x *UserDisabled) String() string {
 func (*UserDisabled) ProtoMessage() {}
 
 func (x *UserDisabled) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[51]
+	mi := &file_messages_user_v1_user_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3099,7 +3235,7 @@ func (x *UserDisabled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserDisabled.ProtoReflect.Descriptor instead.
 func (*UserDisabled) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{51}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *UserDisabled) GetAt() int64 {
@@ -3118,7 +3254,7 @@ type UserEnabled struct {
 
 func (x *UserEnabled) Reset() {
 	*x = UserEnabled{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[52]
+	mi := &file_messages_user_v1_user_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3130,7 +3266,7 @@ func (x *UserEnabled) String() string {
 func (*UserEnabled) ProtoMessage() {}
 
 func (x *UserEnabled) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[52]
+	mi := &file_messages_user_v1_user_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3143,7 +3279,7 @@ func (x *UserEnabled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserEnabled.ProtoReflect.Descriptor instead.
 func (*UserEnabled) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{52}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *UserEnabled) GetAt() int64 {
@@ -3163,7 +3299,7 @@ type InternalAdminSet struct {
 
 func (x *InternalAdminSet) Reset() {
 	*x = InternalAdminSet{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[53]
+	mi := &file_messages_user_v1_user_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3175,7 +3311,7 @@ func (x *InternalAdminSet) String() string {
 func (*InternalAdminSet) ProtoMessage() {}
 
 func (x *InternalAdminSet) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[53]
+	mi := &file_messages_user_v1_user_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3188,7 +3324,7 @@ func (x *InternalAdminSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InternalAdminSet.ProtoReflect.Descriptor instead.
 func (*InternalAdminSet) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{53}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *InternalAdminSet) GetInternalAdmin() bool {
@@ -3215,7 +3351,7 @@ type OneTimeLinkOffered struct {
 
 func (x *OneTimeLinkOffered) Reset() {
 	*x = OneTimeLinkOffered{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[54]
+	mi := &file_messages_user_v1_user_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3227,7 +3363,7 @@ func (x *OneTimeLinkOffered) String() string {
 func (*OneTimeLinkOffered) ProtoMessage() {}
 
 func (x *OneTimeLinkOffered) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[54]
+	mi := &file_messages_user_v1_user_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3240,7 +3376,7 @@ func (x *OneTimeLinkOffered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OneTimeLinkOffered.ProtoReflect.Descriptor instead.
 func (*OneTimeLinkOffered) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{54}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *OneTimeLinkOffered) GetLink() *OneTimeLink {
@@ -3268,7 +3404,7 @@ type OneTimeLinkMailed struct {
 
 func (x *OneTimeLinkMailed) Reset() {
 	*x = OneTimeLinkMailed{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[55]
+	mi := &file_messages_user_v1_user_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3280,7 +3416,7 @@ func (x *OneTimeLinkMailed) String() string {
 func (*OneTimeLinkMailed) ProtoMessage() {}
 
 func (x *OneTimeLinkMailed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[55]
+	mi := &file_messages_user_v1_user_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3293,7 +3429,7 @@ func (x *OneTimeLinkMailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OneTimeLinkMailed.ProtoReflect.Descriptor instead.
 func (*OneTimeLinkMailed) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{55}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *OneTimeLinkMailed) GetMailId() string {
@@ -3329,7 +3465,7 @@ type PasswordSet struct {
 
 func (x *PasswordSet) Reset() {
 	*x = PasswordSet{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[56]
+	mi := &file_messages_user_v1_user_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3341,7 +3477,7 @@ func (x *PasswordSet) String() string {
 func (*PasswordSet) ProtoMessage() {}
 
 func (x *PasswordSet) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[56]
+	mi := &file_messages_user_v1_user_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3354,7 +3490,7 @@ func (x *PasswordSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PasswordSet.ProtoReflect.Descriptor instead.
 func (*PasswordSet) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{56}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *PasswordSet) GetPasswordHash() string {
@@ -3390,7 +3526,7 @@ type BrowserSessionStarted struct {
 
 func (x *BrowserSessionStarted) Reset() {
 	*x = BrowserSessionStarted{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[57]
+	mi := &file_messages_user_v1_user_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3402,7 +3538,7 @@ func (x *BrowserSessionStarted) String() string {
 func (*BrowserSessionStarted) ProtoMessage() {}
 
 func (x *BrowserSessionStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[57]
+	mi := &file_messages_user_v1_user_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3415,7 +3551,7 @@ func (x *BrowserSessionStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BrowserSessionStarted.ProtoReflect.Descriptor instead.
 func (*BrowserSessionStarted) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{57}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *BrowserSessionStarted) GetSession() *BrowserSession {
@@ -3449,7 +3585,7 @@ type BrowserSessionEnded struct {
 
 func (x *BrowserSessionEnded) Reset() {
 	*x = BrowserSessionEnded{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[58]
+	mi := &file_messages_user_v1_user_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3461,7 +3597,7 @@ func (x *BrowserSessionEnded) String() string {
 func (*BrowserSessionEnded) ProtoMessage() {}
 
 func (x *BrowserSessionEnded) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[58]
+	mi := &file_messages_user_v1_user_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3474,7 +3610,7 @@ func (x *BrowserSessionEnded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BrowserSessionEnded.ProtoReflect.Descriptor instead.
 func (*BrowserSessionEnded) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{58}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *BrowserSessionEnded) GetSessionId() string {
@@ -3500,7 +3636,7 @@ type IdentityLinked struct {
 
 func (x *IdentityLinked) Reset() {
 	*x = IdentityLinked{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[59]
+	mi := &file_messages_user_v1_user_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3512,7 +3648,7 @@ func (x *IdentityLinked) String() string {
 func (*IdentityLinked) ProtoMessage() {}
 
 func (x *IdentityLinked) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[59]
+	mi := &file_messages_user_v1_user_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3525,7 +3661,7 @@ func (x *IdentityLinked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdentityLinked.ProtoReflect.Descriptor instead.
 func (*IdentityLinked) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{59}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *IdentityLinked) GetIdentity() *LinkedIdentity {
@@ -3535,18 +3671,20 @@ func (x *IdentityLinked) GetIdentity() *LinkedIdentity {
 	return nil
 }
 
-// IdentitiesUnlinked: all identities were unlinked, which ended all browser sessions.
+// IdentitiesUnlinked: identities were unlinked, which ended all browser sessions.
 type IdentitiesUnlinked struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
 	At              int64                  `protobuf:"varint,1,opt,name=at,proto3" json:"at,omitempty"`
 	EndedSessionIds []string               `protobuf:"bytes,2,rep,name=ended_session_ids,json=endedSessionIds,proto3" json:"ended_session_ids,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// The identities that were unlinked; none in an event of an earlier version, which unlinked all.
+	Identities    []*LinkedIdentity `protobuf:"bytes,3,rep,name=identities,proto3" json:"identities,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *IdentitiesUnlinked) Reset() {
 	*x = IdentitiesUnlinked{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[60]
+	mi := &file_messages_user_v1_user_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3558,7 +3696,7 @@ func (x *IdentitiesUnlinked) String() string {
 func (*IdentitiesUnlinked) ProtoMessage() {}
 
 func (x *IdentitiesUnlinked) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[60]
+	mi := &file_messages_user_v1_user_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3571,7 +3709,7 @@ func (x *IdentitiesUnlinked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdentitiesUnlinked.ProtoReflect.Descriptor instead.
 func (*IdentitiesUnlinked) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{60}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *IdentitiesUnlinked) GetAt() int64 {
@@ -3584,6 +3722,13 @@ func (x *IdentitiesUnlinked) GetAt() int64 {
 func (x *IdentitiesUnlinked) GetEndedSessionIds() []string {
 	if x != nil {
 		return x.EndedSessionIds
+	}
+	return nil
+}
+
+func (x *IdentitiesUnlinked) GetIdentities() []*LinkedIdentity {
+	if x != nil {
+		return x.Identities
 	}
 	return nil
 }
@@ -3604,7 +3749,7 @@ type ImpersonationStarted struct {
 
 func (x *ImpersonationStarted) Reset() {
 	*x = ImpersonationStarted{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[61]
+	mi := &file_messages_user_v1_user_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3616,7 +3761,7 @@ func (x *ImpersonationStarted) String() string {
 func (*ImpersonationStarted) ProtoMessage() {}
 
 func (x *ImpersonationStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[61]
+	mi := &file_messages_user_v1_user_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3629,7 +3774,7 @@ func (x *ImpersonationStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImpersonationStarted.ProtoReflect.Descriptor instead.
 func (*ImpersonationStarted) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{61}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ImpersonationStarted) GetCredentialId() string {
@@ -3698,7 +3843,7 @@ type GrantAllowed struct {
 
 func (x *GrantAllowed) Reset() {
 	*x = GrantAllowed{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[62]
+	mi := &file_messages_user_v1_user_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3710,7 +3855,7 @@ func (x *GrantAllowed) String() string {
 func (*GrantAllowed) ProtoMessage() {}
 
 func (x *GrantAllowed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[62]
+	mi := &file_messages_user_v1_user_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3723,7 +3868,7 @@ func (x *GrantAllowed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantAllowed.ProtoReflect.Descriptor instead.
 func (*GrantAllowed) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{62}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *GrantAllowed) GetGrant() *Grant {
@@ -3756,7 +3901,7 @@ type GrantRevoked struct {
 
 func (x *GrantRevoked) Reset() {
 	*x = GrantRevoked{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[63]
+	mi := &file_messages_user_v1_user_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3768,7 +3913,7 @@ func (x *GrantRevoked) String() string {
 func (*GrantRevoked) ProtoMessage() {}
 
 func (x *GrantRevoked) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[63]
+	mi := &file_messages_user_v1_user_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3781,7 +3926,7 @@ func (x *GrantRevoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantRevoked.ProtoReflect.Descriptor instead.
 func (*GrantRevoked) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{63}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *GrantRevoked) GetGrantId() string {
@@ -3845,7 +3990,7 @@ type MachineRegistered struct {
 
 func (x *MachineRegistered) Reset() {
 	*x = MachineRegistered{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[64]
+	mi := &file_messages_user_v1_user_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3857,7 +4002,7 @@ func (x *MachineRegistered) String() string {
 func (*MachineRegistered) ProtoMessage() {}
 
 func (x *MachineRegistered) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[64]
+	mi := &file_messages_user_v1_user_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3870,7 +4015,7 @@ func (x *MachineRegistered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineRegistered.ProtoReflect.Descriptor instead.
 func (*MachineRegistered) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{64}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *MachineRegistered) GetMachine() *Machine {
@@ -3916,7 +4061,7 @@ type MachineRenamed struct {
 
 func (x *MachineRenamed) Reset() {
 	*x = MachineRenamed{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[65]
+	mi := &file_messages_user_v1_user_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3928,7 +4073,7 @@ func (x *MachineRenamed) String() string {
 func (*MachineRenamed) ProtoMessage() {}
 
 func (x *MachineRenamed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[65]
+	mi := &file_messages_user_v1_user_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3941,7 +4086,7 @@ func (x *MachineRenamed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineRenamed.ProtoReflect.Descriptor instead.
 func (*MachineRenamed) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{65}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *MachineRenamed) GetMachineId() string {
@@ -4010,7 +4155,7 @@ type MachineRemoved struct {
 
 func (x *MachineRemoved) Reset() {
 	*x = MachineRemoved{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[66]
+	mi := &file_messages_user_v1_user_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4022,7 +4167,7 @@ func (x *MachineRemoved) String() string {
 func (*MachineRemoved) ProtoMessage() {}
 
 func (x *MachineRemoved) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[66]
+	mi := &file_messages_user_v1_user_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4035,7 +4180,7 @@ func (x *MachineRemoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineRemoved.ProtoReflect.Descriptor instead.
 func (*MachineRemoved) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{66}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *MachineRemoved) GetMachineId() string {
@@ -4259,8 +4404,12 @@ const file_messages_user_v1_user_proto_rawDesc = "" +
 	"\x11EndBrowserSession\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\"\x15\n" +
-	"\x13ListBrowserSessions\"\x12\n" +
-	"\x10UnlinkIdentities\"\xbe\x01\n" +
+	"\x13ListBrowserSessions\"K\n" +
+	"\fLinkIdentity\x12;\n" +
+	"\bidentity\x18\x01 \x01(\v2\x1f.atelier.user.v1.LinkedIdentityR\bidentity\"\x14\n" +
+	"\x12DescribeIdentities\"O\n" +
+	"\x10UnlinkIdentities\x12;\n" +
+	"\bidentity\x18\x01 \x01(\v2\x1f.atelier.user.v1.LinkedIdentityR\bidentity\"\xbe\x01\n" +
 	"\x12StartImpersonation\x12#\n" +
 	"\rcredential_id\x18\x01 \x01(\tR\fcredentialId\x12#\n" +
 	"\rsecret_sha256\x18\x02 \x01(\fR\fsecretSha256\x12'\n" +
@@ -4300,7 +4449,11 @@ const file_messages_user_v1_user_proto_rawDesc = "" +
 	"\x04hash\x18\x01 \x01(\tR\x04hash\x120\n" +
 	"\x04link\x18\x02 \x01(\v2\x1c.atelier.user.v1.OneTimeLinkR\x04link\x12\x1a\n" +
 	"\bdisabled\x18\x03 \x01(\bR\bdisabled\x12\x16\n" +
-	"\x06linked\x18\x04 \x01(\bR\x06linked\"N\n" +
+	"\x06linked\x18\x04 \x01(\bR\x06linked\"S\n" +
+	"\x10LinkedIdentities\x12?\n" +
+	"\n" +
+	"identities\x18\x01 \x03(\v2\x1f.atelier.user.v1.LinkedIdentityR\n" +
+	"identities\"N\n" +
 	"\x0fBrowserSessions\x12;\n" +
 	"\bsessions\x18\x01 \x03(\v2\x1f.atelier.user.v1.BrowserSessionR\bsessions\"O\n" +
 	"\tGrantPage\x12.\n" +
@@ -4379,10 +4532,13 @@ const file_messages_user_v1_user_proto_rawDesc = "" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x0e\n" +
 	"\x02at\x18\x02 \x01(\x03R\x02at\"M\n" +
 	"\x0eIdentityLinked\x12;\n" +
-	"\bidentity\x18\x01 \x01(\v2\x1f.atelier.user.v1.LinkedIdentityR\bidentity\"P\n" +
+	"\bidentity\x18\x01 \x01(\v2\x1f.atelier.user.v1.LinkedIdentityR\bidentity\"\x91\x01\n" +
 	"\x12IdentitiesUnlinked\x12\x0e\n" +
 	"\x02at\x18\x01 \x01(\x03R\x02at\x12*\n" +
-	"\x11ended_session_ids\x18\x02 \x03(\tR\x0fendedSessionIds\"\x8e\x02\n" +
+	"\x11ended_session_ids\x18\x02 \x03(\tR\x0fendedSessionIds\x12?\n" +
+	"\n" +
+	"identities\x18\x03 \x03(\v2\x1f.atelier.user.v1.LinkedIdentityR\n" +
+	"identities\"\x8e\x02\n" +
 	"\x14ImpersonationStarted\x12#\n" +
 	"\rcredential_id\x18\x01 \x01(\tR\fcredentialId\x12#\n" +
 	"\rsecret_sha256\x18\x02 \x01(\fR\fsecretSha256\x12'\n" +
@@ -4442,7 +4598,7 @@ func file_messages_user_v1_user_proto_rawDescGZIP() []byte {
 	return file_messages_user_v1_user_proto_rawDescData
 }
 
-var file_messages_user_v1_user_proto_msgTypes = make([]protoimpl.MessageInfo, 75)
+var file_messages_user_v1_user_proto_msgTypes = make([]protoimpl.MessageInfo, 78)
 var file_messages_user_v1_user_proto_goTypes = []any{
 	(*User)(nil),                  // 0: atelier.user.v1.User
 	(*LinkedIdentity)(nil),        // 1: atelier.user.v1.LinkedIdentity
@@ -4473,88 +4629,95 @@ var file_messages_user_v1_user_proto_goTypes = []any{
 	(*StartBrowserSession)(nil),   // 26: atelier.user.v1.StartBrowserSession
 	(*EndBrowserSession)(nil),     // 27: atelier.user.v1.EndBrowserSession
 	(*ListBrowserSessions)(nil),   // 28: atelier.user.v1.ListBrowserSessions
-	(*UnlinkIdentities)(nil),      // 29: atelier.user.v1.UnlinkIdentities
-	(*StartImpersonation)(nil),    // 30: atelier.user.v1.StartImpersonation
-	(*AllowGrant)(nil),            // 31: atelier.user.v1.AllowGrant
-	(*RevokeGrant)(nil),           // 32: atelier.user.v1.RevokeGrant
-	(*ListGrants)(nil),            // 33: atelier.user.v1.ListGrants
-	(*RegisterMachine)(nil),       // 34: atelier.user.v1.RegisterMachine
-	(*RemoveMachine)(nil),         // 35: atelier.user.v1.RemoveMachine
-	(*ListMachines)(nil),          // 36: atelier.user.v1.ListMachines
-	(*ApiKeyPage)(nil),            // 37: atelier.user.v1.ApiKeyPage
-	(*Standing)(nil),              // 38: atelier.user.v1.Standing
-	(*Password)(nil),              // 39: atelier.user.v1.Password
-	(*BrowserSessions)(nil),       // 40: atelier.user.v1.BrowserSessions
-	(*GrantPage)(nil),             // 41: atelier.user.v1.GrantPage
-	(*MachinePage)(nil),           // 42: atelier.user.v1.MachinePage
-	(*UserCreated)(nil),           // 43: atelier.user.v1.UserCreated
-	(*WorkspaceJoined)(nil),       // 44: atelier.user.v1.WorkspaceJoined
-	(*WorkspaceReserved)(nil),     // 45: atelier.user.v1.WorkspaceReserved
-	(*WorkspaceForgotten)(nil),    // 46: atelier.user.v1.WorkspaceForgotten
-	(*WorkspaceLeft)(nil),         // 47: atelier.user.v1.WorkspaceLeft
-	(*ApiKeyIssued)(nil),          // 48: atelier.user.v1.ApiKeyIssued
-	(*ApiKeyRevoked)(nil),         // 49: atelier.user.v1.ApiKeyRevoked
-	(*ProfileChanged)(nil),        // 50: atelier.user.v1.ProfileChanged
-	(*UserDisabled)(nil),          // 51: atelier.user.v1.UserDisabled
-	(*UserEnabled)(nil),           // 52: atelier.user.v1.UserEnabled
-	(*InternalAdminSet)(nil),      // 53: atelier.user.v1.InternalAdminSet
-	(*OneTimeLinkOffered)(nil),    // 54: atelier.user.v1.OneTimeLinkOffered
-	(*OneTimeLinkMailed)(nil),     // 55: atelier.user.v1.OneTimeLinkMailed
-	(*PasswordSet)(nil),           // 56: atelier.user.v1.PasswordSet
-	(*BrowserSessionStarted)(nil), // 57: atelier.user.v1.BrowserSessionStarted
-	(*BrowserSessionEnded)(nil),   // 58: atelier.user.v1.BrowserSessionEnded
-	(*IdentityLinked)(nil),        // 59: atelier.user.v1.IdentityLinked
-	(*IdentitiesUnlinked)(nil),    // 60: atelier.user.v1.IdentitiesUnlinked
-	(*ImpersonationStarted)(nil),  // 61: atelier.user.v1.ImpersonationStarted
-	(*GrantAllowed)(nil),          // 62: atelier.user.v1.GrantAllowed
-	(*GrantRevoked)(nil),          // 63: atelier.user.v1.GrantRevoked
-	(*MachineRegistered)(nil),     // 64: atelier.user.v1.MachineRegistered
-	(*MachineRenamed)(nil),        // 65: atelier.user.v1.MachineRenamed
-	(*MachineRemoved)(nil),        // 66: atelier.user.v1.MachineRemoved
-	nil,                           // 67: atelier.user.v1.User.WorkspacesEntry
-	nil,                           // 68: atelier.user.v1.User.ApiKeysEntry
-	nil,                           // 69: atelier.user.v1.User.BrowserSessionsEntry
-	nil,                           // 70: atelier.user.v1.User.GrantsEntry
-	nil,                           // 71: atelier.user.v1.User.MachinesEntry
-	nil,                           // 72: atelier.user.v1.User.ImpersonationsEntry
-	nil,                           // 73: atelier.user.v1.User.LinkedIdentitiesEntry
-	nil,                           // 74: atelier.user.v1.User.CreatedWorkspacesEntry
+	(*LinkIdentity)(nil),          // 29: atelier.user.v1.LinkIdentity
+	(*DescribeIdentities)(nil),    // 30: atelier.user.v1.DescribeIdentities
+	(*UnlinkIdentities)(nil),      // 31: atelier.user.v1.UnlinkIdentities
+	(*StartImpersonation)(nil),    // 32: atelier.user.v1.StartImpersonation
+	(*AllowGrant)(nil),            // 33: atelier.user.v1.AllowGrant
+	(*RevokeGrant)(nil),           // 34: atelier.user.v1.RevokeGrant
+	(*ListGrants)(nil),            // 35: atelier.user.v1.ListGrants
+	(*RegisterMachine)(nil),       // 36: atelier.user.v1.RegisterMachine
+	(*RemoveMachine)(nil),         // 37: atelier.user.v1.RemoveMachine
+	(*ListMachines)(nil),          // 38: atelier.user.v1.ListMachines
+	(*ApiKeyPage)(nil),            // 39: atelier.user.v1.ApiKeyPage
+	(*Standing)(nil),              // 40: atelier.user.v1.Standing
+	(*Password)(nil),              // 41: atelier.user.v1.Password
+	(*LinkedIdentities)(nil),      // 42: atelier.user.v1.LinkedIdentities
+	(*BrowserSessions)(nil),       // 43: atelier.user.v1.BrowserSessions
+	(*GrantPage)(nil),             // 44: atelier.user.v1.GrantPage
+	(*MachinePage)(nil),           // 45: atelier.user.v1.MachinePage
+	(*UserCreated)(nil),           // 46: atelier.user.v1.UserCreated
+	(*WorkspaceJoined)(nil),       // 47: atelier.user.v1.WorkspaceJoined
+	(*WorkspaceReserved)(nil),     // 48: atelier.user.v1.WorkspaceReserved
+	(*WorkspaceForgotten)(nil),    // 49: atelier.user.v1.WorkspaceForgotten
+	(*WorkspaceLeft)(nil),         // 50: atelier.user.v1.WorkspaceLeft
+	(*ApiKeyIssued)(nil),          // 51: atelier.user.v1.ApiKeyIssued
+	(*ApiKeyRevoked)(nil),         // 52: atelier.user.v1.ApiKeyRevoked
+	(*ProfileChanged)(nil),        // 53: atelier.user.v1.ProfileChanged
+	(*UserDisabled)(nil),          // 54: atelier.user.v1.UserDisabled
+	(*UserEnabled)(nil),           // 55: atelier.user.v1.UserEnabled
+	(*InternalAdminSet)(nil),      // 56: atelier.user.v1.InternalAdminSet
+	(*OneTimeLinkOffered)(nil),    // 57: atelier.user.v1.OneTimeLinkOffered
+	(*OneTimeLinkMailed)(nil),     // 58: atelier.user.v1.OneTimeLinkMailed
+	(*PasswordSet)(nil),           // 59: atelier.user.v1.PasswordSet
+	(*BrowserSessionStarted)(nil), // 60: atelier.user.v1.BrowserSessionStarted
+	(*BrowserSessionEnded)(nil),   // 61: atelier.user.v1.BrowserSessionEnded
+	(*IdentityLinked)(nil),        // 62: atelier.user.v1.IdentityLinked
+	(*IdentitiesUnlinked)(nil),    // 63: atelier.user.v1.IdentitiesUnlinked
+	(*ImpersonationStarted)(nil),  // 64: atelier.user.v1.ImpersonationStarted
+	(*GrantAllowed)(nil),          // 65: atelier.user.v1.GrantAllowed
+	(*GrantRevoked)(nil),          // 66: atelier.user.v1.GrantRevoked
+	(*MachineRegistered)(nil),     // 67: atelier.user.v1.MachineRegistered
+	(*MachineRenamed)(nil),        // 68: atelier.user.v1.MachineRenamed
+	(*MachineRemoved)(nil),        // 69: atelier.user.v1.MachineRemoved
+	nil,                           // 70: atelier.user.v1.User.WorkspacesEntry
+	nil,                           // 71: atelier.user.v1.User.ApiKeysEntry
+	nil,                           // 72: atelier.user.v1.User.BrowserSessionsEntry
+	nil,                           // 73: atelier.user.v1.User.GrantsEntry
+	nil,                           // 74: atelier.user.v1.User.MachinesEntry
+	nil,                           // 75: atelier.user.v1.User.ImpersonationsEntry
+	nil,                           // 76: atelier.user.v1.User.LinkedIdentitiesEntry
+	nil,                           // 77: atelier.user.v1.User.CreatedWorkspacesEntry
 }
 var file_messages_user_v1_user_proto_depIdxs = []int32{
-	67, // 0: atelier.user.v1.User.workspaces:type_name -> atelier.user.v1.User.WorkspacesEntry
-	68, // 1: atelier.user.v1.User.api_keys:type_name -> atelier.user.v1.User.ApiKeysEntry
+	70, // 0: atelier.user.v1.User.workspaces:type_name -> atelier.user.v1.User.WorkspacesEntry
+	71, // 1: atelier.user.v1.User.api_keys:type_name -> atelier.user.v1.User.ApiKeysEntry
 	3,  // 2: atelier.user.v1.User.one_time_link:type_name -> atelier.user.v1.OneTimeLink
-	69, // 3: atelier.user.v1.User.browser_sessions:type_name -> atelier.user.v1.User.BrowserSessionsEntry
-	70, // 4: atelier.user.v1.User.grants:type_name -> atelier.user.v1.User.GrantsEntry
-	71, // 5: atelier.user.v1.User.machines:type_name -> atelier.user.v1.User.MachinesEntry
-	72, // 6: atelier.user.v1.User.impersonations:type_name -> atelier.user.v1.User.ImpersonationsEntry
-	73, // 7: atelier.user.v1.User.linked_identities:type_name -> atelier.user.v1.User.LinkedIdentitiesEntry
-	74, // 8: atelier.user.v1.User.created_workspaces:type_name -> atelier.user.v1.User.CreatedWorkspacesEntry
+	72, // 3: atelier.user.v1.User.browser_sessions:type_name -> atelier.user.v1.User.BrowserSessionsEntry
+	73, // 4: atelier.user.v1.User.grants:type_name -> atelier.user.v1.User.GrantsEntry
+	74, // 5: atelier.user.v1.User.machines:type_name -> atelier.user.v1.User.MachinesEntry
+	75, // 6: atelier.user.v1.User.impersonations:type_name -> atelier.user.v1.User.ImpersonationsEntry
+	76, // 7: atelier.user.v1.User.linked_identities:type_name -> atelier.user.v1.User.LinkedIdentitiesEntry
+	77, // 8: atelier.user.v1.User.created_workspaces:type_name -> atelier.user.v1.User.CreatedWorkspacesEntry
 	3,  // 9: atelier.user.v1.OfferOneTimeLink.link:type_name -> atelier.user.v1.OneTimeLink
 	5,  // 10: atelier.user.v1.StartBrowserSession.session:type_name -> atelier.user.v1.BrowserSession
 	1,  // 11: atelier.user.v1.StartBrowserSession.identity:type_name -> atelier.user.v1.LinkedIdentity
-	6,  // 12: atelier.user.v1.AllowGrant.grant:type_name -> atelier.user.v1.Grant
-	2,  // 13: atelier.user.v1.ApiKeyPage.keys:type_name -> atelier.user.v1.ApiKey
-	3,  // 14: atelier.user.v1.Password.link:type_name -> atelier.user.v1.OneTimeLink
-	5,  // 15: atelier.user.v1.BrowserSessions.sessions:type_name -> atelier.user.v1.BrowserSession
-	6,  // 16: atelier.user.v1.GrantPage.grants:type_name -> atelier.user.v1.Grant
-	7,  // 17: atelier.user.v1.MachinePage.machines:type_name -> atelier.user.v1.Machine
-	2,  // 18: atelier.user.v1.ApiKeyIssued.key:type_name -> atelier.user.v1.ApiKey
-	3,  // 19: atelier.user.v1.OneTimeLinkOffered.link:type_name -> atelier.user.v1.OneTimeLink
-	5,  // 20: atelier.user.v1.BrowserSessionStarted.session:type_name -> atelier.user.v1.BrowserSession
-	1,  // 21: atelier.user.v1.IdentityLinked.identity:type_name -> atelier.user.v1.LinkedIdentity
-	6,  // 22: atelier.user.v1.GrantAllowed.grant:type_name -> atelier.user.v1.Grant
-	7,  // 23: atelier.user.v1.MachineRegistered.machine:type_name -> atelier.user.v1.Machine
-	2,  // 24: atelier.user.v1.User.ApiKeysEntry.value:type_name -> atelier.user.v1.ApiKey
-	5,  // 25: atelier.user.v1.User.BrowserSessionsEntry.value:type_name -> atelier.user.v1.BrowserSession
-	6,  // 26: atelier.user.v1.User.GrantsEntry.value:type_name -> atelier.user.v1.Grant
-	7,  // 27: atelier.user.v1.User.MachinesEntry.value:type_name -> atelier.user.v1.Machine
-	1,  // 28: atelier.user.v1.User.LinkedIdentitiesEntry.value:type_name -> atelier.user.v1.LinkedIdentity
-	29, // [29:29] is the sub-list for method output_type
-	29, // [29:29] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	1,  // 12: atelier.user.v1.LinkIdentity.identity:type_name -> atelier.user.v1.LinkedIdentity
+	1,  // 13: atelier.user.v1.UnlinkIdentities.identity:type_name -> atelier.user.v1.LinkedIdentity
+	6,  // 14: atelier.user.v1.AllowGrant.grant:type_name -> atelier.user.v1.Grant
+	2,  // 15: atelier.user.v1.ApiKeyPage.keys:type_name -> atelier.user.v1.ApiKey
+	3,  // 16: atelier.user.v1.Password.link:type_name -> atelier.user.v1.OneTimeLink
+	1,  // 17: atelier.user.v1.LinkedIdentities.identities:type_name -> atelier.user.v1.LinkedIdentity
+	5,  // 18: atelier.user.v1.BrowserSessions.sessions:type_name -> atelier.user.v1.BrowserSession
+	6,  // 19: atelier.user.v1.GrantPage.grants:type_name -> atelier.user.v1.Grant
+	7,  // 20: atelier.user.v1.MachinePage.machines:type_name -> atelier.user.v1.Machine
+	2,  // 21: atelier.user.v1.ApiKeyIssued.key:type_name -> atelier.user.v1.ApiKey
+	3,  // 22: atelier.user.v1.OneTimeLinkOffered.link:type_name -> atelier.user.v1.OneTimeLink
+	5,  // 23: atelier.user.v1.BrowserSessionStarted.session:type_name -> atelier.user.v1.BrowserSession
+	1,  // 24: atelier.user.v1.IdentityLinked.identity:type_name -> atelier.user.v1.LinkedIdentity
+	1,  // 25: atelier.user.v1.IdentitiesUnlinked.identities:type_name -> atelier.user.v1.LinkedIdentity
+	6,  // 26: atelier.user.v1.GrantAllowed.grant:type_name -> atelier.user.v1.Grant
+	7,  // 27: atelier.user.v1.MachineRegistered.machine:type_name -> atelier.user.v1.Machine
+	2,  // 28: atelier.user.v1.User.ApiKeysEntry.value:type_name -> atelier.user.v1.ApiKey
+	5,  // 29: atelier.user.v1.User.BrowserSessionsEntry.value:type_name -> atelier.user.v1.BrowserSession
+	6,  // 30: atelier.user.v1.User.GrantsEntry.value:type_name -> atelier.user.v1.Grant
+	7,  // 31: atelier.user.v1.User.MachinesEntry.value:type_name -> atelier.user.v1.Machine
+	1,  // 32: atelier.user.v1.User.LinkedIdentitiesEntry.value:type_name -> atelier.user.v1.LinkedIdentity
+	33, // [33:33] is the sub-list for method output_type
+	33, // [33:33] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_messages_user_v1_user_proto_init() }
@@ -4569,7 +4732,7 @@ func file_messages_user_v1_user_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_messages_user_v1_user_proto_rawDesc), len(file_messages_user_v1_user_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   75,
+			NumMessages:   78,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

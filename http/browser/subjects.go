@@ -1,0 +1,150 @@
+package browser
+
+import (
+	"context"
+	"sync"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/subject"
+	"github.com/atelier-run/atelier/entity/user"
+	"github.com/atelier-run/atelier/http/api"
+	"github.com/atelier-run/atelier/http/server"
+	subjectv1 "github.com/atelier-run/atelier/messages/subject/v1"
+	userv1 "github.com/atelier-run/atelier/messages/user/v1"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+)
+
+// People lists the users of the installation and stores rows. It reads stored rows, and activates no entity.
+type People interface {
+	// Owners returns the ids of the entities that have rows in a list, in a stable order: at most limit of them, after the
+	// id after. An empty result ends the list. Errors: *entity.Error.
+	Owners(ctx context.Context, list, after string, limit int) ([]string, error)
+	// Rows returns a page of the list of one entity. Errors: *entity.Error.
+	Rows(ctx context.Context, owner string, asked *wirev1.List) (*wirev1.Page, error)
+	// Put writes rows of the lists of one entity. Errors: *entity.Error.
+	Put(ctx context.Context, owner string, rows ...entity.Row) error
+}
+
+// subjects finds the account of a subject of an OpenID Connect provider, and claims free subjects (package subject).
+//
+// Links that were made before subjects were claimed are claimed once, for all users, before the first free subject is
+// claimed: such a subject may be linked to another user. A row of indexedList then records that this is done. If it is
+// interrupted, the next claim begins again.
+type subjects struct {
+	// people is nil if there are no such links.
+	people People
+
+	mu      sync.Mutex
+	indexed bool
+}
+
+const (
+	// indexedList is the list with the row that records that all earlier links are claimed, indexedOwner the owner of it.
+	indexedList  = "subjects.indexed"
+	indexedOwner = "subjects"
+	// indexPage is the number of users that are listed at once.
+	indexPage = 100
+)
+
+// resolve returns the account to which a subject belongs; "" if it is free. It waits for the outcome of a claim in progress.
+func (s *subjects) resolve(c *server.Call, identity *userv1.LinkedIdentity) (userID string, err error) {
+	key := subject.Key(identity.GetIssuer(), identity.GetSubject())
+	ask := func() (string, error) {
+		found, err := server.Ask[*subjectv1.Subject](c, entity.Command{
+			Kind: entity.KindSubject, Identity: key, Principal: entity.Platform(), Message: &subjectv1.ResolveSubject{},
+		})
+		return found.GetUserId(), err
+	}
+	if userID, err = ask(); err != nil || userID == "" {
+		return "", err
+	}
+	if err := c.Settle(entity.KindSubject, key); err != nil {
+		return "", err
+	}
+	return ask()
+}
+
+// claim links a free subject to an account, and returns the account to which it belongs now. That is another account if the
+// subject was linked to it before subjects were claimed, or is claimed for it at the same time; "" if the account refuses
+// the link.
+func (s *subjects) claim(c *server.Call, identity *userv1.LinkedIdentity, userID string) (owner string, err error) {
+	if err := s.index(c); err != nil {
+		return "", err
+	}
+	if err := s.send(c, identity, userID); err != nil && !server.HasCode(err, entity.Forbidden) {
+		return "", err
+	}
+	return s.resolve(c, identity)
+}
+
+// send claims a subject for an account, and waits until it is linked or released. Errors: forbidden if it belongs to another
+// account. identity has the time of an earlier link.
+func (s *subjects) send(c *server.Call, identity *userv1.LinkedIdentity, userID string) error {
+	key := subject.Key(identity.GetIssuer(), identity.GetSubject())
+	if _, err := server.Ask[proto.Message](c, api.PlatformCommand(c, entity.KindSubject, key, &subjectv1.ClaimSubject{
+		Issuer: identity.GetIssuer(), Subject: identity.GetSubject(), UserId: userID, LinkedAt: identity.GetLinkedAt(),
+	})); err != nil {
+		return err
+	}
+	return c.Settle(entity.KindSubject, key)
+}
+
+// index claims the subjects of all links, unless that has been done.
+func (s *subjects) index(c *server.Call) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.indexed || s.people == nil {
+		return nil
+	}
+	done, err := s.people.Rows(c.Context, indexedOwner, &wirev1.List{Name: indexedList, Limit: 1})
+	if err != nil {
+		return err
+	}
+	if len(done.GetRows()) == 0 {
+		if err := s.indexAll(c); err != nil {
+			return err
+		}
+	}
+	s.indexed = true
+	return nil
+}
+
+func (s *subjects) indexAll(c *server.Call) error {
+	for after := ""; ; {
+		page, err := s.people.Owners(c.Context, user.People, after, indexPage)
+		if err != nil {
+			return err
+		}
+		if len(page) == 0 {
+			return s.people.Put(c.Context, indexedOwner, entity.Row{List: indexedList, Key: "done", Message: &wirev1.Done{}})
+		}
+		if err := server.ForEach(len(page), func(i int) error { return s.indexUser(c, page[i]) }); err != nil {
+			return err
+		}
+		after = page[len(page)-1]
+	}
+}
+
+// indexUser claims the subjects to which a user is linked. A subject that was linked to another user earlier is unlinked.
+func (s *subjects) indexUser(c *server.Call, userID string) error {
+	linked, err := server.Ask[*userv1.LinkedIdentities](c, entity.Command{
+		Kind: entity.KindUser, Identity: userID, Principal: entity.Platform(), Message: &userv1.DescribeIdentities{},
+	})
+	if err != nil {
+		return err
+	}
+	for _, identity := range linked.GetIdentities() {
+		err := s.send(c, identity, userID)
+		if server.HasCode(err, entity.Forbidden) {
+			c.Log().Warn("unlinked an account from an identity that was linked to another account before", "user", userID,
+				"issuer", identity.GetIssuer(), "subject", identity.GetSubject())
+			_, err = server.Ask[proto.Message](c, api.PlatformCommand(c, entity.KindUser, userID, &userv1.UnlinkIdentities{Identity: identity}))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
