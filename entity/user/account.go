@@ -64,7 +64,7 @@ func joinWorkspace(call entity.Call, s *userv1.User, c *userv1.JoinWorkspace) ([
 	}
 	return []userv1.Event{&userv1.WorkspaceJoined{
 		WorkspaceId: c.GetWorkspaceId(), At: call.At(), Email: s.GetEmail(), Name: DisplayName(s),
-		Created: c.GetCreated(),
+		Created: c.GetCreated(), Disabled: s.GetDisabledAt() != 0,
 	}}, nil
 }
 
@@ -173,14 +173,14 @@ func disable(call entity.Call, s *userv1.User) ([]userv1.Event, error) {
 	if s.GetDisabledAt() != 0 {
 		return nil, nil
 	}
-	return []userv1.Event{&userv1.UserDisabled{At: call.At()}}, nil
+	return []userv1.Event{&userv1.UserDisabled{At: call.At(), WorkspaceIds: workspaceIDs(s)}}, nil
 }
 
 func enable(call entity.Call, s *userv1.User) ([]userv1.Event, error) {
 	if s.GetDisabledAt() == 0 {
 		return nil, nil
 	}
-	return []userv1.Event{&userv1.UserEnabled{At: call.At()}}, nil
+	return []userv1.Event{&userv1.UserEnabled{At: call.At(), WorkspaceIds: workspaceIDs(s)}}, nil
 }
 
 func setInternalAdmin(call entity.Call, s *userv1.User, c *userv1.SetInternalAdmin) ([]userv1.Event, error) {

@@ -25,12 +25,21 @@ func Tasks(s *userv1.User) []entity.Task {
 }
 
 // React returns the commands that follow from an event: credentials are registered and revoked together with their API
-// keys, browser sessions and impersonations, unlinked subjects become free, workspaces receive the name and address of their member, and changes to
+// keys, browser sessions and impersonations, unlinked subjects become free, workspaces receive the name and address of their member and
+// whether the account is disabled, a revoked grant ends its invitations, and changes to
 // keys, grants and machines are recorded in the audit logs of the user's workspaces.
 func React(identity string, event userv1.Event) []entity.Reaction {
 	switch e := event.(type) {
 	case *userv1.WorkspaceJoined:
-		return updateMembers(identity, e.GetEmail(), e.GetName(), e.GetWorkspaceId())
+		joined := updateMembers(identity, e.GetEmail(), e.GetName(), e.GetWorkspaceId())
+		if e.GetDisabled() {
+			joined = append(joined, setMemberDisabled(identity, true, e.GetWorkspaceId())...)
+		}
+		return joined
+	case *userv1.UserDisabled:
+		return setMemberDisabled(identity, true, e.GetWorkspaceIds()...)
+	case *userv1.UserEnabled:
+		return setMemberDisabled(identity, false, e.GetWorkspaceIds()...)
 	case *userv1.ProfileChanged:
 		return updateMembers(identity, e.GetEmail(), e.GetName(), e.GetWorkspaceIds()...)
 	case *userv1.ApiKeyIssued:
@@ -58,7 +67,10 @@ func React(identity string, event userv1.Event) []entity.Reaction {
 		return recordAudit("oauth_grant.created", author{userID: e.GetUserId()}, e.GetGrant().GetCreatedAt(),
 			&auditv1.Provenance{Name: e.GetGrant().GetClientName(), Scopes: e.GetGrant().GetScopes()}, e.GetGrant().GetWorkspaceId())
 	case *userv1.GrantRevoked:
-		return append([]entity.Reaction{entity.Send(entity.KindGrant, e.GetGrantId(), &grantv1.Revoke{At: e.GetAt()})},
+		return append([]entity.Reaction{
+			entity.Send(entity.KindGrant, e.GetGrantId(), &grantv1.Revoke{At: e.GetAt()}),
+			entity.Send(entity.KindWorkspace, e.GetWorkspaceId(), &workspacev1.EndInvitations{CredentialId: e.GetGrantId()}),
+		},
 			recordAudit("oauth_grant.revoked", authorOf(e), e.GetAt(), &auditv1.Provenance{Name: e.GetClientName()}, e.GetWorkspaceId())...)
 	case *userv1.MachineRegistered:
 		return recordAudit("sync_machine.registered", author{userID: e.GetUserId(), impersonator: e.GetImpersonatorId()}, e.GetMachine().GetCreatedAt(),
@@ -117,6 +129,15 @@ func updateMembers(userID, email, name string, workspaceIDs ...string) []entity.
 	var all []entity.Reaction
 	for _, id := range workspaceIDs {
 		all = append(all, entity.Send(entity.KindWorkspace, id, &workspacev1.UpdateMember{Person: person}))
+	}
+	return all
+}
+
+// setMemberDisabled returns the commands that report to workspaces whether the account is disabled.
+func setMemberDisabled(userID string, disabled bool, workspaceIDs ...string) []entity.Reaction {
+	var all []entity.Reaction
+	for _, id := range workspaceIDs {
+		all = append(all, entity.Send(entity.KindWorkspace, id, &workspacev1.SetMemberDisabled{UserId: userID, Disabled: disabled}))
 	}
 	return all
 }

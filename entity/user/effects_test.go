@@ -33,6 +33,16 @@ func TestReact(t *testing.T) {
 			entity.Send(entity.KindWorkspace, "ws_1", &workspacev1.UpdateMember{Person: &workspacev1.Person{UserId: "usr_1", Email: "e", Name: "n"}}),
 			entity.Send(entity.KindWorkspace, "ws_2", &workspacev1.UpdateMember{Person: &workspacev1.Person{UserId: "usr_1", Email: "e", Name: "n"}}),
 		}},
+		"joined": {"usr_1", &userv1.WorkspaceJoined{WorkspaceId: "ws_1", Email: "e", Name: "n", Disabled: true}, []entity.Reaction{
+			entity.Send(entity.KindWorkspace, "ws_1", &workspacev1.UpdateMember{Person: &workspacev1.Person{UserId: "usr_1", Email: "e", Name: "n"}}),
+			entity.Send(entity.KindWorkspace, "ws_1", &workspacev1.SetMemberDisabled{UserId: "usr_1", Disabled: true}),
+		}},
+		"disabled": {"usr_1", &userv1.UserDisabled{At: 5, WorkspaceIds: []string{"ws_1"}}, []entity.Reaction{
+			entity.Send(entity.KindWorkspace, "ws_1", &workspacev1.SetMemberDisabled{UserId: "usr_1", Disabled: true}),
+		}},
+		"enabled": {"usr_1", &userv1.UserEnabled{At: 5, WorkspaceIds: []string{"ws_1"}}, []entity.Reaction{
+			entity.Send(entity.KindWorkspace, "ws_1", &workspacev1.SetMemberDisabled{UserId: "usr_1"}),
+		}},
 		"key": {"usr_1", &userv1.ApiKeyIssued{Key: &userv1.ApiKey{Id: "key_01j0abcdefghi", Name: "n", CreatedAt: 5}, UserId: "usr_1", WorkspaceIds: []string{"ws_1"}, By: "usr_1"}, []entity.Reaction{
 			entity.Send(entity.KindCredential, "key_01j0abcdefghi", &credentialv1.RegisterCredential{Credential: &credentialv1.Credential{
 				Id: "key_01j0abcdefghi", Kind: wirev1.CredentialKind_CREDENTIAL_KIND_USER, UserId: "usr_1", CreatedAt: 5,
@@ -68,6 +78,7 @@ func TestReact(t *testing.T) {
 		}},
 		"grant revoked": {"usr_1", &userv1.GrantRevoked{GrantId: "g", ClientName: "n", WorkspaceId: "ws_1", At: 5, By: "usr_1", ImpersonatorId: "usr_2"}, []entity.Reaction{
 			entity.Send(entity.KindGrant, "g", &grantv1.Revoke{At: 5}),
+			entity.Send(entity.KindWorkspace, "ws_1", &workspacev1.EndInvitations{CredentialId: "g"}),
 			recorded("ws_1", "oauth_grant.revoked", "usr_1", &auditv1.Provenance{Name: "n", Actor: "usr_2"}),
 		}},
 		"machine": {"usr_1", &userv1.MachineRegistered{UserId: "usr_1", Machine: &userv1.Machine{SyncDeviceId: "D", Name: "n", CreatedAt: 5}, WorkspaceIds: []string{"ws_1"}}, []entity.Reaction{

@@ -20,7 +20,7 @@ var senders = map[protoreflect.Name]string{
 	"Authorize": "oev", "DescribeWorkspace": "oev",
 	"RenameWorkspace": "o", "SetDefaultModel": "o", "ChangeRole": "o", "RemoveMember": "o", "Suspend": "o", "Resume": "o",
 	"Invite": "oe", "RevokeInvitation": "oe", "Reanchor": "oe",
-	"ReportReady": "", "ReportUnhealthy": "", "CreateWorkspace": "", "UpdateMember": "", "RecordAudit": "", "ReportInvitationMailed": "", "ChangeStatus": "",
+	"ReportReady": "", "ReportUnhealthy": "", "CreateWorkspace": "", "UpdateMember": "", "SetMemberDisabled": "", "EndInvitations": "", "RecordAudit": "", "ReportInvitationMailed": "", "ChangeStatus": "",
 	"DescribeInvitation": "", "CreateAnchor": "", "RemoveAnchor": "", "MoveAnchor": "", "BreakAnchor": "",
 	"RepairAnchor": "", "OrphanAnchors": "", "ListAnchors": "",
 	"ReportLocksRemoved": "", "RequestAnchorCheck": "", "ReportAnchorsChecked": "",

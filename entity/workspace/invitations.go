@@ -2,12 +2,14 @@ package workspace
 
 import (
 	"maps"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/email"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
@@ -62,6 +64,7 @@ func invite(call entity.Call, s *workspacev1.Workspace, c *workspacev1.Invite) (
 	next := proto.CloneOf(before)
 	next.Email, next.Role = address, c.GetRole()
 	next.SecretSha256, next.Inviter = c.GetSecretSha256(), c.GetInviter()
+	next.InviterCredentialId = programOf(call.Principal)
 	if proto.Equal(before, next) && len(next.GetSecretSha256()) > 0 {
 		return nil, nil
 	}
@@ -164,6 +167,57 @@ func revokeInvitation(
 	return []workspacev1.Event{&workspacev1.InvitationRevoked{InvitationId: invitation.GetId(), At: call.At()}}, nil
 }
 
+// An invitation ends when its inviter loses the right to invite: the inviter is removed or gets a role without that right,
+// the account is disabled, or the OAuth grant that invited for the person is revoked, or the app that did is disabled or
+// removed. The command that takes the right away revokes the pending invitations. acceptInvitation refuses those that earlier versions left pending.
+
+// mayInvite reports whether members with a role may invite.
+func mayInvite(role workspacev1.Role) bool {
+	return role != workspacev1.Role_ROLE_VIEWER && hasCapability(unrestricted, role, entity.Members)
+}
+
+// isInviterAuthorized reports whether the inviter still may invite. An invitation without a person as inviter is of the
+// workspace's computer or of the platform.
+func isInviterAuthorized(s *workspacev1.Workspace, i *workspacev1.Invitation) bool {
+	id := i.GetInviter().GetUserId()
+	member := s.GetMembers()[id]
+	return id == "" || mayInvite(member.GetRole()) && !member.GetDisabled()
+}
+
+// programOf returns the id of the OAuth grant or the app that a principal is; "" for other principals.
+func programOf(p *wirev1.Principal) string {
+	switch p.GetKind() {
+	case wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH, wirev1.CredentialKind_CREDENTIAL_KIND_APP:
+		return p.GetCredentialId()
+	default:
+		return ""
+	}
+}
+
+// revokeInvitationsBy returns the events that revoke the pending invitations of an inviter.
+func revokeInvitationsBy(call entity.Call, s *workspacev1.Workspace, userID string) []workspacev1.Event {
+	return revokePending(call, s, func(i *workspacev1.Invitation) bool { return i.GetInviter().GetUserId() == userID })
+}
+
+// endInvitations revokes the pending invitations that an OAuth grant or an app has sent.
+func endInvitations(call entity.Call, s *workspacev1.Workspace, c *workspacev1.EndInvitations) []workspacev1.Event {
+	if c.GetCredentialId() == "" {
+		return nil
+	}
+	return revokePending(call, s, func(i *workspacev1.Invitation) bool { return i.GetInviterCredentialId() == c.GetCredentialId() })
+}
+
+// revokePending returns the events that revoke the selected pending invitations, in the order of their ids.
+func revokePending(call entity.Call, s *workspacev1.Workspace, selected func(*workspacev1.Invitation) bool) []workspacev1.Event {
+	var events []workspacev1.Event
+	for _, id := range slices.Sorted(maps.Keys(s.GetInvitations())) {
+		if i := s.GetInvitations()[id]; Pending(call.At(), i) && selected(i) {
+			events = append(events, &workspacev1.InvitationRevoked{InvitationId: id, At: call.At()})
+		}
+	}
+	return events
+}
+
 // acceptInvitation makes the invited person a member. It authorizes the sender itself, because Check refuses people who
 // are not members: the address of the person must be the address of the invitation. For all other people the invitation
 // does not exist. A member who accepts an invitation keeps the present role. Errors: forbidden, not_found,
@@ -183,7 +237,7 @@ func acceptInvitation(
 		return nil, nil
 	case invitation.GetConsumedAt() != 0:
 		return nil, errNoInvitation
-	case invitation.GetRevokedAt() != 0:
+	case invitation.GetRevokedAt() != 0, !isInviterAuthorized(s, invitation):
 		return nil, errRevoked
 	case !Pending(call.At(), invitation):
 		return nil, errExpired

@@ -252,3 +252,69 @@ func TestDescribeInvitation(t *testing.T) {
 	}
 	w.mustRefuse(entity.Platform(), &workspacev1.DescribeInvitation{InvitationId: "inv_2"}, entity.NotFound)
 }
+
+// An invitation ends when its inviter loses the right to invite, by the same command, and is in the audit log.
+func TestInvitationsEndWithTheRightToInvite(t *testing.T) {
+	for name, lose := range map[string]workspacev1.Command{
+		"removed":  &workspacev1.RemoveMember{UserId: "bob"},
+		"demoted":  &workspacev1.ChangeRole{UserId: "bob", Role: viewer},
+		"disabled": &workspacev1.SetMemberDisabled{UserId: "bob", Disabled: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newReadyWorld(t)
+			w.join("bob", editor)
+			ofBob := func(id string) *workspacev1.Invite {
+				c := newInvite(id, address(id), "x")
+				c.Inviter = somebody("bob")
+				return c
+			}
+			w.must(person("bob"), ofBob("one"))
+			w.must(person("bob"), ofBob("renewed"))
+			w.must(person("ann"), newInvite("other", address("renewed"), "y"))
+			w.must(person("bob"), ofBob("consumed"))
+			w.must(person("consumed"), &workspacev1.AcceptInvitation{InvitationId: "consumed", Person: somebody("consumed")})
+			_, events := w.must(entity.Platform(), lose)
+			if len(events) != 2 || events[1].(*workspacev1.InvitationRevoked).GetInvitationId() != "one" {
+				t.Fatalf("%v", events)
+			}
+			w.mustRefuse(person("one"), &workspacev1.AcceptInvitation{InvitationId: "one", Person: somebody("one")}, entity.InvitationRevoked)
+			w.must(person("renewed"), &workspacev1.AcceptInvitation{InvitationId: "renewed", Person: somebody("renewed")})
+			w.mustNotChange(entity.Platform(), lose)
+		})
+	}
+	w := newReadyWorld(t)
+	w.join("bob", owner)
+	c := newInvite("one", address("one"), "x")
+	c.Inviter = somebody("bob")
+	w.must(person("bob"), c)
+	w.must(person("ann"), &workspacev1.ChangeRole{UserId: "bob", Role: editor}) // an editor may invite
+	w.must(person("one"), &workspacev1.AcceptInvitation{InvitationId: "one", Person: somebody("one")})
+}
+
+// Earlier versions left the invitations of former inviters pending. They cannot be accepted.
+func TestInvitationOfAFormerInviter(t *testing.T) {
+	w := newReadyWorld(t)
+	c := newInvite("one", address("one"), "x")
+	c.Inviter = somebody("bob")
+	w.must(entity.Platform(), c)
+	w.mustRefuse(person("one"), &workspacev1.AcceptInvitation{InvitationId: "one", Person: somebody("one")}, entity.InvitationRevoked)
+}
+
+// The invitations of an OAuth grant or an app end with it; those that the person has sent or renewed stay.
+func TestInvitationsEndWithTheirProgram(t *testing.T) {
+	for _, kind := range []wirev1.CredentialKind{wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH, wirev1.CredentialKind_CREDENTIAL_KIND_APP} {
+		w := newReadyWorld(t)
+		program := &wirev1.Principal{Kind: kind, UserId: "ann", WorkspaceId: acme, CredentialId: "program", Grants: []string{entity.Members}}
+		w.must(program, newInvite("one", address("one"), "x"))
+		w.must(program, newInvite("two", address("two"), "x"))
+		w.must(person("ann"), newInvite("again", address("two"), "y"))
+		w.must(person("ann"), newInvite("three", address("three"), "x"))
+		for _, other := range []string{"", "another"} {
+			w.mustNotChange(entity.Platform(), &workspacev1.EndInvitations{CredentialId: other})
+		}
+		_, events := w.must(entity.Platform(), &workspacev1.EndInvitations{CredentialId: "program"})
+		if len(events) != 1 || events[0].(*workspacev1.InvitationRevoked).GetInvitationId() != "one" {
+			t.Errorf("%v: %v", kind, events)
+		}
+	}
+}

@@ -91,6 +91,8 @@ func drawStatusCommand() *rapid.Generator[workspacev1.Command] {
 			return &workspacev1.UpdateMember{Person: &workspacev1.Person{
 				UserId: anyPerson.Draw(t, "member"), Email: address(anyPerson.Draw(t, "email")), Name: anyReason.Draw(t, "name"),
 			}}
+		case 8:
+			return &workspacev1.SetMemberDisabled{UserId: anyPerson.Draw(t, "member"), Disabled: rapid.Bool().Draw(t, "disabled")}
 		case 7:
 			return &workspacev1.RecordAudit{Event: &auditv1.Event{
 				Event: rapid.SampledFrom([]string{"api_key.created", ""}).Draw(t, "event"), At: rapid.SampledFrom([]int64{0, 5, -1}).Draw(t, "at"),

@@ -17,7 +17,7 @@ var (
 	errFinalOwner  = entity.Errorf(entity.FinalOwner, "the last owner of a workspace must remain its owner")
 )
 
-// changeRole gives a member another role. Errors: invalid_request, not_found, billing_user, final_owner.
+// changeRole gives a member another role. It revokes the invitations of a member who may not invite any more. Errors: invalid_request, not_found, billing_user, final_owner.
 func changeRole(call entity.Call, s *workspacev1.Workspace, c *workspacev1.ChangeRole) ([]workspacev1.Event, error) {
 	member, found := s.GetMembers()[c.GetUserId()]
 	switch {
@@ -31,12 +31,16 @@ func changeRole(call entity.Call, s *workspacev1.Workspace, c *workspacev1.Chang
 	if err := checkMayLoseOwner(s, member); err != nil {
 		return nil, err
 	}
-	return []workspacev1.Event{&workspacev1.MemberRoleChanged{
+	events := []workspacev1.Event{&workspacev1.MemberRoleChanged{
 		UserId: c.GetUserId(), Role: c.GetRole(), At: call.At(), LockRemovalId: lockRemovalID(call, member.GetRole(), c.GetRole()),
-	}}, nil
+	}}
+	if !mayInvite(c.GetRole()) {
+		events = append(events, revokeInvitationsBy(call, s, c.GetUserId())...)
+	}
+	return events, nil
 }
 
-// removeMember removes a member. It has no effect if the person is not a member. Errors: billing_user, final_owner.
+// removeMember removes a member and revokes the invitations of that member. It has no effect if the person is not a member. Errors: billing_user, final_owner.
 func removeMember(
 	call entity.Call, s *workspacev1.Workspace, c *workspacev1.RemoveMember,
 ) ([]workspacev1.Event, error) {
@@ -47,10 +51,10 @@ func removeMember(
 	if err := checkMayLoseOwner(s, member); err != nil {
 		return nil, err
 	}
-	return []workspacev1.Event{&workspacev1.MemberRemoved{
+	return append([]workspacev1.Event{&workspacev1.MemberRemoved{
 		UserId: c.GetUserId(), At: call.At(),
 		LockRemovalId: lockRemovalID(call, member.GetRole(), workspacev1.Role_ROLE_UNSPECIFIED),
-	}}, nil
+	}}, revokeInvitationsBy(call, s, c.GetUserId())...), nil
 }
 
 // checkMayLoseOwner returns an error if the member must remain an owner: the billing user, and the last owner.
@@ -77,6 +81,20 @@ func updateMember(s *workspacev1.Workspace, c *workspacev1.UpdateMember) ([]work
 		return nil, nil
 	}
 	return []workspacev1.Event{&workspacev1.MemberUpdated{Person: person}}, nil
+}
+
+// setMemberDisabled records whether a member can sign in, which the user entity reports. It revokes the invitations of a
+// member who cannot.
+func setMemberDisabled(call entity.Call, s *workspacev1.Workspace, c *workspacev1.SetMemberDisabled) []workspacev1.Event {
+	member, found := s.GetMembers()[c.GetUserId()]
+	if !found || member.GetDisabled() == c.GetDisabled() {
+		return nil
+	}
+	events := []workspacev1.Event{&workspacev1.MemberDisabledSet{UserId: c.GetUserId(), Disabled: c.GetDisabled(), At: call.At()}}
+	if c.GetDisabled() {
+		events = append(events, revokeInvitationsBy(call, s, c.GetUserId())...)
+	}
+	return events
 }
 
 func isRole(role workspacev1.Role) bool {

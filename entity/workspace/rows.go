@@ -55,6 +55,8 @@ func listRows(before, after *workspacev1.Workspace, e workspacev1.Event) []entit
 		return memberRow(before, after, e.GetUserId())
 	case *workspacev1.MemberUpdated:
 		return memberRow(before, after, e.GetPerson().GetUserId())
+	case *workspacev1.MemberDisabledSet:
+		return memberRow(before, after, e.GetUserId())
 	case *workspacev1.InvitationCreated:
 		return append(rowsWithoutOutdated(before, after), invitationRow(after, e.GetInvitation().GetId()))
 	case *workspacev1.InvitationRevoked:
@@ -189,7 +191,7 @@ func auditEvent(call entity.Call, before *workspacev1.Workspace, e workspacev1.E
 	case *workspacev1.InvitationMailed, *workspacev1.LocksRemoved, *workspacev1.AnchorCheckRequested, *workspacev1.AnchorsChecked,
 		*workspacev1.SessionsStopped, *workspacev1.AgentUsageAdded, *workspacev1.AgentUsageAllowed, *workspacev1.DefaultSessionSet:
 	case *workspacev1.AppPortsChanged: // the app logs the update
-	case *workspacev1.MemberUpdated, *workspacev1.AgentUpdated:
+	case *workspacev1.MemberUpdated, *workspacev1.MemberDisabledSet, *workspacev1.AgentUpdated:
 		// The person has changed the account, or a file, not the workspace.
 	}
 	return nil

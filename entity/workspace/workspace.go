@@ -102,6 +102,10 @@ func Decide(call entity.Call, s *workspacev1.Workspace, c workspacev1.Command) (
 		return removeMember(call, s, c)
 	case *workspacev1.UpdateMember:
 		return updateMember(s, c)
+	case *workspacev1.SetMemberDisabled:
+		return setMemberDisabled(call, s, c), nil
+	case *workspacev1.EndInvitations:
+		return endInvitations(call, s, c), nil
 	case *workspacev1.Invite:
 		return invite(call, s, c)
 	case *workspacev1.RevokeInvitation:
@@ -241,6 +245,8 @@ func Evolve(s *workspacev1.Workspace, e workspacev1.Event) *workspacev1.Workspac
 		next.Members = entity.WithChanged(s.GetMembers(), e.GetPerson().GetUserId(), func(m *workspacev1.Membership) {
 			m.Email, m.Name = e.GetPerson().GetEmail(), e.GetPerson().GetName()
 		})
+	case *workspacev1.MemberDisabledSet:
+		next.Members = entity.WithChanged(s.GetMembers(), e.GetUserId(), func(m *workspacev1.Membership) { m.Disabled = e.GetDisabled() })
 	case *workspacev1.InvitationCreated:
 		next.Invitations = invitationsAfter(s.GetInvitations(), e.GetInvitation())
 	case *workspacev1.InvitationRevoked:
@@ -342,7 +348,8 @@ func Reply(
 	case *workspacev1.AllowAgentUsage, *workspacev1.ReadAgentUsage:
 		return usageOf(call, s)
 	case *workspacev1.CreateWorkspace, *workspacev1.ReportReady, *workspacev1.ReportUnhealthy,
-		*workspacev1.UpdateMember, *workspacev1.ReportInvitationMailed, *workspacev1.RecordAudit, *workspacev1.MoveAnchor, *workspacev1.BreakAnchor,
+		*workspacev1.UpdateMember, *workspacev1.SetMemberDisabled, *workspacev1.EndInvitations,
+		*workspacev1.ReportInvitationMailed, *workspacev1.RecordAudit, *workspacev1.MoveAnchor, *workspacev1.BreakAnchor,
 		*workspacev1.RepairAnchor, *workspacev1.OrphanAnchors, *workspacev1.ReportLocksRemoved, *workspacev1.RequestAnchorCheck,
 		*workspacev1.ReportAnchorsChecked, *workspacev1.UpdateAgent, *workspacev1.ClearDefaultSession, *workspacev1.AddAgentUsage,
 		*workspacev1.ReportSessionsStopped, *workspacev1.ReleaseAppPorts, *workspacev1.RemoveApp:

@@ -173,7 +173,7 @@ func (w *world) check() {
 			continue // the app itself logs its removal
 		}
 		switch e.(type) {
-		case *workspacev1.MemberUpdated, *workspacev1.LocksRemoved, *workspacev1.AnchorCheckRequested, *workspacev1.AnchorsChecked,
+		case *workspacev1.MemberUpdated, *workspacev1.MemberDisabledSet, *workspacev1.LocksRemoved, *workspacev1.AnchorCheckRequested, *workspacev1.AnchorsChecked,
 			*workspacev1.AgentUpdated, *workspacev1.DefaultSessionSet, *workspacev1.AgentUsageAdded, *workspacev1.AgentUsageAllowed,
 			*workspacev1.SessionsStopped, *workspacev1.AppPortsChanged:
 		default:

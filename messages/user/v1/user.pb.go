@@ -2711,7 +2711,9 @@ type WorkspaceJoined struct {
 	Email       string                 `protobuf:"bytes,3,opt,name=email,proto3" json:"email,omitempty"`
 	Name        string                 `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
 	// The user created the workspace.
-	Created       bool `protobuf:"varint,5,opt,name=created,proto3" json:"created,omitempty"`
+	Created bool `protobuf:"varint,5,opt,name=created,proto3" json:"created,omitempty"`
+	// The user is disabled.
+	Disabled      bool `protobuf:"varint,6,opt,name=disabled,proto3" json:"disabled,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2777,6 +2779,13 @@ func (x *WorkspaceJoined) GetName() string {
 func (x *WorkspaceJoined) GetCreated() bool {
 	if x != nil {
 		return x.Created
+	}
+	return false
+}
+
+func (x *WorkspaceJoined) GetDisabled() bool {
+	if x != nil {
+		return x.Disabled
 	}
 	return false
 }
@@ -3204,6 +3213,7 @@ func (x *ProfileChanged) GetWorkspaceIds() []string {
 type UserDisabled struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	At            int64                  `protobuf:"varint,1,opt,name=at,proto3" json:"at,omitempty"`
+	WorkspaceIds  []string               `protobuf:"bytes,2,rep,name=workspace_ids,json=workspaceIds,proto3" json:"workspace_ids,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3245,9 +3255,17 @@ func (x *UserDisabled) GetAt() int64 {
 	return 0
 }
 
+func (x *UserDisabled) GetWorkspaceIds() []string {
+	if x != nil {
+		return x.WorkspaceIds
+	}
+	return nil
+}
+
 type UserEnabled struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	At            int64                  `protobuf:"varint,1,opt,name=at,proto3" json:"at,omitempty"`
+	WorkspaceIds  []string               `protobuf:"bytes,2,rep,name=workspace_ids,json=workspaceIds,proto3" json:"workspace_ids,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3287,6 +3305,13 @@ func (x *UserEnabled) GetAt() int64 {
 		return x.At
 	}
 	return 0
+}
+
+func (x *UserEnabled) GetWorkspaceIds() []string {
+	if x != nil {
+		return x.WorkspaceIds
+	}
+	return nil
 }
 
 type InternalAdminSet struct {
@@ -4465,13 +4490,14 @@ const file_messages_user_v1_user_proto_rawDesc = "" +
 	"\vUserCreated\x12\x14\n" +
 	"\x05email\x18\x01 \x01(\tR\x05email\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x0e\n" +
-	"\x02at\x18\x03 \x01(\x03R\x02at\"\x88\x01\n" +
+	"\x02at\x18\x03 \x01(\x03R\x02at\"\xa4\x01\n" +
 	"\x0fWorkspaceJoined\x12!\n" +
 	"\fworkspace_id\x18\x01 \x01(\tR\vworkspaceId\x12\x0e\n" +
 	"\x02at\x18\x02 \x01(\x03R\x02at\x12\x14\n" +
 	"\x05email\x18\x03 \x01(\tR\x05email\x12\x12\n" +
 	"\x04name\x18\x04 \x01(\tR\x04name\x12\x18\n" +
-	"\acreated\x18\x05 \x01(\bR\acreated\"e\n" +
+	"\acreated\x18\x05 \x01(\bR\acreated\x12\x1a\n" +
+	"\bdisabled\x18\x06 \x01(\bR\bdisabled\"e\n" +
 	"\x11WorkspaceReserved\x12!\n" +
 	"\fworkspace_id\x18\x01 \x01(\tR\vworkspaceId\x12\x0e\n" +
 	"\x02at\x18\x02 \x01(\x03R\x02at\x12\x1d\n" +
@@ -4504,11 +4530,13 @@ const file_messages_user_v1_user_proto_rawDesc = "" +
 	"\x02at\x18\x03 \x01(\x03R\x02at\x12\x14\n" +
 	"\x05email\x18\x04 \x01(\tR\x05email\x12\x12\n" +
 	"\x04name\x18\x05 \x01(\tR\x04name\x12#\n" +
-	"\rworkspace_ids\x18\x06 \x03(\tR\fworkspaceIds\"\x1e\n" +
+	"\rworkspace_ids\x18\x06 \x03(\tR\fworkspaceIds\"C\n" +
 	"\fUserDisabled\x12\x0e\n" +
-	"\x02at\x18\x01 \x01(\x03R\x02at\"\x1d\n" +
+	"\x02at\x18\x01 \x01(\x03R\x02at\x12#\n" +
+	"\rworkspace_ids\x18\x02 \x03(\tR\fworkspaceIds\"B\n" +
 	"\vUserEnabled\x12\x0e\n" +
-	"\x02at\x18\x01 \x01(\x03R\x02at\"I\n" +
+	"\x02at\x18\x01 \x01(\x03R\x02at\x12#\n" +
+	"\rworkspace_ids\x18\x02 \x03(\tR\fworkspaceIds\"I\n" +
 	"\x10InternalAdminSet\x12%\n" +
 	"\x0einternal_admin\x18\x01 \x01(\bR\rinternalAdmin\x12\x0e\n" +
 	"\x02at\x18\x02 \x01(\x03R\x02at\"V\n" +

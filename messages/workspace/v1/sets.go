@@ -27,6 +27,8 @@ func (*ReportInvitationMailed) workspaceCommand() {}
 func (*AcceptInvitation) workspaceCommand()       {}
 func (*DescribeInvitation) workspaceCommand()     {}
 func (*UpdateMember) workspaceCommand()           {}
+func (*SetMemberDisabled) workspaceCommand()      {}
+func (*EndInvitations) workspaceCommand()         {}
 func (*RecordAudit) workspaceCommand()            {}
 func (*ChangeStatus) workspaceCommand()           {}
 func (*CreateAnchor) workspaceCommand()           {}
@@ -78,6 +80,7 @@ func (*DefaultModelChanged) workspaceEvent()  {}
 func (*MemberRoleChanged) workspaceEvent()    {}
 func (*MemberRemoved) workspaceEvent()        {}
 func (*MemberUpdated) workspaceEvent()        {}
+func (*MemberDisabledSet) workspaceEvent()    {}
 func (*InvitationCreated) workspaceEvent()    {}
 func (*InvitationRevoked) workspaceEvent()    {}
 func (*InvitationMailed) workspaceEvent()     {}

@@ -564,8 +564,10 @@ type Membership struct {
 	Email    string                 `protobuf:"bytes,4,opt,name=email,proto3" json:"email,omitempty"`
 	Name     string                 `protobuf:"bytes,5,opt,name=name,proto3" json:"name,omitempty"`
 	// The version of the event that added the member, which determines the order of the list.
-	Position      uint64 `protobuf:"varint,6,opt,name=position,proto3" json:"position,omitempty"`
-	Billing       bool   `protobuf:"varint,7,opt,name=billing,proto3" json:"billing,omitempty"`
+	Position uint64 `protobuf:"varint,6,opt,name=position,proto3" json:"position,omitempty"`
+	Billing  bool   `protobuf:"varint,7,opt,name=billing,proto3" json:"billing,omitempty"`
+	// The account is disabled: the member cannot sign in.
+	Disabled      bool `protobuf:"varint,8,opt,name=disabled,proto3" json:"disabled,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -645,6 +647,13 @@ func (x *Membership) GetPosition() uint64 {
 func (x *Membership) GetBilling() bool {
 	if x != nil {
 		return x.Billing
+	}
+	return false
+}
+
+func (x *Membership) GetDisabled() bool {
+	if x != nil {
+		return x.Disabled
 	}
 	return false
 }
@@ -730,8 +739,10 @@ type Invitation struct {
 	// The id of the requested mail with the link, and the time of the request; empty if no mail is to be sent.
 	MailId          string `protobuf:"bytes,13,opt,name=mail_id,json=mailId,proto3" json:"mail_id,omitempty"`
 	MailRequestedAt int64  `protobuf:"varint,14,opt,name=mail_requested_at,json=mailRequestedAt,proto3" json:"mail_requested_at,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// The OAuth grant or the app that invited for the inviter; empty if the inviter did.
+	InviterCredentialId string `protobuf:"bytes,15,opt,name=inviter_credential_id,json=inviterCredentialId,proto3" json:"inviter_credential_id,omitempty"`
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
 }
 
 func (x *Invitation) Reset() {
@@ -860,6 +871,13 @@ func (x *Invitation) GetMailRequestedAt() int64 {
 		return x.MailRequestedAt
 	}
 	return 0
+}
+
+func (x *Invitation) GetInviterCredentialId() string {
+	if x != nil {
+		return x.InviterCredentialId
+	}
+	return ""
 }
 
 // InvitationMail is the input of the executor that mails the link of an invitation. It is stored in the row of the task.
@@ -2431,6 +2449,104 @@ func (x *UpdateMember) GetPerson() *Person {
 	return nil
 }
 
+// SetMemberDisabled reports that the account of a member was disabled or enabled. Sender: the platform.
+type SetMemberDisabled struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	UserId        string                 `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	Disabled      bool                   `protobuf:"varint,2,opt,name=disabled,proto3" json:"disabled,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetMemberDisabled) Reset() {
+	*x = SetMemberDisabled{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetMemberDisabled) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetMemberDisabled) ProtoMessage() {}
+
+func (x *SetMemberDisabled) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetMemberDisabled.ProtoReflect.Descriptor instead.
+func (*SetMemberDisabled) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *SetMemberDisabled) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *SetMemberDisabled) GetDisabled() bool {
+	if x != nil {
+		return x.Disabled
+	}
+	return false
+}
+
+// EndInvitations revokes the pending invitations that an OAuth grant or an app has sent. Sender: the platform.
+type EndInvitations struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	CredentialId  string                 `protobuf:"bytes,1,opt,name=credential_id,json=credentialId,proto3" json:"credential_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EndInvitations) Reset() {
+	*x = EndInvitations{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EndInvitations) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EndInvitations) ProtoMessage() {}
+
+func (x *EndInvitations) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EndInvitations.ProtoReflect.Descriptor instead.
+func (*EndInvitations) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *EndInvitations) GetCredentialId() string {
+	if x != nil {
+		return x.CredentialId
+	}
+	return ""
+}
+
 // RecordAudit adds an event of another entity to the audit log of the workspace. Sender: the platform.
 type RecordAudit struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2441,7 +2557,7 @@ type RecordAudit struct {
 
 func (x *RecordAudit) Reset() {
 	*x = RecordAudit{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[32]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2453,7 +2569,7 @@ func (x *RecordAudit) String() string {
 func (*RecordAudit) ProtoMessage() {}
 
 func (x *RecordAudit) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[32]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2466,7 +2582,7 @@ func (x *RecordAudit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordAudit.ProtoReflect.Descriptor instead.
 func (*RecordAudit) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{32}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *RecordAudit) GetEvent() *v1.Event {
@@ -2486,7 +2602,7 @@ type ChangeStatus struct {
 
 func (x *ChangeStatus) Reset() {
 	*x = ChangeStatus{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[33]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2498,7 +2614,7 @@ func (x *ChangeStatus) String() string {
 func (*ChangeStatus) ProtoMessage() {}
 
 func (x *ChangeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[33]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2511,7 +2627,7 @@ func (x *ChangeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeStatus.ProtoReflect.Descriptor instead.
 func (*ChangeStatus) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{33}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ChangeStatus) GetStatus() Status {
@@ -2535,7 +2651,7 @@ type CreateAnchor struct {
 
 func (x *CreateAnchor) Reset() {
 	*x = CreateAnchor{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[34]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2547,7 +2663,7 @@ func (x *CreateAnchor) String() string {
 func (*CreateAnchor) ProtoMessage() {}
 
 func (x *CreateAnchor) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[34]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2560,7 +2676,7 @@ func (x *CreateAnchor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateAnchor.ProtoReflect.Descriptor instead.
 func (*CreateAnchor) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{34}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *CreateAnchor) GetAnchorId() string {
@@ -2607,7 +2723,7 @@ type RemoveAnchor struct {
 
 func (x *RemoveAnchor) Reset() {
 	*x = RemoveAnchor{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[35]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2619,7 +2735,7 @@ func (x *RemoveAnchor) String() string {
 func (*RemoveAnchor) ProtoMessage() {}
 
 func (x *RemoveAnchor) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[35]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2632,7 +2748,7 @@ func (x *RemoveAnchor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveAnchor.ProtoReflect.Descriptor instead.
 func (*RemoveAnchor) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{35}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *RemoveAnchor) GetAnchorId() string {
@@ -2655,7 +2771,7 @@ type Reanchor struct {
 
 func (x *Reanchor) Reset() {
 	*x = Reanchor{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[36]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2667,7 +2783,7 @@ func (x *Reanchor) String() string {
 func (*Reanchor) ProtoMessage() {}
 
 func (x *Reanchor) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[36]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2680,7 +2796,7 @@ func (x *Reanchor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reanchor.ProtoReflect.Descriptor instead.
 func (*Reanchor) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{36}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Reanchor) GetAnchorId() string {
@@ -2719,7 +2835,7 @@ type MoveAnchor struct {
 
 func (x *MoveAnchor) Reset() {
 	*x = MoveAnchor{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[37]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2731,7 +2847,7 @@ func (x *MoveAnchor) String() string {
 func (*MoveAnchor) ProtoMessage() {}
 
 func (x *MoveAnchor) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[37]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2744,7 +2860,7 @@ func (x *MoveAnchor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveAnchor.ProtoReflect.Descriptor instead.
 func (*MoveAnchor) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{37}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *MoveAnchor) GetAnchorId() string {
@@ -2786,7 +2902,7 @@ type BreakAnchor struct {
 
 func (x *BreakAnchor) Reset() {
 	*x = BreakAnchor{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[38]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2798,7 +2914,7 @@ func (x *BreakAnchor) String() string {
 func (*BreakAnchor) ProtoMessage() {}
 
 func (x *BreakAnchor) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[38]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2811,7 +2927,7 @@ func (x *BreakAnchor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BreakAnchor.ProtoReflect.Descriptor instead.
 func (*BreakAnchor) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{38}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *BreakAnchor) GetAnchorId() string {
@@ -2846,7 +2962,7 @@ type RepairAnchor struct {
 
 func (x *RepairAnchor) Reset() {
 	*x = RepairAnchor{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[39]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2858,7 +2974,7 @@ func (x *RepairAnchor) String() string {
 func (*RepairAnchor) ProtoMessage() {}
 
 func (x *RepairAnchor) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[39]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2871,7 +2987,7 @@ func (x *RepairAnchor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RepairAnchor.ProtoReflect.Descriptor instead.
 func (*RepairAnchor) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{39}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *RepairAnchor) GetAnchorId() string {
@@ -2904,7 +3020,7 @@ type OrphanAnchors struct {
 
 func (x *OrphanAnchors) Reset() {
 	*x = OrphanAnchors{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[40]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2916,7 +3032,7 @@ func (x *OrphanAnchors) String() string {
 func (*OrphanAnchors) ProtoMessage() {}
 
 func (x *OrphanAnchors) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[40]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2929,7 +3045,7 @@ func (x *OrphanAnchors) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrphanAnchors.ProtoReflect.Descriptor instead.
 func (*OrphanAnchors) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{40}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{42}
 }
 
 // ReportLocksRemoved completes the task that removes a person's locks. Sender: the platform.
@@ -2943,7 +3059,7 @@ type ReportLocksRemoved struct {
 
 func (x *ReportLocksRemoved) Reset() {
 	*x = ReportLocksRemoved{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[41]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2955,7 +3071,7 @@ func (x *ReportLocksRemoved) String() string {
 func (*ReportLocksRemoved) ProtoMessage() {}
 
 func (x *ReportLocksRemoved) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[41]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2968,7 +3084,7 @@ func (x *ReportLocksRemoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportLocksRemoved.ProtoReflect.Descriptor instead.
 func (*ReportLocksRemoved) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{41}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ReportLocksRemoved) GetUserId() string {
@@ -2995,7 +3111,7 @@ type RequestAnchorCheck struct {
 
 func (x *RequestAnchorCheck) Reset() {
 	*x = RequestAnchorCheck{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[42]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3007,7 +3123,7 @@ func (x *RequestAnchorCheck) String() string {
 func (*RequestAnchorCheck) ProtoMessage() {}
 
 func (x *RequestAnchorCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[42]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3020,7 +3136,7 @@ func (x *RequestAnchorCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestAnchorCheck.ProtoReflect.Descriptor instead.
 func (*RequestAnchorCheck) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{42}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{44}
 }
 
 // ReportAnchorsChecked completes the check with a number. A check that was requested later stays open. Sender: the
@@ -3034,7 +3150,7 @@ type ReportAnchorsChecked struct {
 
 func (x *ReportAnchorsChecked) Reset() {
 	*x = ReportAnchorsChecked{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[43]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3046,7 +3162,7 @@ func (x *ReportAnchorsChecked) String() string {
 func (*ReportAnchorsChecked) ProtoMessage() {}
 
 func (x *ReportAnchorsChecked) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[43]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3059,7 +3175,7 @@ func (x *ReportAnchorsChecked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportAnchorsChecked.ProtoReflect.Descriptor instead.
 func (*ReportAnchorsChecked) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{43}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ReportAnchorsChecked) GetCheck() uint64 {
@@ -3078,7 +3194,7 @@ type ListAnchors struct {
 
 func (x *ListAnchors) Reset() {
 	*x = ListAnchors{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[44]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3090,7 +3206,7 @@ func (x *ListAnchors) String() string {
 func (*ListAnchors) ProtoMessage() {}
 
 func (x *ListAnchors) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[44]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3103,7 +3219,7 @@ func (x *ListAnchors) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAnchors.ProtoReflect.Descriptor instead.
 func (*ListAnchors) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{44}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{46}
 }
 
 // RegisterAgent binds an anchor of the kind agent to a folder of the drive, which has an AGENT.md. Its reply is the anchor.
@@ -3120,7 +3236,7 @@ type RegisterAgent struct {
 
 func (x *RegisterAgent) Reset() {
 	*x = RegisterAgent{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[45]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3132,7 +3248,7 @@ func (x *RegisterAgent) String() string {
 func (*RegisterAgent) ProtoMessage() {}
 
 func (x *RegisterAgent) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[45]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3145,7 +3261,7 @@ func (x *RegisterAgent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterAgent.ProtoReflect.Descriptor instead.
 func (*RegisterAgent) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{45}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *RegisterAgent) GetAnchorId() string {
@@ -3186,7 +3302,7 @@ type RemoveAgent struct {
 
 func (x *RemoveAgent) Reset() {
 	*x = RemoveAgent{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[46]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3198,7 +3314,7 @@ func (x *RemoveAgent) String() string {
 func (*RemoveAgent) ProtoMessage() {}
 
 func (x *RemoveAgent) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[46]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3211,7 +3327,7 @@ func (x *RemoveAgent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveAgent.ProtoReflect.Descriptor instead.
 func (*RemoveAgent) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{46}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *RemoveAgent) GetSlug() string {
@@ -3233,7 +3349,7 @@ type DescribeAgent struct {
 
 func (x *DescribeAgent) Reset() {
 	*x = DescribeAgent{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[47]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3245,7 +3361,7 @@ func (x *DescribeAgent) String() string {
 func (*DescribeAgent) ProtoMessage() {}
 
 func (x *DescribeAgent) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[47]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3258,7 +3374,7 @@ func (x *DescribeAgent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeAgent.ProtoReflect.Descriptor instead.
 func (*DescribeAgent) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{47}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *DescribeAgent) GetSlug() string {
@@ -3290,7 +3406,7 @@ type UpdateAgent struct {
 
 func (x *UpdateAgent) Reset() {
 	*x = UpdateAgent{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[48]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3302,7 +3418,7 @@ func (x *UpdateAgent) String() string {
 func (*UpdateAgent) ProtoMessage() {}
 
 func (x *UpdateAgent) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[48]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3315,7 +3431,7 @@ func (x *UpdateAgent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateAgent.ProtoReflect.Descriptor instead.
 func (*UpdateAgent) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{48}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *UpdateAgent) GetAnchorId() string {
@@ -3366,7 +3482,7 @@ type RegisterApp struct {
 
 func (x *RegisterApp) Reset() {
 	*x = RegisterApp{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[49]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3378,7 +3494,7 @@ func (x *RegisterApp) String() string {
 func (*RegisterApp) ProtoMessage() {}
 
 func (x *RegisterApp) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[49]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3391,7 +3507,7 @@ func (x *RegisterApp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterApp.ProtoReflect.Descriptor instead.
 func (*RegisterApp) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{49}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *RegisterApp) GetRegistration() *v11.Registration {
@@ -3419,7 +3535,7 @@ type ReserveAppPort struct {
 
 func (x *ReserveAppPort) Reset() {
 	*x = ReserveAppPort{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[50]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3431,7 +3547,7 @@ func (x *ReserveAppPort) String() string {
 func (*ReserveAppPort) ProtoMessage() {}
 
 func (x *ReserveAppPort) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[50]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3444,7 +3560,7 @@ func (x *ReserveAppPort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReserveAppPort.ProtoReflect.Descriptor instead.
 func (*ReserveAppPort) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{50}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ReserveAppPort) GetAppId() string {
@@ -3475,7 +3591,7 @@ type ReleaseAppPorts struct {
 
 func (x *ReleaseAppPorts) Reset() {
 	*x = ReleaseAppPorts{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[51]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3487,7 +3603,7 @@ func (x *ReleaseAppPorts) String() string {
 func (*ReleaseAppPorts) ProtoMessage() {}
 
 func (x *ReleaseAppPorts) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[51]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3500,7 +3616,7 @@ func (x *ReleaseAppPorts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseAppPorts.ProtoReflect.Descriptor instead.
 func (*ReleaseAppPorts) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{51}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ReleaseAppPorts) GetAppId() string {
@@ -3541,7 +3657,7 @@ type RemoveApp struct {
 
 func (x *RemoveApp) Reset() {
 	*x = RemoveApp{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[52]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3553,7 +3669,7 @@ func (x *RemoveApp) String() string {
 func (*RemoveApp) ProtoMessage() {}
 
 func (x *RemoveApp) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[52]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3566,7 +3682,7 @@ func (x *RemoveApp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveApp.ProtoReflect.Descriptor instead.
 func (*RemoveApp) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{52}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *RemoveApp) GetAppId() string {
@@ -3588,7 +3704,7 @@ type FindApp struct {
 
 func (x *FindApp) Reset() {
 	*x = FindApp{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[53]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3600,7 +3716,7 @@ func (x *FindApp) String() string {
 func (*FindApp) ProtoMessage() {}
 
 func (x *FindApp) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[53]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3613,7 +3729,7 @@ func (x *FindApp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FindApp.ProtoReflect.Descriptor instead.
 func (*FindApp) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{53}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *FindApp) GetSlug() string {
@@ -3642,7 +3758,7 @@ type SetDefaultSession struct {
 
 func (x *SetDefaultSession) Reset() {
 	*x = SetDefaultSession{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[54]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3654,7 +3770,7 @@ func (x *SetDefaultSession) String() string {
 func (*SetDefaultSession) ProtoMessage() {}
 
 func (x *SetDefaultSession) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[54]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3667,7 +3783,7 @@ func (x *SetDefaultSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetDefaultSession.ProtoReflect.Descriptor instead.
 func (*SetDefaultSession) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{54}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *SetDefaultSession) GetOwner() string {
@@ -3696,7 +3812,7 @@ type BindDefaultSession struct {
 
 func (x *BindDefaultSession) Reset() {
 	*x = BindDefaultSession{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[55]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3708,7 +3824,7 @@ func (x *BindDefaultSession) String() string {
 func (*BindDefaultSession) ProtoMessage() {}
 
 func (x *BindDefaultSession) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[55]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3721,7 +3837,7 @@ func (x *BindDefaultSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BindDefaultSession.ProtoReflect.Descriptor instead.
 func (*BindDefaultSession) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{55}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *BindDefaultSession) GetOwner() string {
@@ -3748,7 +3864,7 @@ type ClearDefaultSession struct {
 
 func (x *ClearDefaultSession) Reset() {
 	*x = ClearDefaultSession{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[56]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3760,7 +3876,7 @@ func (x *ClearDefaultSession) String() string {
 func (*ClearDefaultSession) ProtoMessage() {}
 
 func (x *ClearDefaultSession) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[56]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3773,7 +3889,7 @@ func (x *ClearDefaultSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearDefaultSession.ProtoReflect.Descriptor instead.
 func (*ClearDefaultSession) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{56}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ClearDefaultSession) GetSessionId() string {
@@ -3792,7 +3908,7 @@ type ReadDefaultSessions struct {
 
 func (x *ReadDefaultSessions) Reset() {
 	*x = ReadDefaultSessions{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[57]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3804,7 +3920,7 @@ func (x *ReadDefaultSessions) String() string {
 func (*ReadDefaultSessions) ProtoMessage() {}
 
 func (x *ReadDefaultSessions) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[57]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3817,7 +3933,7 @@ func (x *ReadDefaultSessions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadDefaultSessions.ProtoReflect.Descriptor instead.
 func (*ReadDefaultSessions) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{57}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{59}
 }
 
 // DescribeMembers is a query. Its reply is Memberships.
@@ -3831,7 +3947,7 @@ type DescribeMembers struct {
 
 func (x *DescribeMembers) Reset() {
 	*x = DescribeMembers{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[58]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3843,7 +3959,7 @@ func (x *DescribeMembers) String() string {
 func (*DescribeMembers) ProtoMessage() {}
 
 func (x *DescribeMembers) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[58]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3856,7 +3972,7 @@ func (x *DescribeMembers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeMembers.ProtoReflect.Descriptor instead.
 func (*DescribeMembers) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{58}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *DescribeMembers) GetUserIds() []string {
@@ -3878,7 +3994,7 @@ type AddAgentUsage struct {
 
 func (x *AddAgentUsage) Reset() {
 	*x = AddAgentUsage{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[59]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3890,7 +4006,7 @@ func (x *AddAgentUsage) String() string {
 func (*AddAgentUsage) ProtoMessage() {}
 
 func (x *AddAgentUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[59]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3903,7 +4019,7 @@ func (x *AddAgentUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddAgentUsage.ProtoReflect.Descriptor instead.
 func (*AddAgentUsage) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{59}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *AddAgentUsage) GetSessionId() string {
@@ -3929,7 +4045,7 @@ type AllowAgentUsage struct {
 
 func (x *AllowAgentUsage) Reset() {
 	*x = AllowAgentUsage{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[60]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3941,7 +4057,7 @@ func (x *AllowAgentUsage) String() string {
 func (*AllowAgentUsage) ProtoMessage() {}
 
 func (x *AllowAgentUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[60]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3954,7 +4070,7 @@ func (x *AllowAgentUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllowAgentUsage.ProtoReflect.Descriptor instead.
 func (*AllowAgentUsage) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{60}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{62}
 }
 
 // ReadAgentUsage is a query. Its reply is the AgentUsage of the day.
@@ -3966,7 +4082,7 @@ type ReadAgentUsage struct {
 
 func (x *ReadAgentUsage) Reset() {
 	*x = ReadAgentUsage{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[61]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3978,7 +4094,7 @@ func (x *ReadAgentUsage) String() string {
 func (*ReadAgentUsage) ProtoMessage() {}
 
 func (x *ReadAgentUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[61]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3991,7 +4107,7 @@ func (x *ReadAgentUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadAgentUsage.ProtoReflect.Descriptor instead.
 func (*ReadAgentUsage) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{61}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{63}
 }
 
 // ReportSessionsStopped completes the task that interrupts the running sessions. Sender: the platform.
@@ -4004,7 +4120,7 @@ type ReportSessionsStopped struct {
 
 func (x *ReportSessionsStopped) Reset() {
 	*x = ReportSessionsStopped{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[62]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4016,7 +4132,7 @@ func (x *ReportSessionsStopped) String() string {
 func (*ReportSessionsStopped) ProtoMessage() {}
 
 func (x *ReportSessionsStopped) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[62]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4029,7 +4145,7 @@ func (x *ReportSessionsStopped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportSessionsStopped.ProtoReflect.Descriptor instead.
 func (*ReportSessionsStopped) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{62}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ReportSessionsStopped) GetTaskId() string {
@@ -4050,7 +4166,7 @@ type Authorized struct {
 
 func (x *Authorized) Reset() {
 	*x = Authorized{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[63]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4062,7 +4178,7 @@ func (x *Authorized) String() string {
 func (*Authorized) ProtoMessage() {}
 
 func (x *Authorized) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[63]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4075,7 +4191,7 @@ func (x *Authorized) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Authorized.ProtoReflect.Descriptor instead.
 func (*Authorized) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{63}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *Authorized) GetRole() Role {
@@ -4103,7 +4219,7 @@ type Description struct {
 
 func (x *Description) Reset() {
 	*x = Description{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[64]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4115,7 +4231,7 @@ func (x *Description) String() string {
 func (*Description) ProtoMessage() {}
 
 func (x *Description) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[64]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4128,7 +4244,7 @@ func (x *Description) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Description.ProtoReflect.Descriptor instead.
 func (*Description) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{64}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *Description) GetWorkspace() *Workspace {
@@ -4161,7 +4277,7 @@ type Removed struct {
 
 func (x *Removed) Reset() {
 	*x = Removed{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[65]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4173,7 +4289,7 @@ func (x *Removed) String() string {
 func (*Removed) ProtoMessage() {}
 
 func (x *Removed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[65]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4186,7 +4302,7 @@ func (x *Removed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Removed.ProtoReflect.Descriptor instead.
 func (*Removed) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{65}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *Removed) GetRemoved() bool {
@@ -4207,7 +4323,7 @@ type Invited struct {
 
 func (x *Invited) Reset() {
 	*x = Invited{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[66]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4219,7 +4335,7 @@ func (x *Invited) String() string {
 func (*Invited) ProtoMessage() {}
 
 func (x *Invited) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[66]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4232,7 +4348,7 @@ func (x *Invited) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Invited.ProtoReflect.Descriptor instead.
 func (*Invited) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{66}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *Invited) GetInvitation() *Invitation {
@@ -4258,7 +4374,7 @@ type Anchors struct {
 
 func (x *Anchors) Reset() {
 	*x = Anchors{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[67]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4270,7 +4386,7 @@ func (x *Anchors) String() string {
 func (*Anchors) ProtoMessage() {}
 
 func (x *Anchors) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[67]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4283,7 +4399,7 @@ func (x *Anchors) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Anchors.ProtoReflect.Descriptor instead.
 func (*Anchors) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{67}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *Anchors) GetAnchors() []*Anchor {
@@ -4304,7 +4420,7 @@ type DefaultSession struct {
 
 func (x *DefaultSession) Reset() {
 	*x = DefaultSession{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[68]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4316,7 +4432,7 @@ func (x *DefaultSession) String() string {
 func (*DefaultSession) ProtoMessage() {}
 
 func (x *DefaultSession) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[68]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4329,7 +4445,7 @@ func (x *DefaultSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DefaultSession.ProtoReflect.Descriptor instead.
 func (*DefaultSession) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{68}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *DefaultSession) GetOwner() string {
@@ -4356,7 +4472,7 @@ type DefaultSessions struct {
 
 func (x *DefaultSessions) Reset() {
 	*x = DefaultSessions{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[69]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4368,7 +4484,7 @@ func (x *DefaultSessions) String() string {
 func (*DefaultSessions) ProtoMessage() {}
 
 func (x *DefaultSessions) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[69]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4381,7 +4497,7 @@ func (x *DefaultSessions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DefaultSessions.ProtoReflect.Descriptor instead.
 func (*DefaultSessions) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{69}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *DefaultSessions) GetSessions() map[string]string {
@@ -4401,7 +4517,7 @@ type Memberships struct {
 
 func (x *Memberships) Reset() {
 	*x = Memberships{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[70]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4413,7 +4529,7 @@ func (x *Memberships) String() string {
 func (*Memberships) ProtoMessage() {}
 
 func (x *Memberships) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[70]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4426,7 +4542,7 @@ func (x *Memberships) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Memberships.ProtoReflect.Descriptor instead.
 func (*Memberships) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{70}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *Memberships) GetMembers() []*Membership {
@@ -4451,7 +4567,7 @@ type WorkspaceCreated struct {
 
 func (x *WorkspaceCreated) Reset() {
 	*x = WorkspaceCreated{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[71]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4463,7 +4579,7 @@ func (x *WorkspaceCreated) String() string {
 func (*WorkspaceCreated) ProtoMessage() {}
 
 func (x *WorkspaceCreated) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[71]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4476,7 +4592,7 @@ func (x *WorkspaceCreated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceCreated.ProtoReflect.Descriptor instead.
 func (*WorkspaceCreated) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{71}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *WorkspaceCreated) GetSlug() string {
@@ -4537,7 +4653,7 @@ type WorkspaceReady struct {
 
 func (x *WorkspaceReady) Reset() {
 	*x = WorkspaceReady{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[72]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4549,7 +4665,7 @@ func (x *WorkspaceReady) String() string {
 func (*WorkspaceReady) ProtoMessage() {}
 
 func (x *WorkspaceReady) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[72]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4562,7 +4678,7 @@ func (x *WorkspaceReady) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceReady.ProtoReflect.Descriptor instead.
 func (*WorkspaceReady) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{72}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *WorkspaceReady) GetAt() int64 {
@@ -4581,7 +4697,7 @@ type WorkspaceUnhealthy struct {
 
 func (x *WorkspaceUnhealthy) Reset() {
 	*x = WorkspaceUnhealthy{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[73]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4593,7 +4709,7 @@ func (x *WorkspaceUnhealthy) String() string {
 func (*WorkspaceUnhealthy) ProtoMessage() {}
 
 func (x *WorkspaceUnhealthy) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[73]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4606,7 +4722,7 @@ func (x *WorkspaceUnhealthy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceUnhealthy.ProtoReflect.Descriptor instead.
 func (*WorkspaceUnhealthy) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{73}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *WorkspaceUnhealthy) GetAt() int64 {
@@ -4628,7 +4744,7 @@ type WorkspaceRenamed struct {
 
 func (x *WorkspaceRenamed) Reset() {
 	*x = WorkspaceRenamed{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[74]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4640,7 +4756,7 @@ func (x *WorkspaceRenamed) String() string {
 func (*WorkspaceRenamed) ProtoMessage() {}
 
 func (x *WorkspaceRenamed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[74]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4653,7 +4769,7 @@ func (x *WorkspaceRenamed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceRenamed.ProtoReflect.Descriptor instead.
 func (*WorkspaceRenamed) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{74}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *WorkspaceRenamed) GetOldSlug() string {
@@ -4697,7 +4813,7 @@ type WorkspaceSuspended struct {
 
 func (x *WorkspaceSuspended) Reset() {
 	*x = WorkspaceSuspended{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[75]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4709,7 +4825,7 @@ func (x *WorkspaceSuspended) String() string {
 func (*WorkspaceSuspended) ProtoMessage() {}
 
 func (x *WorkspaceSuspended) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[75]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4722,7 +4838,7 @@ func (x *WorkspaceSuspended) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceSuspended.ProtoReflect.Descriptor instead.
 func (*WorkspaceSuspended) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{75}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *WorkspaceSuspended) GetSuspension() *Suspension {
@@ -4757,7 +4873,7 @@ type WorkspaceResumed struct {
 
 func (x *WorkspaceResumed) Reset() {
 	*x = WorkspaceResumed{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[76]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4769,7 +4885,7 @@ func (x *WorkspaceResumed) String() string {
 func (*WorkspaceResumed) ProtoMessage() {}
 
 func (x *WorkspaceResumed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[76]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4782,7 +4898,7 @@ func (x *WorkspaceResumed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceResumed.ProtoReflect.Descriptor instead.
 func (*WorkspaceResumed) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{76}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *WorkspaceResumed) GetAt() int64 {
@@ -4816,7 +4932,7 @@ type StatusChanged struct {
 
 func (x *StatusChanged) Reset() {
 	*x = StatusChanged{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[77]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4828,7 +4944,7 @@ func (x *StatusChanged) String() string {
 func (*StatusChanged) ProtoMessage() {}
 
 func (x *StatusChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[77]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4841,7 +4957,7 @@ func (x *StatusChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusChanged.ProtoReflect.Descriptor instead.
 func (*StatusChanged) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{77}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *StatusChanged) GetStatus() Status {
@@ -4896,7 +5012,7 @@ type DefaultModelChanged struct {
 
 func (x *DefaultModelChanged) Reset() {
 	*x = DefaultModelChanged{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[78]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4908,7 +5024,7 @@ func (x *DefaultModelChanged) String() string {
 func (*DefaultModelChanged) ProtoMessage() {}
 
 func (x *DefaultModelChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[78]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4921,7 +5037,7 @@ func (x *DefaultModelChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DefaultModelChanged.ProtoReflect.Descriptor instead.
 func (*DefaultModelChanged) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{78}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *DefaultModelChanged) GetTier() Tier {
@@ -4951,7 +5067,7 @@ type MemberRoleChanged struct {
 
 func (x *MemberRoleChanged) Reset() {
 	*x = MemberRoleChanged{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[79]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4963,7 +5079,7 @@ func (x *MemberRoleChanged) String() string {
 func (*MemberRoleChanged) ProtoMessage() {}
 
 func (x *MemberRoleChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[79]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4976,7 +5092,7 @@ func (x *MemberRoleChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberRoleChanged.ProtoReflect.Descriptor instead.
 func (*MemberRoleChanged) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{79}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *MemberRoleChanged) GetUserId() string {
@@ -5019,7 +5135,7 @@ type MemberRemoved struct {
 
 func (x *MemberRemoved) Reset() {
 	*x = MemberRemoved{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[80]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5031,7 +5147,7 @@ func (x *MemberRemoved) String() string {
 func (*MemberRemoved) ProtoMessage() {}
 
 func (x *MemberRemoved) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[80]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5044,7 +5160,7 @@ func (x *MemberRemoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberRemoved.ProtoReflect.Descriptor instead.
 func (*MemberRemoved) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{80}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *MemberRemoved) GetUserId() string {
@@ -5078,7 +5194,7 @@ type LocksRemoved struct {
 
 func (x *LocksRemoved) Reset() {
 	*x = LocksRemoved{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[81]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5090,7 +5206,7 @@ func (x *LocksRemoved) String() string {
 func (*LocksRemoved) ProtoMessage() {}
 
 func (x *LocksRemoved) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[81]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5103,7 +5219,7 @@ func (x *LocksRemoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LocksRemoved.ProtoReflect.Descriptor instead.
 func (*LocksRemoved) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{81}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *LocksRemoved) GetUserId() string {
@@ -5129,7 +5245,7 @@ type MemberUpdated struct {
 
 func (x *MemberUpdated) Reset() {
 	*x = MemberUpdated{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[82]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5141,7 +5257,7 @@ func (x *MemberUpdated) String() string {
 func (*MemberUpdated) ProtoMessage() {}
 
 func (x *MemberUpdated) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[82]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5154,7 +5270,7 @@ func (x *MemberUpdated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberUpdated.ProtoReflect.Descriptor instead.
 func (*MemberUpdated) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{82}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *MemberUpdated) GetPerson() *Person {
@@ -5162,6 +5278,66 @@ func (x *MemberUpdated) GetPerson() *Person {
 		return x.Person
 	}
 	return nil
+}
+
+type MemberDisabledSet struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	UserId        string                 `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	Disabled      bool                   `protobuf:"varint,2,opt,name=disabled,proto3" json:"disabled,omitempty"`
+	At            int64                  `protobuf:"varint,3,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MemberDisabledSet) Reset() {
+	*x = MemberDisabledSet{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[85]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MemberDisabledSet) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MemberDisabledSet) ProtoMessage() {}
+
+func (x *MemberDisabledSet) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[85]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MemberDisabledSet.ProtoReflect.Descriptor instead.
+func (*MemberDisabledSet) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{85}
+}
+
+func (x *MemberDisabledSet) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *MemberDisabledSet) GetDisabled() bool {
+	if x != nil {
+		return x.Disabled
+	}
+	return false
+}
+
+func (x *MemberDisabledSet) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
 }
 
 // InvitationCreated: an invitation was created or renewed.
@@ -5174,7 +5350,7 @@ type InvitationCreated struct {
 
 func (x *InvitationCreated) Reset() {
 	*x = InvitationCreated{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[83]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5186,7 +5362,7 @@ func (x *InvitationCreated) String() string {
 func (*InvitationCreated) ProtoMessage() {}
 
 func (x *InvitationCreated) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[83]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5199,7 +5375,7 @@ func (x *InvitationCreated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InvitationCreated.ProtoReflect.Descriptor instead.
 func (*InvitationCreated) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{83}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *InvitationCreated) GetInvitation() *Invitation {
@@ -5221,7 +5397,7 @@ type InvitationMailed struct {
 
 func (x *InvitationMailed) Reset() {
 	*x = InvitationMailed{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[84]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5233,7 +5409,7 @@ func (x *InvitationMailed) String() string {
 func (*InvitationMailed) ProtoMessage() {}
 
 func (x *InvitationMailed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[84]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5246,7 +5422,7 @@ func (x *InvitationMailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InvitationMailed.ProtoReflect.Descriptor instead.
 func (*InvitationMailed) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{84}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *InvitationMailed) GetInvitationId() string {
@@ -5287,7 +5463,7 @@ type InvitationRevoked struct {
 
 func (x *InvitationRevoked) Reset() {
 	*x = InvitationRevoked{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[85]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5299,7 +5475,7 @@ func (x *InvitationRevoked) String() string {
 func (*InvitationRevoked) ProtoMessage() {}
 
 func (x *InvitationRevoked) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[85]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5312,7 +5488,7 @@ func (x *InvitationRevoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InvitationRevoked.ProtoReflect.Descriptor instead.
 func (*InvitationRevoked) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{85}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *InvitationRevoked) GetInvitationId() string {
@@ -5345,7 +5521,7 @@ type InvitationAccepted struct {
 
 func (x *InvitationAccepted) Reset() {
 	*x = InvitationAccepted{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[86]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5357,7 +5533,7 @@ func (x *InvitationAccepted) String() string {
 func (*InvitationAccepted) ProtoMessage() {}
 
 func (x *InvitationAccepted) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[86]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5370,7 +5546,7 @@ func (x *InvitationAccepted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InvitationAccepted.ProtoReflect.Descriptor instead.
 func (*InvitationAccepted) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{86}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *InvitationAccepted) GetInvitationId() string {
@@ -5424,7 +5600,7 @@ type AuditRecorded struct {
 
 func (x *AuditRecorded) Reset() {
 	*x = AuditRecorded{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[87]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5436,7 +5612,7 @@ func (x *AuditRecorded) String() string {
 func (*AuditRecorded) ProtoMessage() {}
 
 func (x *AuditRecorded) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[87]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5449,7 +5625,7 @@ func (x *AuditRecorded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRecorded.ProtoReflect.Descriptor instead.
 func (*AuditRecorded) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{87}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *AuditRecorded) GetEvent() *v1.Event {
@@ -5470,7 +5646,7 @@ type AnchorCreated struct {
 
 func (x *AnchorCreated) Reset() {
 	*x = AnchorCreated{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[88]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5482,7 +5658,7 @@ func (x *AnchorCreated) String() string {
 func (*AnchorCreated) ProtoMessage() {}
 
 func (x *AnchorCreated) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[88]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5495,7 +5671,7 @@ func (x *AnchorCreated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnchorCreated.ProtoReflect.Descriptor instead.
 func (*AnchorCreated) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{88}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *AnchorCreated) GetAnchor() *Anchor {
@@ -5527,7 +5703,7 @@ type AppPortsChanged struct {
 
 func (x *AppPortsChanged) Reset() {
 	*x = AppPortsChanged{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[89]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5539,7 +5715,7 @@ func (x *AppPortsChanged) String() string {
 func (*AppPortsChanged) ProtoMessage() {}
 
 func (x *AppPortsChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[89]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5552,7 +5728,7 @@ func (x *AppPortsChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppPortsChanged.ProtoReflect.Descriptor instead.
 func (*AppPortsChanged) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{89}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *AppPortsChanged) GetAnchorId() string {
@@ -5600,7 +5776,7 @@ type AnchorRemoved struct {
 
 func (x *AnchorRemoved) Reset() {
 	*x = AnchorRemoved{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[90]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5612,7 +5788,7 @@ func (x *AnchorRemoved) String() string {
 func (*AnchorRemoved) ProtoMessage() {}
 
 func (x *AnchorRemoved) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[90]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5625,7 +5801,7 @@ func (x *AnchorRemoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnchorRemoved.ProtoReflect.Descriptor instead.
 func (*AnchorRemoved) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{90}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *AnchorRemoved) GetAnchorId() string {
@@ -5661,7 +5837,7 @@ type AnchorMoved struct {
 
 func (x *AnchorMoved) Reset() {
 	*x = AnchorMoved{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[91]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5673,7 +5849,7 @@ func (x *AnchorMoved) String() string {
 func (*AnchorMoved) ProtoMessage() {}
 
 func (x *AnchorMoved) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[91]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5686,7 +5862,7 @@ func (x *AnchorMoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnchorMoved.ProtoReflect.Descriptor instead.
 func (*AnchorMoved) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{91}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *AnchorMoved) GetAnchorId() string {
@@ -5755,7 +5931,7 @@ type AnchorBroken struct {
 
 func (x *AnchorBroken) Reset() {
 	*x = AnchorBroken{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[92]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5767,7 +5943,7 @@ func (x *AnchorBroken) String() string {
 func (*AnchorBroken) ProtoMessage() {}
 
 func (x *AnchorBroken) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[92]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5780,7 +5956,7 @@ func (x *AnchorBroken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnchorBroken.ProtoReflect.Descriptor instead.
 func (*AnchorBroken) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{92}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *AnchorBroken) GetAnchorId() string {
@@ -5844,7 +6020,7 @@ type AnchorRepaired struct {
 
 func (x *AnchorRepaired) Reset() {
 	*x = AnchorRepaired{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[93]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5856,7 +6032,7 @@ func (x *AnchorRepaired) String() string {
 func (*AnchorRepaired) ProtoMessage() {}
 
 func (x *AnchorRepaired) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[93]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5869,7 +6045,7 @@ func (x *AnchorRepaired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnchorRepaired.ProtoReflect.Descriptor instead.
 func (*AnchorRepaired) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{93}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *AnchorRepaired) GetAnchorId() string {
@@ -5937,7 +6113,7 @@ type AnchorOrphaned struct {
 
 func (x *AnchorOrphaned) Reset() {
 	*x = AnchorOrphaned{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[94]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5949,7 +6125,7 @@ func (x *AnchorOrphaned) String() string {
 func (*AnchorOrphaned) ProtoMessage() {}
 
 func (x *AnchorOrphaned) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[94]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5962,7 +6138,7 @@ func (x *AnchorOrphaned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnchorOrphaned.ProtoReflect.Descriptor instead.
 func (*AnchorOrphaned) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{94}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *AnchorOrphaned) GetAnchorId() string {
@@ -6011,7 +6187,7 @@ type AnchorCheckRequested struct {
 
 func (x *AnchorCheckRequested) Reset() {
 	*x = AnchorCheckRequested{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[95]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6023,7 +6199,7 @@ func (x *AnchorCheckRequested) String() string {
 func (*AnchorCheckRequested) ProtoMessage() {}
 
 func (x *AnchorCheckRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[95]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6036,7 +6212,7 @@ func (x *AnchorCheckRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnchorCheckRequested.ProtoReflect.Descriptor instead.
 func (*AnchorCheckRequested) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{95}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *AnchorCheckRequested) GetCheck() uint64 {
@@ -6062,7 +6238,7 @@ type AnchorsChecked struct {
 
 func (x *AnchorsChecked) Reset() {
 	*x = AnchorsChecked{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[96]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6074,7 +6250,7 @@ func (x *AnchorsChecked) String() string {
 func (*AnchorsChecked) ProtoMessage() {}
 
 func (x *AnchorsChecked) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[96]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6087,7 +6263,7 @@ func (x *AnchorsChecked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnchorsChecked.ProtoReflect.Descriptor instead.
 func (*AnchorsChecked) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{96}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *AnchorsChecked) GetAt() int64 {
@@ -6111,7 +6287,7 @@ type AgentUpdated struct {
 
 func (x *AgentUpdated) Reset() {
 	*x = AgentUpdated{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[97]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6123,7 +6299,7 @@ func (x *AgentUpdated) String() string {
 func (*AgentUpdated) ProtoMessage() {}
 
 func (x *AgentUpdated) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[97]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6136,7 +6312,7 @@ func (x *AgentUpdated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentUpdated.ProtoReflect.Descriptor instead.
 func (*AgentUpdated) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{97}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{100}
 }
 
 func (x *AgentUpdated) GetAnchorId() string {
@@ -6186,7 +6362,7 @@ type DefaultSessionSet struct {
 
 func (x *DefaultSessionSet) Reset() {
 	*x = DefaultSessionSet{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[98]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6198,7 +6374,7 @@ func (x *DefaultSessionSet) String() string {
 func (*DefaultSessionSet) ProtoMessage() {}
 
 func (x *DefaultSessionSet) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[98]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6211,7 +6387,7 @@ func (x *DefaultSessionSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DefaultSessionSet.ProtoReflect.Descriptor instead.
 func (*DefaultSessionSet) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{98}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *DefaultSessionSet) GetOwner() string {
@@ -6247,7 +6423,7 @@ type AgentUsageAdded struct {
 
 func (x *AgentUsageAdded) Reset() {
 	*x = AgentUsageAdded{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[99]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[102]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6259,7 +6435,7 @@ func (x *AgentUsageAdded) String() string {
 func (*AgentUsageAdded) ProtoMessage() {}
 
 func (x *AgentUsageAdded) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[99]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[102]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6272,7 +6448,7 @@ func (x *AgentUsageAdded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentUsageAdded.ProtoReflect.Descriptor instead.
 func (*AgentUsageAdded) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{99}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{102}
 }
 
 func (x *AgentUsageAdded) GetDay() int64 {
@@ -6314,7 +6490,7 @@ type AgentUsageAllowed struct {
 
 func (x *AgentUsageAllowed) Reset() {
 	*x = AgentUsageAllowed{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[100]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6326,7 +6502,7 @@ func (x *AgentUsageAllowed) String() string {
 func (*AgentUsageAllowed) ProtoMessage() {}
 
 func (x *AgentUsageAllowed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[100]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6339,7 +6515,7 @@ func (x *AgentUsageAllowed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentUsageAllowed.ProtoReflect.Descriptor instead.
 func (*AgentUsageAllowed) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{100}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{103}
 }
 
 func (x *AgentUsageAllowed) GetDay() int64 {
@@ -6373,7 +6549,7 @@ type SessionsStopped struct {
 
 func (x *SessionsStopped) Reset() {
 	*x = SessionsStopped{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[101]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[104]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6385,7 +6561,7 @@ func (x *SessionsStopped) String() string {
 func (*SessionsStopped) ProtoMessage() {}
 
 func (x *SessionsStopped) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[101]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[104]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6398,7 +6574,7 @@ func (x *SessionsStopped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionsStopped.ProtoReflect.Descriptor instead.
 func (*SessionsStopped) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{101}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{104}
 }
 
 func (x *SessionsStopped) GetTaskId() string {
@@ -6462,7 +6638,7 @@ const file_messages_workspace_v1_workspace_proto_rawDesc = "" +
 	"\x06Person\x12\x17\n" +
 	"\auser_id\x18\x01 \x01(\tR\x06userId\x12\x14\n" +
 	"\x05email\x18\x02 \x01(\tR\x05email\x12\x12\n" +
-	"\x04name\x18\x03 \x01(\tR\x04name\"\xd2\x01\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\"\xee\x01\n" +
 	"\n" +
 	"Membership\x12\x17\n" +
 	"\auser_id\x18\x01 \x01(\tR\x06userId\x12.\n" +
@@ -6471,13 +6647,14 @@ const file_messages_workspace_v1_workspace_proto_rawDesc = "" +
 	"\x05email\x18\x04 \x01(\tR\x05email\x12\x12\n" +
 	"\x04name\x18\x05 \x01(\tR\x04name\x12\x1a\n" +
 	"\bposition\x18\x06 \x01(\x04R\bposition\x12\x18\n" +
-	"\abilling\x18\a \x01(\bR\abilling\"U\n" +
+	"\abilling\x18\a \x01(\bR\abilling\x12\x1a\n" +
+	"\bdisabled\x18\b \x01(\bR\bdisabled\"U\n" +
 	"\n" +
 	"Suspension\x12\x0e\n" +
 	"\x02at\x18\x01 \x01(\x03R\x02at\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x1f\n" +
 	"\vby_operator\x18\x03 \x01(\bR\n" +
-	"byOperator\"\xe4\x03\n" +
+	"byOperator\"\x98\x04\n" +
 	"\n" +
 	"Invitation\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
@@ -6499,7 +6676,8 @@ const file_messages_workspace_v1_workspace_proto_rawDesc = "" +
 	"\bposition\x18\v \x01(\x04R\bposition\x12#\n" +
 	"\raccepted_slug\x18\f \x01(\tR\facceptedSlug\x12\x17\n" +
 	"\amail_id\x18\r \x01(\tR\x06mailId\x12*\n" +
-	"\x11mail_requested_at\x18\x0e \x01(\x03R\x0fmailRequestedAt\"X\n" +
+	"\x11mail_requested_at\x18\x0e \x01(\x03R\x0fmailRequestedAt\x122\n" +
+	"\x15inviter_credential_id\x18\x0f \x01(\tR\x13inviterCredentialId\"X\n" +
 	"\x0eInvitationMail\x12#\n" +
 	"\rinvitation_id\x18\x01 \x01(\tR\finvitationId\x12!\n" +
 	"\frequested_at\x18\x02 \x01(\x03R\vrequestedAt\"b\n" +
@@ -6603,7 +6781,12 @@ const file_messages_workspace_v1_workspace_proto_rawDesc = "" +
 	"\x12DescribeInvitation\x12#\n" +
 	"\rinvitation_id\x18\x01 \x01(\tR\finvitationId\"D\n" +
 	"\fUpdateMember\x124\n" +
-	"\x06person\x18\x01 \x01(\v2\x1c.atelier.workspace.v1.PersonR\x06person\"<\n" +
+	"\x06person\x18\x01 \x01(\v2\x1c.atelier.workspace.v1.PersonR\x06person\"H\n" +
+	"\x11SetMemberDisabled\x12\x17\n" +
+	"\auser_id\x18\x01 \x01(\tR\x06userId\x12\x1a\n" +
+	"\bdisabled\x18\x02 \x01(\bR\bdisabled\"5\n" +
+	"\x0eEndInvitations\x12#\n" +
+	"\rcredential_id\x18\x01 \x01(\tR\fcredentialId\"<\n" +
 	"\vRecordAudit\x12-\n" +
 	"\x05event\x18\x01 \x01(\v2\x17.atelier.audit.v1.EventR\x05event\"D\n" +
 	"\fChangeStatus\x124\n" +
@@ -6774,7 +6957,11 @@ const file_messages_workspace_v1_workspace_proto_rawDesc = "" +
 	"\auser_id\x18\x01 \x01(\tR\x06userId\x12\x0e\n" +
 	"\x02at\x18\x02 \x01(\x03R\x02at\"E\n" +
 	"\rMemberUpdated\x124\n" +
-	"\x06person\x18\x01 \x01(\v2\x1c.atelier.workspace.v1.PersonR\x06person\"U\n" +
+	"\x06person\x18\x01 \x01(\v2\x1c.atelier.workspace.v1.PersonR\x06person\"X\n" +
+	"\x11MemberDisabledSet\x12\x17\n" +
+	"\auser_id\x18\x01 \x01(\tR\x06userId\x12\x1a\n" +
+	"\bdisabled\x18\x02 \x01(\bR\bdisabled\x12\x0e\n" +
+	"\x02at\x18\x03 \x01(\x03R\x02at\"U\n" +
 	"\x11InvitationCreated\x12@\n" +
 	"\n" +
 	"invitation\x18\x01 \x01(\v2 .atelier.workspace.v1.InvitationR\n" +
@@ -6915,7 +7102,7 @@ func file_messages_workspace_v1_workspace_proto_rawDescGZIP() []byte {
 }
 
 var file_messages_workspace_v1_workspace_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_messages_workspace_v1_workspace_proto_msgTypes = make([]protoimpl.MessageInfo, 108)
+var file_messages_workspace_v1_workspace_proto_msgTypes = make([]protoimpl.MessageInfo, 111)
 var file_messages_workspace_v1_workspace_proto_goTypes = []any{
 	(Role)(0),                      // 0: atelier.workspace.v1.Role
 	(Status)(0),                    // 1: atelier.workspace.v1.Status
@@ -6954,94 +7141,97 @@ var file_messages_workspace_v1_workspace_proto_goTypes = []any{
 	(*AcceptInvitation)(nil),       // 34: atelier.workspace.v1.AcceptInvitation
 	(*DescribeInvitation)(nil),     // 35: atelier.workspace.v1.DescribeInvitation
 	(*UpdateMember)(nil),           // 36: atelier.workspace.v1.UpdateMember
-	(*RecordAudit)(nil),            // 37: atelier.workspace.v1.RecordAudit
-	(*ChangeStatus)(nil),           // 38: atelier.workspace.v1.ChangeStatus
-	(*CreateAnchor)(nil),           // 39: atelier.workspace.v1.CreateAnchor
-	(*RemoveAnchor)(nil),           // 40: atelier.workspace.v1.RemoveAnchor
-	(*Reanchor)(nil),               // 41: atelier.workspace.v1.Reanchor
-	(*MoveAnchor)(nil),             // 42: atelier.workspace.v1.MoveAnchor
-	(*BreakAnchor)(nil),            // 43: atelier.workspace.v1.BreakAnchor
-	(*RepairAnchor)(nil),           // 44: atelier.workspace.v1.RepairAnchor
-	(*OrphanAnchors)(nil),          // 45: atelier.workspace.v1.OrphanAnchors
-	(*ReportLocksRemoved)(nil),     // 46: atelier.workspace.v1.ReportLocksRemoved
-	(*RequestAnchorCheck)(nil),     // 47: atelier.workspace.v1.RequestAnchorCheck
-	(*ReportAnchorsChecked)(nil),   // 48: atelier.workspace.v1.ReportAnchorsChecked
-	(*ListAnchors)(nil),            // 49: atelier.workspace.v1.ListAnchors
-	(*RegisterAgent)(nil),          // 50: atelier.workspace.v1.RegisterAgent
-	(*RemoveAgent)(nil),            // 51: atelier.workspace.v1.RemoveAgent
-	(*DescribeAgent)(nil),          // 52: atelier.workspace.v1.DescribeAgent
-	(*UpdateAgent)(nil),            // 53: atelier.workspace.v1.UpdateAgent
-	(*RegisterApp)(nil),            // 54: atelier.workspace.v1.RegisterApp
-	(*ReserveAppPort)(nil),         // 55: atelier.workspace.v1.ReserveAppPort
-	(*ReleaseAppPorts)(nil),        // 56: atelier.workspace.v1.ReleaseAppPorts
-	(*RemoveApp)(nil),              // 57: atelier.workspace.v1.RemoveApp
-	(*FindApp)(nil),                // 58: atelier.workspace.v1.FindApp
-	(*SetDefaultSession)(nil),      // 59: atelier.workspace.v1.SetDefaultSession
-	(*BindDefaultSession)(nil),     // 60: atelier.workspace.v1.BindDefaultSession
-	(*ClearDefaultSession)(nil),    // 61: atelier.workspace.v1.ClearDefaultSession
-	(*ReadDefaultSessions)(nil),    // 62: atelier.workspace.v1.ReadDefaultSessions
-	(*DescribeMembers)(nil),        // 63: atelier.workspace.v1.DescribeMembers
-	(*AddAgentUsage)(nil),          // 64: atelier.workspace.v1.AddAgentUsage
-	(*AllowAgentUsage)(nil),        // 65: atelier.workspace.v1.AllowAgentUsage
-	(*ReadAgentUsage)(nil),         // 66: atelier.workspace.v1.ReadAgentUsage
-	(*ReportSessionsStopped)(nil),  // 67: atelier.workspace.v1.ReportSessionsStopped
-	(*Authorized)(nil),             // 68: atelier.workspace.v1.Authorized
-	(*Description)(nil),            // 69: atelier.workspace.v1.Description
-	(*Removed)(nil),                // 70: atelier.workspace.v1.Removed
-	(*Invited)(nil),                // 71: atelier.workspace.v1.Invited
-	(*Anchors)(nil),                // 72: atelier.workspace.v1.Anchors
-	(*DefaultSession)(nil),         // 73: atelier.workspace.v1.DefaultSession
-	(*DefaultSessions)(nil),        // 74: atelier.workspace.v1.DefaultSessions
-	(*Memberships)(nil),            // 75: atelier.workspace.v1.Memberships
-	(*WorkspaceCreated)(nil),       // 76: atelier.workspace.v1.WorkspaceCreated
-	(*WorkspaceReady)(nil),         // 77: atelier.workspace.v1.WorkspaceReady
-	(*WorkspaceUnhealthy)(nil),     // 78: atelier.workspace.v1.WorkspaceUnhealthy
-	(*WorkspaceRenamed)(nil),       // 79: atelier.workspace.v1.WorkspaceRenamed
-	(*WorkspaceSuspended)(nil),     // 80: atelier.workspace.v1.WorkspaceSuspended
-	(*WorkspaceResumed)(nil),       // 81: atelier.workspace.v1.WorkspaceResumed
-	(*StatusChanged)(nil),          // 82: atelier.workspace.v1.StatusChanged
-	(*DefaultModelChanged)(nil),    // 83: atelier.workspace.v1.DefaultModelChanged
-	(*MemberRoleChanged)(nil),      // 84: atelier.workspace.v1.MemberRoleChanged
-	(*MemberRemoved)(nil),          // 85: atelier.workspace.v1.MemberRemoved
-	(*LocksRemoved)(nil),           // 86: atelier.workspace.v1.LocksRemoved
-	(*MemberUpdated)(nil),          // 87: atelier.workspace.v1.MemberUpdated
-	(*InvitationCreated)(nil),      // 88: atelier.workspace.v1.InvitationCreated
-	(*InvitationMailed)(nil),       // 89: atelier.workspace.v1.InvitationMailed
-	(*InvitationRevoked)(nil),      // 90: atelier.workspace.v1.InvitationRevoked
-	(*InvitationAccepted)(nil),     // 91: atelier.workspace.v1.InvitationAccepted
-	(*AuditRecorded)(nil),          // 92: atelier.workspace.v1.AuditRecorded
-	(*AnchorCreated)(nil),          // 93: atelier.workspace.v1.AnchorCreated
-	(*AppPortsChanged)(nil),        // 94: atelier.workspace.v1.AppPortsChanged
-	(*AnchorRemoved)(nil),          // 95: atelier.workspace.v1.AnchorRemoved
-	(*AnchorMoved)(nil),            // 96: atelier.workspace.v1.AnchorMoved
-	(*AnchorBroken)(nil),           // 97: atelier.workspace.v1.AnchorBroken
-	(*AnchorRepaired)(nil),         // 98: atelier.workspace.v1.AnchorRepaired
-	(*AnchorOrphaned)(nil),         // 99: atelier.workspace.v1.AnchorOrphaned
-	(*AnchorCheckRequested)(nil),   // 100: atelier.workspace.v1.AnchorCheckRequested
-	(*AnchorsChecked)(nil),         // 101: atelier.workspace.v1.AnchorsChecked
-	(*AgentUpdated)(nil),           // 102: atelier.workspace.v1.AgentUpdated
-	(*DefaultSessionSet)(nil),      // 103: atelier.workspace.v1.DefaultSessionSet
-	(*AgentUsageAdded)(nil),        // 104: atelier.workspace.v1.AgentUsageAdded
-	(*AgentUsageAllowed)(nil),      // 105: atelier.workspace.v1.AgentUsageAllowed
-	(*SessionsStopped)(nil),        // 106: atelier.workspace.v1.SessionsStopped
-	nil,                            // 107: atelier.workspace.v1.Workspace.MembersEntry
-	nil,                            // 108: atelier.workspace.v1.Workspace.InvitationsEntry
-	nil,                            // 109: atelier.workspace.v1.Workspace.AnchorsEntry
-	nil,                            // 110: atelier.workspace.v1.Workspace.LockRemovalsEntry
-	nil,                            // 111: atelier.workspace.v1.Workspace.DefaultSessionsEntry
-	nil,                            // 112: atelier.workspace.v1.DefaultSessions.SessionsEntry
-	(*v1.Event)(nil),               // 113: atelier.audit.v1.Event
-	(*v11.Registration)(nil),       // 114: atelier.app.v1.Registration
+	(*SetMemberDisabled)(nil),      // 37: atelier.workspace.v1.SetMemberDisabled
+	(*EndInvitations)(nil),         // 38: atelier.workspace.v1.EndInvitations
+	(*RecordAudit)(nil),            // 39: atelier.workspace.v1.RecordAudit
+	(*ChangeStatus)(nil),           // 40: atelier.workspace.v1.ChangeStatus
+	(*CreateAnchor)(nil),           // 41: atelier.workspace.v1.CreateAnchor
+	(*RemoveAnchor)(nil),           // 42: atelier.workspace.v1.RemoveAnchor
+	(*Reanchor)(nil),               // 43: atelier.workspace.v1.Reanchor
+	(*MoveAnchor)(nil),             // 44: atelier.workspace.v1.MoveAnchor
+	(*BreakAnchor)(nil),            // 45: atelier.workspace.v1.BreakAnchor
+	(*RepairAnchor)(nil),           // 46: atelier.workspace.v1.RepairAnchor
+	(*OrphanAnchors)(nil),          // 47: atelier.workspace.v1.OrphanAnchors
+	(*ReportLocksRemoved)(nil),     // 48: atelier.workspace.v1.ReportLocksRemoved
+	(*RequestAnchorCheck)(nil),     // 49: atelier.workspace.v1.RequestAnchorCheck
+	(*ReportAnchorsChecked)(nil),   // 50: atelier.workspace.v1.ReportAnchorsChecked
+	(*ListAnchors)(nil),            // 51: atelier.workspace.v1.ListAnchors
+	(*RegisterAgent)(nil),          // 52: atelier.workspace.v1.RegisterAgent
+	(*RemoveAgent)(nil),            // 53: atelier.workspace.v1.RemoveAgent
+	(*DescribeAgent)(nil),          // 54: atelier.workspace.v1.DescribeAgent
+	(*UpdateAgent)(nil),            // 55: atelier.workspace.v1.UpdateAgent
+	(*RegisterApp)(nil),            // 56: atelier.workspace.v1.RegisterApp
+	(*ReserveAppPort)(nil),         // 57: atelier.workspace.v1.ReserveAppPort
+	(*ReleaseAppPorts)(nil),        // 58: atelier.workspace.v1.ReleaseAppPorts
+	(*RemoveApp)(nil),              // 59: atelier.workspace.v1.RemoveApp
+	(*FindApp)(nil),                // 60: atelier.workspace.v1.FindApp
+	(*SetDefaultSession)(nil),      // 61: atelier.workspace.v1.SetDefaultSession
+	(*BindDefaultSession)(nil),     // 62: atelier.workspace.v1.BindDefaultSession
+	(*ClearDefaultSession)(nil),    // 63: atelier.workspace.v1.ClearDefaultSession
+	(*ReadDefaultSessions)(nil),    // 64: atelier.workspace.v1.ReadDefaultSessions
+	(*DescribeMembers)(nil),        // 65: atelier.workspace.v1.DescribeMembers
+	(*AddAgentUsage)(nil),          // 66: atelier.workspace.v1.AddAgentUsage
+	(*AllowAgentUsage)(nil),        // 67: atelier.workspace.v1.AllowAgentUsage
+	(*ReadAgentUsage)(nil),         // 68: atelier.workspace.v1.ReadAgentUsage
+	(*ReportSessionsStopped)(nil),  // 69: atelier.workspace.v1.ReportSessionsStopped
+	(*Authorized)(nil),             // 70: atelier.workspace.v1.Authorized
+	(*Description)(nil),            // 71: atelier.workspace.v1.Description
+	(*Removed)(nil),                // 72: atelier.workspace.v1.Removed
+	(*Invited)(nil),                // 73: atelier.workspace.v1.Invited
+	(*Anchors)(nil),                // 74: atelier.workspace.v1.Anchors
+	(*DefaultSession)(nil),         // 75: atelier.workspace.v1.DefaultSession
+	(*DefaultSessions)(nil),        // 76: atelier.workspace.v1.DefaultSessions
+	(*Memberships)(nil),            // 77: atelier.workspace.v1.Memberships
+	(*WorkspaceCreated)(nil),       // 78: atelier.workspace.v1.WorkspaceCreated
+	(*WorkspaceReady)(nil),         // 79: atelier.workspace.v1.WorkspaceReady
+	(*WorkspaceUnhealthy)(nil),     // 80: atelier.workspace.v1.WorkspaceUnhealthy
+	(*WorkspaceRenamed)(nil),       // 81: atelier.workspace.v1.WorkspaceRenamed
+	(*WorkspaceSuspended)(nil),     // 82: atelier.workspace.v1.WorkspaceSuspended
+	(*WorkspaceResumed)(nil),       // 83: atelier.workspace.v1.WorkspaceResumed
+	(*StatusChanged)(nil),          // 84: atelier.workspace.v1.StatusChanged
+	(*DefaultModelChanged)(nil),    // 85: atelier.workspace.v1.DefaultModelChanged
+	(*MemberRoleChanged)(nil),      // 86: atelier.workspace.v1.MemberRoleChanged
+	(*MemberRemoved)(nil),          // 87: atelier.workspace.v1.MemberRemoved
+	(*LocksRemoved)(nil),           // 88: atelier.workspace.v1.LocksRemoved
+	(*MemberUpdated)(nil),          // 89: atelier.workspace.v1.MemberUpdated
+	(*MemberDisabledSet)(nil),      // 90: atelier.workspace.v1.MemberDisabledSet
+	(*InvitationCreated)(nil),      // 91: atelier.workspace.v1.InvitationCreated
+	(*InvitationMailed)(nil),       // 92: atelier.workspace.v1.InvitationMailed
+	(*InvitationRevoked)(nil),      // 93: atelier.workspace.v1.InvitationRevoked
+	(*InvitationAccepted)(nil),     // 94: atelier.workspace.v1.InvitationAccepted
+	(*AuditRecorded)(nil),          // 95: atelier.workspace.v1.AuditRecorded
+	(*AnchorCreated)(nil),          // 96: atelier.workspace.v1.AnchorCreated
+	(*AppPortsChanged)(nil),        // 97: atelier.workspace.v1.AppPortsChanged
+	(*AnchorRemoved)(nil),          // 98: atelier.workspace.v1.AnchorRemoved
+	(*AnchorMoved)(nil),            // 99: atelier.workspace.v1.AnchorMoved
+	(*AnchorBroken)(nil),           // 100: atelier.workspace.v1.AnchorBroken
+	(*AnchorRepaired)(nil),         // 101: atelier.workspace.v1.AnchorRepaired
+	(*AnchorOrphaned)(nil),         // 102: atelier.workspace.v1.AnchorOrphaned
+	(*AnchorCheckRequested)(nil),   // 103: atelier.workspace.v1.AnchorCheckRequested
+	(*AnchorsChecked)(nil),         // 104: atelier.workspace.v1.AnchorsChecked
+	(*AgentUpdated)(nil),           // 105: atelier.workspace.v1.AgentUpdated
+	(*DefaultSessionSet)(nil),      // 106: atelier.workspace.v1.DefaultSessionSet
+	(*AgentUsageAdded)(nil),        // 107: atelier.workspace.v1.AgentUsageAdded
+	(*AgentUsageAllowed)(nil),      // 108: atelier.workspace.v1.AgentUsageAllowed
+	(*SessionsStopped)(nil),        // 109: atelier.workspace.v1.SessionsStopped
+	nil,                            // 110: atelier.workspace.v1.Workspace.MembersEntry
+	nil,                            // 111: atelier.workspace.v1.Workspace.InvitationsEntry
+	nil,                            // 112: atelier.workspace.v1.Workspace.AnchorsEntry
+	nil,                            // 113: atelier.workspace.v1.Workspace.LockRemovalsEntry
+	nil,                            // 114: atelier.workspace.v1.Workspace.DefaultSessionsEntry
+	nil,                            // 115: atelier.workspace.v1.DefaultSessions.SessionsEntry
+	(*v1.Event)(nil),               // 116: atelier.audit.v1.Event
+	(*v11.Registration)(nil),       // 117: atelier.app.v1.Registration
 }
 var file_messages_workspace_v1_workspace_proto_depIdxs = []int32{
 	1,   // 0: atelier.workspace.v1.Workspace.status:type_name -> atelier.workspace.v1.Status
-	107, // 1: atelier.workspace.v1.Workspace.members:type_name -> atelier.workspace.v1.Workspace.MembersEntry
+	110, // 1: atelier.workspace.v1.Workspace.members:type_name -> atelier.workspace.v1.Workspace.MembersEntry
 	8,   // 2: atelier.workspace.v1.Workspace.suspension:type_name -> atelier.workspace.v1.Suspension
 	2,   // 3: atelier.workspace.v1.Workspace.default_tier:type_name -> atelier.workspace.v1.Tier
-	108, // 4: atelier.workspace.v1.Workspace.invitations:type_name -> atelier.workspace.v1.Workspace.InvitationsEntry
-	109, // 5: atelier.workspace.v1.Workspace.anchors:type_name -> atelier.workspace.v1.Workspace.AnchorsEntry
-	110, // 6: atelier.workspace.v1.Workspace.lock_removals:type_name -> atelier.workspace.v1.Workspace.LockRemovalsEntry
-	111, // 7: atelier.workspace.v1.Workspace.default_sessions:type_name -> atelier.workspace.v1.Workspace.DefaultSessionsEntry
+	111, // 4: atelier.workspace.v1.Workspace.invitations:type_name -> atelier.workspace.v1.Workspace.InvitationsEntry
+	112, // 5: atelier.workspace.v1.Workspace.anchors:type_name -> atelier.workspace.v1.Workspace.AnchorsEntry
+	113, // 6: atelier.workspace.v1.Workspace.lock_removals:type_name -> atelier.workspace.v1.Workspace.LockRemovalsEntry
+	114, // 7: atelier.workspace.v1.Workspace.default_sessions:type_name -> atelier.workspace.v1.Workspace.DefaultSessionsEntry
 	14,  // 8: atelier.workspace.v1.Workspace.agent_usage:type_name -> atelier.workspace.v1.AgentUsage
 	15,  // 9: atelier.workspace.v1.Workspace.session_stop:type_name -> atelier.workspace.v1.SessionStop
 	0,   // 10: atelier.workspace.v1.Membership.role:type_name -> atelier.workspace.v1.Role
@@ -7061,19 +7251,19 @@ var file_messages_workspace_v1_workspace_proto_depIdxs = []int32{
 	6,   // 24: atelier.workspace.v1.Invite.inviter:type_name -> atelier.workspace.v1.Person
 	6,   // 25: atelier.workspace.v1.AcceptInvitation.person:type_name -> atelier.workspace.v1.Person
 	6,   // 26: atelier.workspace.v1.UpdateMember.person:type_name -> atelier.workspace.v1.Person
-	113, // 27: atelier.workspace.v1.RecordAudit.event:type_name -> atelier.audit.v1.Event
+	116, // 27: atelier.workspace.v1.RecordAudit.event:type_name -> atelier.audit.v1.Event
 	1,   // 28: atelier.workspace.v1.ChangeStatus.status:type_name -> atelier.workspace.v1.Status
 	3,   // 29: atelier.workspace.v1.CreateAnchor.kind:type_name -> atelier.workspace.v1.AnchorKind
 	16,  // 30: atelier.workspace.v1.RegisterAgent.agent:type_name -> atelier.workspace.v1.Agent
 	2,   // 31: atelier.workspace.v1.UpdateAgent.tier:type_name -> atelier.workspace.v1.Tier
-	114, // 32: atelier.workspace.v1.RegisterApp.registration:type_name -> atelier.app.v1.Registration
+	117, // 32: atelier.workspace.v1.RegisterApp.registration:type_name -> atelier.app.v1.Registration
 	13,  // 33: atelier.workspace.v1.AddAgentUsage.work:type_name -> atelier.workspace.v1.AgentWork
 	0,   // 34: atelier.workspace.v1.Authorized.role:type_name -> atelier.workspace.v1.Role
 	5,   // 35: atelier.workspace.v1.Description.workspace:type_name -> atelier.workspace.v1.Workspace
 	0,   // 36: atelier.workspace.v1.Description.role:type_name -> atelier.workspace.v1.Role
 	9,   // 37: atelier.workspace.v1.Invited.invitation:type_name -> atelier.workspace.v1.Invitation
 	19,  // 38: atelier.workspace.v1.Anchors.anchors:type_name -> atelier.workspace.v1.Anchor
-	112, // 39: atelier.workspace.v1.DefaultSessions.sessions:type_name -> atelier.workspace.v1.DefaultSessions.SessionsEntry
+	115, // 39: atelier.workspace.v1.DefaultSessions.sessions:type_name -> atelier.workspace.v1.DefaultSessions.SessionsEntry
 	7,   // 40: atelier.workspace.v1.Memberships.members:type_name -> atelier.workspace.v1.Membership
 	8,   // 41: atelier.workspace.v1.WorkspaceSuspended.suspension:type_name -> atelier.workspace.v1.Suspension
 	1,   // 42: atelier.workspace.v1.StatusChanged.status:type_name -> atelier.workspace.v1.Status
@@ -7083,9 +7273,9 @@ var file_messages_workspace_v1_workspace_proto_depIdxs = []int32{
 	9,   // 46: atelier.workspace.v1.InvitationCreated.invitation:type_name -> atelier.workspace.v1.Invitation
 	6,   // 47: atelier.workspace.v1.InvitationAccepted.person:type_name -> atelier.workspace.v1.Person
 	0,   // 48: atelier.workspace.v1.InvitationAccepted.role:type_name -> atelier.workspace.v1.Role
-	113, // 49: atelier.workspace.v1.AuditRecorded.event:type_name -> atelier.audit.v1.Event
+	116, // 49: atelier.workspace.v1.AuditRecorded.event:type_name -> atelier.audit.v1.Event
 	19,  // 50: atelier.workspace.v1.AnchorCreated.anchor:type_name -> atelier.workspace.v1.Anchor
-	114, // 51: atelier.workspace.v1.AnchorCreated.registration:type_name -> atelier.app.v1.Registration
+	117, // 51: atelier.workspace.v1.AnchorCreated.registration:type_name -> atelier.app.v1.Registration
 	18,  // 52: atelier.workspace.v1.AppPortsChanged.ports:type_name -> atelier.workspace.v1.AppPort
 	18,  // 53: atelier.workspace.v1.AppPortsChanged.reserved:type_name -> atelier.workspace.v1.AppPort
 	4,   // 54: atelier.workspace.v1.AnchorMoved.state:type_name -> atelier.workspace.v1.AnchorState
@@ -7114,7 +7304,7 @@ func file_messages_workspace_v1_workspace_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_messages_workspace_v1_workspace_proto_rawDesc), len(file_messages_workspace_v1_workspace_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   108,
+			NumMessages:   111,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

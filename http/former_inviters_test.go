@@ -1,0 +1,116 @@
+package http_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/app"
+	"github.com/atelier-run/atelier/entity/user"
+	appv1 "github.com/atelier-run/atelier/messages/app/v1"
+	slugv1 "github.com/atelier-run/atelier/messages/slug/v1"
+	userv1 "github.com/atelier-run/atelier/messages/user/v1"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+)
+
+// An editor who has invited a second address loses the right to invite: the invitation ends with it, in the audit log, and
+// cannot be accepted.
+func TestInvitationsOfFormerInviters(t *testing.T) {
+	for name, lose := range map[string]func(s *site, key, bob string){
+		"removed": func(s *site, key, bob string) {
+			expect(s, request(s, s.node.Server, "DELETE", "/v1/ws/acme/members/"+bob, key, ""), 200, "true")
+		},
+		"demoted": func(s *site, key, bob string) {
+			expect(s, request(s, s.node.Server, "PATCH", "/v1/ws/acme/members/"+bob, key, `{"role":"viewer"}`), 200, "viewer")
+		},
+		"disabled": func(s *site, _, _ string) {
+			expect(s, request(s, s.node.Server.Admin(), "PATCH", "/admin/users", "", `{"email":"bob@example.com","disabled":true}`), 200, "")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			key, _ := s.signUp("alice")
+			s.workspace(key, "acme")
+			bob, second := s.person("bob"), s.person("second")
+			s.invite(key, "acme", "bob@example.com")
+			acceptOnly(s, bob)
+			link := s.invite(bob, "acme", "second@example.com")
+			lose(s, key, s.idOf("bob"))
+			s.browser().get(link).expectPage(409, "This invitation was revoked")
+			if list := request(t, s.node.Server, "GET", "/v1/ws/acme/invites", key, "").Body.String(); strings.Count(list, `"revokedAt"`) != 1 {
+				t.Errorf("the list has %s", list)
+			}
+			if log := request(t, s.node.Server, "GET", "/v1/ws/acme/audit", key, "").Body.String(); strings.Count(log, `"invitation.revoked"`) != 1 {
+				t.Errorf("the log has %s", log)
+			}
+			expect(t, request(t, s.node.Server, "GET", "/v1/user/invitations", second, ""), 200, `"items":[]`)
+		})
+	}
+}
+
+// acceptOnly accepts the only pending invitation of a person.
+func acceptOnly(s *site, key string) {
+	s.Helper()
+	var list struct{ Items []struct{ ID string } }
+	answer := request(s, s.node.Server, "GET", "/v1/user/invitations", key, "")
+	if err := json.Unmarshal(answer.Body.Bytes(), &list); err != nil || len(list.Items) != 1 {
+		s.Fatalf("%v: %s", err, answer.Body)
+	}
+	expect(s, request(s, s.node.Server, "POST", "/v1/user/invitations/"+list.Items[0].ID+"/accept", key, ""), 200, "")
+}
+
+// The invitations that an OAuth grant has sent end when it is revoked.
+func TestInvitationsOfARevokedGrant(t *testing.T) {
+	s := newSite(t)
+	key, _ := s.signUp("alice")
+	s.workspace(key, "acme")
+	alice := s.idOf("alice")
+	found, err := s.node.Router.Ask(t.Context(), entity.Command{
+		Kind: entity.KindSlug, Identity: "acme", Principal: entity.Platform(), Message: &slugv1.ResolveSlug{},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := found.(*slugv1.Slug).GetWorkspaceId()
+	grantID := newID(user.GrantPrefix)
+	ask := func(kind, identity string, as *wirev1.Principal, m proto.Message) {
+		t.Helper()
+		if _, err := s.node.Router.Ask(t.Context(), entity.Command{Kind: kind, Identity: identity, Principal: as, Message: m}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ask(entity.KindUser, alice, entity.Platform(), &userv1.AllowGrant{Grant: &userv1.Grant{
+		Id: grantID, ClientId: "cli_1", ClientName: "Client", WorkspaceId: id, WorkspaceSlug: "acme", WorkspaceName: "Acme", Scopes: []string{entity.Members},
+	}})
+	program := func(kind wirev1.CredentialKind, id2 string) *wirev1.Principal {
+		return &wirev1.Principal{Kind: kind, CredentialId: id2, UserId: alice, WorkspaceId: id, Grants: []string{entity.Members}}
+	}
+	invite := func(name string, as *wirev1.Principal) {
+		ask(entity.KindWorkspace, id, as, &workspacev1.Invite{
+			InvitationId: newID("inv_"), Email: name + "@example.com", Role: workspacev1.Role_ROLE_EDITOR, Inviter: &workspacev1.Person{UserId: alice},
+		})
+	}
+	invite("bob", program(wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH, grantID))
+	appID := newID(app.IDPrefix)
+	invite("carol", program(wirev1.CredentialKind_CREDENTIAL_KIND_APP, appID))
+	revoked := func() int {
+		return strings.Count(request(t, s.node.Server, "GET", "/v1/ws/acme/invites", key, "").Body.String(), `"revokedAt"`)
+	}
+	if n := revoked(); n != 0 {
+		t.Errorf("%d are revoked before", n)
+	}
+	expect(t, request(t, s.node.Server, "DELETE", "/v1/user/oauth-grants/"+grantID, key, ""), 200, "")
+	if n := revoked(); n != 1 {
+		t.Errorf("%d are revoked with the grant", n)
+	}
+	for _, e := range []appv1.Event{&appv1.AppDisabled{}, &appv1.RemovalRequested{}} {
+		if got := app.React(app.Identity(id, appID), e); len(got) != 1 || fmt.Sprint(got[0].Message) != fmt.Sprint(&workspacev1.EndInvitations{CredentialId: appID}) {
+			t.Errorf("%T: %v", e, got)
+		}
+	}
+}
