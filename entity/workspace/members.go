@@ -57,7 +57,8 @@ func removeMember(
 	}}, revokeInvitationsBy(call, s, c.GetUserId())...), nil
 }
 
-// checkMayLoseOwner returns an error if the member must remain an owner: the billing user, and the last owner.
+// checkMayLoseOwner returns an error if the member must remain an owner: the billing user, and the last owner. Owners who
+// cannot sign in do not count.
 func checkMayLoseOwner(s *workspacev1.Workspace, member *workspacev1.Membership) error {
 	switch {
 	case member.GetUserId() == s.GetBillingUserId():
@@ -66,7 +67,7 @@ func checkMayLoseOwner(s *workspacev1.Workspace, member *workspacev1.Membership)
 		return nil
 	}
 	for id, other := range s.GetMembers() {
-		if id != member.GetUserId() && other.GetRole() == workspacev1.Role_ROLE_OWNER {
+		if id != member.GetUserId() && other.GetRole() == workspacev1.Role_ROLE_OWNER && !other.GetDisabled() {
 			return nil
 		}
 	}

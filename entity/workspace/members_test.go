@@ -52,6 +52,32 @@ func TestRemoveMember(t *testing.T) {
 	w.mustRefuse(person("bob"), &workspacev1.DescribeWorkspace{}, entity.NotFound)
 }
 
+// An owner who cannot sign in does not count as the last one, and may lose the role.
+func TestDisabledOwnersDoNotCount(t *testing.T) {
+	for _, c := range []workspacev1.Command{
+		&workspacev1.ChangeRole{UserId: "owner", Role: viewer}, &workspacev1.RemoveMember{UserId: "owner"},
+	} {
+		s := peopled()
+		s.BillingUserId, s.Members["viewer"].Role, s.Members["viewer"].Disabled = "editor", owner, true
+		if code := decide(person("owner"), s, c); code != entity.FinalOwner {
+			t.Errorf("%T: %q", c, code)
+		}
+		s.Members["owner"].Disabled, s.Members["viewer"].Disabled = true, false
+		if code := decide(person("viewer"), s, c); code != "" {
+			t.Errorf("%T of a disabled owner: %q", c, code)
+		}
+	}
+	w := newReadyWorld(t)
+	w.join("bob", editor)
+	w.must(entity.Platform(), &workspacev1.SetMemberDisabled{UserId: "bob", Disabled: true})
+	w.mustNotChange(entity.Platform(), &workspacev1.SetMemberDisabled{UserId: "bob", Disabled: true})
+	w.mustNotChange(entity.Platform(), &workspacev1.SetMemberDisabled{UserId: "eve", Disabled: true})
+	w.must(entity.Platform(), &workspacev1.SetMemberDisabled{UserId: "bob"})
+	if w.s.GetMembers()["bob"].GetDisabled() {
+		t.Error("an enabled account is disabled")
+	}
+}
+
 // TestLastOwnerIsRequired removes the billing user first: normally the last owner is the billing user.
 func TestLastOwnerIsRequired(t *testing.T) {
 	s := peopled()
