@@ -33,7 +33,9 @@ type idp struct {
 	// signer is the key that signs id tokens; tests set a foreign one.
 	signer *ecdsa.PrivateKey
 	claims map[string]any
-	now    func() time.Time
+	// userinfo has the claims at the userinfo endpoint; nil: there is none.
+	userinfo map[string]any
+	now      func() time.Time
 
 	mu    sync.Mutex
 	down  bool
@@ -62,10 +64,21 @@ func newIDP(t *testing.T) *idp {
 	p.signer = p.key
 	mux := nethttp.NewServeMux()
 	mux.HandleFunc("GET /.well-known/openid-configuration", func(w nethttp.ResponseWriter, r *nethttp.Request) {
-		p.answer(w, map[string]any{
+		metadata := map[string]any{
 			"issuer": p.live.URL, "authorization_endpoint": p.live.URL + "/authorize", "token_endpoint": p.live.URL + "/token",
 			"jwks_uri": p.live.URL + "/keys", "id_token_signing_alg_values_supported": []string{"ES256"},
-		})
+		}
+		if p.userinfo != nil {
+			metadata["userinfo_endpoint"] = p.live.URL + "/userinfo"
+		}
+		p.answer(w, metadata)
+	})
+	mux.HandleFunc("GET /userinfo", func(w nethttp.ResponseWriter, r *nethttp.Request) {
+		if r.Header.Get("Authorization") != "Bearer x" {
+			w.WriteHeader(401)
+			return
+		}
+		p.answer(w, p.userinfo)
 	})
 	mux.HandleFunc("GET /keys", func(w nethttp.ResponseWriter, r *nethttp.Request) {
 		p.answer(w, jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: &p.key.PublicKey, KeyID: "one", Algorithm: "ES256", Use: "sig"}}})
@@ -218,11 +231,11 @@ func TestProviderResponsesAreVerified(t *testing.T) {
 		text   string
 	}{
 		"the address is not verified":      {claims: with("email_verified", false), text: "has not verified"},
-		"email_verified is a text":         {claims: with("email_verified", "true"), text: "has not verified"},
-		"email_verified is missing":        {claims: map[string]any{"email": "alice@example.com"}, text: "has not verified"},
-		"the address is missing":           {claims: with("email", ""), text: "has not verified"},
+		"email_verified is a text":         {claims: with("email_verified", "true"), text: "email_verified in another form"},
+		"email_verified is missing":        {claims: map[string]any{"email": "alice@example.com"}, text: "without the claim email_verified"},
+		"the address is missing":           {claims: with("email", ""), text: "has sent no email address"},
 		"the address has no account":       {claims: with("email", "nobody@example.com"), text: "ask a member of a workspace"},
-		"the address has a similar letter": {claims: with("email", "al\u0130ce@example.com"), text: "has not verified"}, // lower case: alice
+		"the address has a similar letter": {claims: with("email", "al\u0130ce@example.com"), text: "not valid here"}, // lower case: alice
 		"the person is disabled":           {claims: with("email", "gone@example.com"), text: "ask a member of a workspace"},
 		"the audience is wrong":            {claims: with("aud", "another"), text: "did not sign you in"},
 		"the issuer is wrong":              {claims: with("iss", "https://evil.example"), text: "did not sign you in"},
@@ -264,6 +277,41 @@ func TestProviderResponsesAreVerified(t *testing.T) {
 		if cookie.Name == "atelier-oidc" {
 			t.Errorf("the cookie stays: %s", cookie)
 		}
+	}
+}
+
+// A provider may give the address only at its userinfo endpoint (OpenID Connect Core 1.0, section 5.4).
+func TestProviderUserinfo(t *testing.T) {
+	given := func(email string, verified any) map[string]any {
+		return map[string]any{"sub": "1", "email": email, "email_verified": verified}
+	}
+	for name, test := range map[string]struct {
+		claims, userinfo map[string]any
+		text             string
+	}{
+		"address at userinfo":             {userinfo: given("Alice@example.com", true)},
+		"verification at userinfo":        {claims: map[string]any{"email": "alice@example.com"}, userinfo: given("alice@example.com", true)},
+		"the id token suffices":           {claims: given("alice@example.com", true), userinfo: map[string]any{"sub": "2"}},
+		"the id token denies it":          {claims: given("alice@example.com", false), userinfo: given("alice@example.com", true), text: "has not verified"},
+		"another subject":                 {userinfo: map[string]any{"sub": "2", "email": "alice@example.com", "email_verified": true}, text: "did not sign you in"},
+		"no subject":                      {userinfo: map[string]any{"email": "alice@example.com", "email_verified": true}, text: "did not sign you in"},
+		"not verified at userinfo":        {userinfo: given("alice@example.com", false), text: "has not verified"},
+		"verification missing everywhere": {userinfo: map[string]any{"sub": "1", "email": "alice@example.com"}, text: "without the claim email_verified"},
+		"address missing everywhere":      {userinfo: map[string]any{"sub": "1"}, text: "neither in the ID token nor from its userinfo endpoint"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, s := newProvided(t)
+			s.person("alice")
+			p.claims, p.userinfo = test.claims, test.userinfo
+			b := s.browser()
+			answer := b.get(b.signInAtProvider(p))
+			if test.text != "" {
+				answer.expectPage(403, test.text)
+				return
+			}
+			answer.expectRedirect("/account")
+			b.get("/account").expectPage(200, "alice@example.com")
+		})
 	}
 }
 

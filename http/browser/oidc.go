@@ -216,10 +216,9 @@ func (p *provider) readState(c *server.Call) (a oidcState, ok bool) {
 }
 
 var (
-	errStateExpired    = entity.Errorf(entity.LinkInvalid, "signing in took too long or was started in another browser; start again")
-	errDeclined        = entity.Errorf(entity.Forbidden, "the provider did not sign you in")
-	errUnverifiedEmail = entity.Errorf(entity.Forbidden, "the provider has not verified your email address")
-	errUnknownEmail    = entity.Errorf(entity.Forbidden, "no account here has the email address that the provider verified; ask a member of a workspace to invite you")
+	errStateExpired = entity.Errorf(entity.LinkInvalid, "signing in took too long or was started in another browser; start again")
+	errDeclined     = entity.Errorf(entity.Forbidden, "the provider did not sign you in")
+	errUnknownEmail = entity.Errorf(entity.Forbidden, "no account here has the email address that the provider verified; ask a member of a workspace to invite you")
 )
 
 // callback signs in the person with the email address that the provider has verified.
@@ -255,12 +254,12 @@ func (p *provider) callback(c *server.Call) (result, error) {
 
 // findAccount returns the account to which the subject of an id token belongs. A free subject is linked to the account that
 // owns the verified address of the person, unless that account refuses it. Errors: forbidden, unavailable.
-func (p *provider) findAccount(c *server.Call, token *oidc.IDToken, identity *userv1.LinkedIdentity) (string, error) {
+func (p *provider) findAccount(c *server.Call, token signedIn, identity *userv1.LinkedIdentity) (string, error) {
 	userID, err := p.subjects.resolve(c, identity)
 	if err != nil || userID != "" {
 		return userID, err
 	}
-	address, err := readVerifiedEmail(token)
+	address, err := token.readVerifiedEmail(oidc.ClientContext(c.Context, p.client), c)
 	if err != nil {
 		return "", err
 	}
@@ -271,21 +270,21 @@ func (p *provider) findAccount(c *server.Call, token *oidc.IDToken, identity *us
 	return cmp.Or(owner, userID), err
 }
 
-// exchangeCode exchanges the provider's code for the verified id token. Errors: forbidden, unavailable.
-func (p *provider) exchangeCode(c *server.Call, a oidcState, code string) (*oidc.IDToken, error) {
+// exchangeCode exchanges the provider's code for tokens, and verifies the id token. Errors: forbidden, unavailable.
+func (p *provider) exchangeCode(c *server.Call, a oidcState, code string) (signedIn, error) {
 	ctx := oidc.ClientContext(c.Context, p.client)
 	found, config, err := p.discover(ctx)
 	if err != nil {
-		return nil, logUnavailable(c, err)
+		return signedIn{}, logUnavailable(c, err)
 	}
 	token, err := config.Exchange(ctx, code, oauth2.VerifierOption(a.Verifier))
 	var refused *oauth2.RetrieveError
 	switch {
 	case errors.As(err, &refused) && isFinal(refused.Response.StatusCode):
 		logRejection(c, fmt.Errorf("%d %s", refused.Response.StatusCode, refused.ErrorCode))
-		return nil, errDeclined
+		return signedIn{}, errDeclined
 	case err != nil:
-		return nil, logUnavailable(c, err)
+		return signedIn{}, logUnavailable(c, err)
 	}
 	raw, _ := token.Extra("id_token").(string)
 	verified, err := found.Verifier(&oidc.Config{ClientID: config.ClientID, Now: c.Now}).Verify(ctx, raw)
@@ -297,31 +296,14 @@ func (p *provider) exchangeCode(c *server.Call, a oidcState, code string) (*oidc
 	}
 	if err != nil {
 		logRejection(c, err)
-		return nil, errDeclined
+		return signedIn{}, errDeclined
 	}
-	return verified, nil
+	return signedIn{verified, found, token}, nil
 }
 
 // isFinal reports whether a status of the provider's token endpoint refuses the code, so that another attempt would not help.
 func isFinal(status int) bool {
 	return status < http.StatusInternalServerError && status != http.StatusTooManyRequests && status != http.StatusRequestTimeout
-}
-
-// readVerifiedEmail returns the verified email address in an id token. email_verified must be a boolean (OpenID Connect Core
-// 1.0, section 5.1); the text "true" is not accepted. Errors: forbidden.
-func readVerifiedEmail(token *oidc.IDToken) (string, error) {
-	var claims struct {
-		Email    string `json:"email"`
-		Verified bool   `json:"email_verified"`
-	}
-	if err := token.Claims(&claims); err != nil || !claims.Verified {
-		return "", errUnverifiedEmail
-	}
-	address, err := api.CanonicalEmail(claims.Email)
-	if err != nil {
-		return "", errUnverifiedEmail
-	}
-	return address, nil
 }
 
 // logRejection logs why a response of the provider was rejected.
