@@ -5,9 +5,7 @@ import (
 	"context"
 	"crypto/aes"
 	"crypto/cipher"
-	"crypto/rand"
 	"crypto/subtle"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -17,7 +15,6 @@ import (
 	"time"
 
 	"github.com/coreos/go-oidc/v3/oidc"
-	"github.com/go-json-experiment/json"
 	"golang.org/x/oauth2"
 
 	"github.com/atelier-run/atelier/entity"
@@ -64,15 +61,11 @@ func (o *OIDC) name() string {
 const (
 	oidcPath     = signInPath + "/oidc"
 	callbackPath = "/callback"
-	// oidcTime is the time in which the browser must return from the provider.
-	oidcTime = 10 * time.Minute
 	// providerTime bounds a request to the provider, providerBytes its response. After a failure, providerPause passes
 	// before the provider is asked again.
 	providerTime  = 10 * time.Second
 	providerBytes = 1 << 20
 	providerPause = 3 * time.Second
-	// maxStateNext bounds the path to continue with, in bytes, because it is stored in a cookie.
-	maxStateNext = 2 << 10
 )
 
 // provider signs people in with an OpenID Connect provider. It reads the provider's configuration when it is first needed,
@@ -152,15 +145,6 @@ func (p *provider) discover(ctx context.Context) (*oidc.Provider, *oauth2.Config
 	}, nil
 }
 
-// oidcState is stored in a sealed cookie while the browser is at the provider.
-type oidcState struct {
-	State    string `json:"state"`
-	Nonce    string `json:"nonce"`
-	Verifier string `json:"verifier"`
-	Next     string `json:"next"`
-	Until    int64  `json:"until"`
-}
-
 // leave redirects the browser to the provider.
 func (p *provider) leave(c *server.Call) (result, error) {
 	if p.options == nil {
@@ -170,22 +154,12 @@ func (p *provider) leave(c *server.Call) (result, error) {
 	if err != nil {
 		return result{}, logUnavailable(c, err)
 	}
-	a := oidcState{
-		State: rand.Text(), Nonce: rand.Text(), Verifier: oauth2.GenerateVerifier(),
-		Next: localPath(c.Request.URL.Query().Get("next")), Until: c.Now().Add(oidcTime).UnixMilli(),
-	}
-	if len(a.Next) > maxStateNext {
-		a.Next = accountPath
-	}
-	text, err := json.Marshal(a)
-	if err != nil {
+	a := newAttempt(c.Now(), localPath(c.Request.URL.Query().Get("next")))
+	if err := p.saveAttempt(c, a); err != nil {
 		return result{}, err
 	}
-	setCookie(c, stateCookie(c), base64.RawURLEncoding.EncodeToString(p.seal.Seal(nil, nil, text, nil)), oidcTime)
 	return result{redirectTo: config.AuthCodeURL(a.State, oidc.Nonce(a.Nonce), oauth2.S256ChallengeOption(a.Verifier))}, nil
 }
-
-func stateCookie(c *server.Call) string { return c.CookieName() + "-oidc" }
 
 // logUnavailable logs why the provider did not answer, and returns an error without that detail.
 func logUnavailable(c *server.Call, err error) error {
@@ -196,42 +170,39 @@ func logUnavailable(c *server.Call, err error) error {
 	return errProvider
 }
 
-// readState returns the state in the browser's cookie. ok is false if there is none, it has expired or it is for another
-// request.
-func (p *provider) readState(c *server.Call) (a oidcState, ok bool) {
-	cookie, err := c.Request.Cookie(stateCookie(c))
-	if err != nil {
-		return a, false
-	}
-	sealed, err := base64.RawURLEncoding.DecodeString(cookie.Value)
-	if err != nil {
-		return a, false
-	}
-	text, err := p.seal.Open(nil, nil, sealed, nil)
-	if err != nil || json.Unmarshal(text, &a) != nil {
-		return a, false
-	}
-	state := c.Request.URL.Query().Get("state")
-	return a, subtle.ConstantTimeCompare([]byte(state), []byte(a.State)) == 1 && c.Now().UnixMilli() < a.Until
-}
-
 var (
 	errStateExpired = entity.Errorf(entity.LinkInvalid, "signing in took too long or was started in another browser; start again")
 	errDeclined     = entity.Errorf(entity.Forbidden, "the provider did not sign you in")
 	errUnknownEmail = entity.Errorf(entity.Forbidden, "no account here has the email address that the provider verified; ask a member of a workspace to invite you")
 )
 
-// callback signs in the person with the email address that the provider has verified.
+// callback signs in the person whom the provider has authenticated. If that fails in a way for which the page advises to try again,
+// the attempt stays, and the same request again goes to the provider anew.
 func (p *provider) callback(c *server.Call) (result, error) {
 	if p.options == nil {
 		return result{}, server.ErrNotFound
 	}
-	a, ok := p.readState(c)
-	setCookie(c, stateCookie(c), "", 0)
+	a, ok := p.readAttempt(c)
 	query := c.Request.URL.Query()
-	switch {
-	case !ok:
+	if !ok {
 		return result{}, errStateExpired
+	}
+	if a.Failed {
+		endAttempt(c, a.State)
+		return result{redirectTo: oidcPath + "?" + url.Values{"next": {a.Next}}.Encode()}, nil
+	}
+	answer, err := p.finish(c, a, query)
+	if err != nil && (!entity.IsRefusal(err) || server.HasCode(err, entity.RateLimited)) {
+		a.Failed = true
+		return result{}, errors.Join(err, p.saveAttempt(c, a))
+	}
+	endAttempt(c, a.State)
+	return answer, err
+}
+
+// finish ends an attempt with the parameters that the provider has sent.
+func (p *provider) finish(c *server.Call, a attempt, query url.Values) (result, error) {
+	switch {
 	case query.Get("error") != "" || query.Get("code") == "":
 		return result{}, errDeclined
 	}
@@ -271,7 +242,7 @@ func (p *provider) findAccount(c *server.Call, token signedIn, identity *userv1.
 }
 
 // exchangeCode exchanges the provider's code for tokens, and verifies the id token. Errors: forbidden, unavailable.
-func (p *provider) exchangeCode(c *server.Call, a oidcState, code string) (signedIn, error) {
+func (p *provider) exchangeCode(c *server.Call, a attempt, code string) (signedIn, error) {
 	ctx := oidc.ClientContext(c.Context, p.client)
 	found, config, err := p.discover(ctx)
 	if err != nil {
