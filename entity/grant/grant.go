@@ -65,6 +65,30 @@ func IsUsable(s *grantv1.Grant, at int64) bool {
 	return s.GetRevokedAt() == 0 && slices.ContainsFunc(s.GetAccess(), func(t *grantv1.Token) bool { return at < t.GetExpiresAt() })
 }
 
+// EndedAt returns the time at which the consent of a time ended, at the latest at a time; 0 if it is live. A consent ends with its
+// revocation, with its code if that was not redeemed, and else with its last token. s is nil if the grant was not opened, which
+// happens directly after the consent or never. All times are in milliseconds since the Unix epoch.
+func EndedAt(s *grantv1.Grant, consentedAt, at int64) int64 {
+	var end int64
+	switch {
+	case s.GetRevokedAt() != 0:
+		return s.GetRevokedAt()
+	case !isOpened(s):
+		end = consentedAt + MaxCodeAge.Milliseconds()
+	case s.GetCodeUsedAt() == 0:
+		end = s.GetCode().GetExpiresAt()
+	default:
+		end = s.GetRefresh().GetExpiresAt()
+		for _, token := range s.GetAccess() {
+			end = max(end, token.GetExpiresAt())
+		}
+	}
+	if at < end {
+		return 0
+	}
+	return end
+}
+
 // Kind describes OAuth grants to the runtime.
 var Kind = Rules.Kind()
 

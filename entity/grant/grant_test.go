@@ -240,3 +240,30 @@ func TestReact(t *testing.T) {
 		})
 	}
 }
+
+func TestEndedAt(t *testing.T) {
+	fresh, redeemed := opened(t), must(t, at(noon), opened(t), redeem("code", 1))
+	rotated := must(t, at(noon.Add(time.Minute)), redeemed, refresh(1, 2))
+	code := fresh.GetCode().GetExpiresAt()
+	first, last := redeemed.GetRefresh().GetExpiresAt(), rotated.GetRefresh().GetExpiresAt()
+	consent := noon.UnixMilli()
+	unopened := consent + grant.MaxCodeAge.Milliseconds()
+	for name, test := range map[string]struct {
+		s        *grantv1.Grant
+		at, want int64
+	}{
+		"before the code expires": {fresh, code - 1, 0},
+		"code expired":            {fresh, code, code},
+		"redeemed":                {redeemed, code, 0},
+		"last token expired":      {redeemed, first, first},
+		"tokens replaced":         {rotated, last - 1, 0},
+		"last of several expired": {rotated, last, last},
+		"revoked":                 {must(t, at(noon), redeemed, &grantv1.Revoke{}), consent, consent},
+		"not opened yet":          {nil, unopened - 1, 0},
+		"never opened":            {nil, unopened, unopened},
+	} {
+		if got := grant.EndedAt(test.s, consent, test.at); got != test.want {
+			t.Errorf("%s: %d, want %d", name, got, test.want)
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/grant"
 	"github.com/atelier-run/atelier/http/server"
 	grantv1 "github.com/atelier-run/atelier/messages/grant/v1"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
@@ -60,7 +61,8 @@ func (g Grants) list(c *server.Call, in server.Listing) (server.Collection[grant
 	return server.Page(c, in, items, NextID(found.GetGrants(), found.GetMore())), err
 }
 
-// viewGrant returns a grant as JSON. Only the entity of the grant knows its last use.
+// viewGrant returns a grant as JSON. Only the entity of the grant knows its last use, and when its last code or token expires, with
+// which it ends like with a revocation.
 func viewGrant(c *server.Call, g *userv1.Grant) (grantView, error) {
 	view := grantView{
 		ID: g.GetId(), ClientID: g.GetClientId(), ClientName: g.GetClientName(), RedirectHost: g.GetRedirectHost(),
@@ -70,14 +72,43 @@ func viewGrant(c *server.Call, g *userv1.Grant) (grantView, error) {
 	if view.Workspace, err = GrantedIn(c, g); err != nil {
 		return view, err
 	}
-	used, err := server.Ask[*grantv1.Grant](c, entity.Command{
-		Kind: entity.KindGrant, Identity: g.GetId(), Principal: entity.Platform(), Message: &grantv1.DescribeGrant{},
-	})
-	if IsHidden(err) { // the grant is not open yet
-		return view, nil
+	used, err := describeGrant(c, g)
+	if err != nil {
+		return view, err
 	}
 	view.LastUsedAt = used.GetLastUsedAt()
-	return view, err
+	if view.RevokedAt == 0 {
+		view.RevokedAt = grant.EndedAt(used, g.GetCreatedAt(), c.Now().UnixMilli())
+	}
+	return view, nil
+}
+
+// describeGrant returns the grant with its tokens; nil if it has not been opened.
+func describeGrant(c *server.Call, g *userv1.Grant) (*grantv1.Grant, error) {
+	found, err := server.Ask[*grantv1.Grant](c, entity.Command{
+		Kind: entity.KindGrant, Identity: g.GetId(), Principal: entity.Platform(), Message: &grantv1.DescribeGrant{},
+	})
+	if IsHidden(err) {
+		return nil, nil
+	}
+	return found, err
+}
+
+// LiveGrants returns the grants that are live: they are not revoked, and their codes or tokens have not expired.
+func LiveGrants(c *server.Call, all []*userv1.Grant) ([]*userv1.Grant, error) {
+	isLive := make([]bool, len(all))
+	err := server.ForEach(len(all), func(i int) error {
+		found, err := describeGrant(c, all[i])
+		isLive[i] = all[i].GetRevokedAt() == 0 && grant.EndedAt(found, all[i].GetCreatedAt(), c.Now().UnixMilli()) == 0
+		return err
+	})
+	var live []*userv1.Grant
+	for i, g := range all {
+		if isLive[i] {
+			live = append(live, g)
+		}
+	}
+	return live, err
 }
 
 // GrantedIn returns the name and slug of a grant's workspace: the current ones if the caller may see the workspace, else
@@ -95,13 +126,13 @@ func GrantedIn(c *server.Call, g *userv1.Grant) (grantedInView, error) {
 // Revoke revokes a grant of the caller. When it returns, this member refuses the grant's tokens and has ended their streams.
 // Errors: not_found.
 func (g Grants) Revoke(c *server.Call, _ server.None) (grantRevoked, error) {
-	grant, err := server.Ask[*userv1.Grant](c, callerCommand(c, &userv1.RevokeGrant{GrantId: c.Variable("grantId")}))
+	revoked, err := server.Ask[*userv1.Grant](c, callerCommand(c, &userv1.RevokeGrant{GrantId: c.Variable("grantId")}))
 	if err != nil {
 		return grantRevoked{}, err
 	}
 	if err := settleCaller(c); err != nil {
 		return grantRevoked{}, err
 	}
-	c.EndCredential(grant.GetId())
-	return grantRevoked{grant.GetId(), grant.GetRevokedAt()}, nil
+	c.EndCredential(revoked.GetId())
+	return grantRevoked{revoked.GetId(), revoked.GetRevokedAt()}, nil
 }

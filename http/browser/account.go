@@ -107,13 +107,16 @@ func readLive[Item interface {
 	}
 }
 
-// addGrants adds the newest grants that are not revoked.
+// addGrants adds the newest live grants.
 func addGrants(c *server.Call, shown *pages.Account) error {
 	live, err := readLive(func(after string) ([]*userv1.Grant, bool, error) {
 		found, err := server.Ask[*userv1.GrantPage](c, api.CallerQuery(c, &userv1.ListGrants{After: after, Limit: user.MaxPage}))
 		return found.GetGrants(), found.GetMore(), err
 	})
 	if err != nil {
+		return err
+	}
+	if live, err = api.LiveGrants(c, live); err != nil {
 		return err
 	}
 	slices.Reverse(live)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/atelier-run/atelier/entity"
 	clients "github.com/atelier-run/atelier/entity/client"
+	"github.com/atelier-run/atelier/http/server"
 	clientv1 "github.com/atelier-run/atelier/messages/client/v1"
 	grantv1 "github.com/atelier-run/atelier/messages/grant/v1"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
@@ -230,18 +231,30 @@ type Consent struct {
 }
 
 // Allow adds a grant to the person's list, opens it, and returns the redirect that carries its code. The list comes first,
-// so that there is no grant which the person cannot see and revoke. Errors: those of userv1.AllowGrant.
+// so that there is no grant which the person cannot see and revoke. If the list is full, the grants that have ended are
+// revoked. Errors: those of userv1.AllowGrant.
 func (r *Request) Allow(ctx context.Context, requestID string, c Consent) (location string, err error) {
 	ctx = withRequestID(ctx, requestID)
 	p, grantID, person := r.provider, r.provider.NewID(grantPrefix), c.Person.GetUserId()
 	code, hash := p.Mint(CodeStart, grantID)
-	if _, err := p.Asker.Ask(ctx, entity.Command{
-		Kind: entity.KindUser, Identity: person, Principal: c.Person, RequestID: requestID, ID: p.NewID("cmd_"),
-		Message: &userv1.AllowGrant{Grant: &userv1.Grant{
-			Id: grantID, ClientId: r.client.GetId(), ClientName: r.ClientName(), RedirectHost: r.Host(), Scopes: c.Scopes,
-			WorkspaceId: c.Workspace.GetId(), WorkspaceSlug: c.Workspace.GetSlug(), WorkspaceName: c.Workspace.GetName(),
-		}},
-	}); err != nil {
+	allow := func() error {
+		_, err := p.Asker.Ask(ctx, entity.Command{
+			Kind: entity.KindUser, Identity: person, Principal: c.Person, RequestID: requestID, ID: p.NewID("cmd_"),
+			Message: &userv1.AllowGrant{Grant: &userv1.Grant{
+				Id: grantID, ClientId: r.client.GetId(), ClientName: r.ClientName(), RedirectHost: r.Host(), Scopes: c.Scopes,
+				WorkspaceId: c.Workspace.GetId(), WorkspaceSlug: c.Workspace.GetSlug(), WorkspaceName: c.Workspace.GetName(),
+			}},
+		})
+		return err
+	}
+	err = allow()
+	if server.HasCode(err, entity.LimitReached) {
+		if err := p.revokeEnded(ctx, c.Person); err != nil {
+			return "", err
+		}
+		err = allow()
+	}
+	if err != nil {
 		return "", err
 	}
 	if err := p.Asker.Settle(ctx, entity.KindUser, person); err != nil {
