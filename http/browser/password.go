@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/crypto/argon2"
+	"golang.org/x/text/unicode/norm"
 
 	"github.com/atelier-run/atelier/http/server"
 )
@@ -23,6 +25,8 @@ import (
 const (
 	minPasswordLength = 10
 	maxPasswordLength = 200
+	// maxPasswordBytes bounds what is verified of an entered password. A character has several code points in decomposed forms.
+	maxPasswordBytes = 16*maxPasswordLength + 1
 )
 
 // currentParameters are those that the Password Storage Cheat Sheet of OWASP recommends for argon2id: 19 MiB, two passes.
@@ -79,14 +83,37 @@ func (p *PasswordHasher) acquire(ctx context.Context) (done func(), err error) {
 	}
 }
 
-// Hash returns the hash of a password. Errors: unavailable.
+// normalize returns a password as RFC 8265, section 4.2.2, prepares it: browsers and keyboards enter the same character in several
+// forms.
+func normalize(password string) string {
+	return norm.NFC.String(strings.Map(func(r rune) rune {
+		if unicode.Is(unicode.Zs, r) {
+			return ' '
+		}
+		return r
+	}, password))
+}
+
+// formsOf returns the forms of a password that a hash may be of: the normalized one, and for hashes that were made before passwords
+// were normalized, the password as it is and decomposed.
+func formsOf(password string) []string {
+	forms := []string{normalize(password)}
+	for _, form := range []string{password, norm.NFC.String(password), norm.NFD.String(password)} {
+		if !slices.Contains(forms, form) {
+			forms = append(forms, form)
+		}
+	}
+	return forms
+}
+
+// Hash returns the hash of a password, which it normalizes. Errors: unavailable.
 func (p *PasswordHasher) Hash(ctx context.Context, password string) (string, error) {
 	done, err := p.acquire(ctx)
 	if err != nil {
 		return "", err
 	}
 	defer done()
-	return currentParameters.hash(password), nil
+	return currentParameters.hash(normalize(password)), nil
 }
 
 // matches reports whether a hash is of the password. An empty hash matches nothing, and takes as long. Errors: unavailable.
@@ -96,11 +123,16 @@ func (p *PasswordHasher) matches(ctx context.Context, hash, password string) (bo
 		return false, err
 	}
 	defer done()
-	if hash == "" {
-		verify(p.decoy(), password)
-		return false, nil
+	stored := hash
+	if stored == "" {
+		stored = p.decoy()
 	}
-	return verify(hash, password), nil
+	// All forms are verified, so that the time does not depend on the form that matches.
+	matches := false
+	for _, form := range formsOf(password) {
+		matches = verify(stored, form) || matches
+	}
+	return matches && hash != "", nil
 }
 
 var phcEncoding = base64.RawStdEncoding.Strict()
@@ -138,7 +170,7 @@ func verify(hash, password string) bool {
 
 // describePasswordProblem returns the reason why a text cannot be a password; "" if it can.
 func describePasswordProblem(password string) string {
-	switch n := utf8.RuneCountInString(password); {
+	switch n := utf8.RuneCountInString(normalize(password)); {
 	case !utf8.ValidString(password), strings.ContainsFunc(password, unicode.IsControl):
 		return "The password contains a control character or invalid text."
 	case n < minPasswordLength:

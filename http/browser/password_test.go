@@ -51,6 +51,39 @@ func TestPasswordHasher(t *testing.T) {
 	}
 }
 
+// A password is the same in each form in which browsers and keyboards enter it (RFC 8265, section 4.2), also if its hash was made
+// before passwords were normalized.
+func TestPasswordsAreNormalized(t *testing.T) {
+	const composed, decomposed, spaced = "Stra\u00dfe nach \u00c9vreux", "Stra\u00dfe nach E\u0301vreux", "Stra\u00dfe\u00a0nach\u3000\u00c9vreux"
+	p := NewPasswordHasher()
+	hash := func(password string) string {
+		made, err := p.Hash(t.Context(), password)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return made
+	}
+	for name, stored := range map[string]string{
+		"composed": hash(composed), "decomposed": hash(decomposed), "spaces": hash(spaced),
+		"composed before": currentParameters.hash(composed), "decomposed before": currentParameters.hash(decomposed),
+	} {
+		for _, entered := range []string{composed, decomposed} {
+			if matches, err := p.matches(t.Context(), stored, entered); err != nil || !matches {
+				t.Errorf("%s, entered %+q: %v, %v", name, entered, matches, err)
+			}
+		}
+		if matches, err := p.matches(t.Context(), stored, "Strasse nach Evreux"); err != nil || matches {
+			t.Errorf("%s: another password matches: %v", name, err)
+		}
+	}
+	if matches, err := p.matches(t.Context(), currentParameters.hash(spaced), spaced); err != nil || !matches {
+		t.Errorf("a hash from before with other spaces: %v, %v", matches, err)
+	}
+	if problem := describePasswordProblem(strings.Repeat("e\u0301", maxPasswordLength)); problem != "" {
+		t.Errorf("%d characters in decomposed form: %s", maxPasswordLength, problem)
+	}
+}
+
 // Only a few passwords are hashed at a time; a request that would wait too long is refused.
 func TestPasswordHasherIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -134,7 +134,7 @@ func (s *signInPages) authenticate(c *server.Call, address, password string) (us
 			return "", "", err
 		}
 	}
-	matches, err := s.hasher.matches(c.Context, known.GetHash(), password[:min(len(password), 4*maxPasswordLength+1)])
+	matches, err := s.hasher.matches(c.Context, known.GetHash(), password[:min(len(password), maxPasswordBytes)])
 	if err != nil || !matches || known.GetDisabled() {
 		return "", "", err
 	}
@@ -196,7 +196,7 @@ func (s *signInPages) setPassword(c *server.Call) (result, error) {
 		return result{}, err
 	}
 	problem := describePasswordProblem(password)
-	if problem == "" && password != form.Get("again") {
+	if problem == "" && normalize(password) != normalize(form.Get("again")) {
 		problem = "The two passwords differ."
 	}
 	if problem != "" {
