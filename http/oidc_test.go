@@ -427,6 +427,24 @@ func TestProviderSignInEndsTheInvitationLink(t *testing.T) {
 	s.browser().post(link).expectPage(409)
 }
 
+// A person who is invited, and signs in with the provider before accepting, is told of the invitation.
+func TestProviderNamesTheInvitation(t *testing.T) {
+	p, s := newProvided(t)
+	key, _ := s.signUp("alice")
+	s.workspace(key, "acme")
+	link := s.invite(key, "acme", "bob@example.com")
+	p.claims = map[string]any{"email": "bob@example.com", "email_verified": true}
+	b := s.browser()
+	b.get(b.signInAtProvider(p)).expectPage(403, "There is no account for bob@example.com yet", "alice (alice@example.com) has invited you", "The acme people", "open the link of the invitation")
+	b.post(link, "name", "Bob")
+	b.get(b.signInAtProvider(p)).expectRedirect("/account")
+	p.claims = map[string]any{"email": "carol@example.com", "email_verified": true, "sub": "2"}
+	s.invite(key, "acme", "carol@example.com")
+	s.clock.advance(8 * 24 * time.Hour)
+	b = s.browser()
+	b.get(b.signInAtProvider(p)).expectPage(403, "ask a member of a workspace")
+}
+
 func TestNoProvider(t *testing.T) {
 	s := newSite(t)
 	s.browser().get("/sign-in").expectPage(200).expectNot(t, "Continue with")

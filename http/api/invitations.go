@@ -190,8 +190,12 @@ func lookUpInvitations(c *server.Call, address string) (map[string]string, error
 	return found.GetInvitations(), err
 }
 
-// maxInvitationsRead bounds the number of invitations that are read for one page.
-const maxInvitationsRead = 200
+// maxInvitationsRead bounds the number of invitations that are read for one page, maxNewest the number that FindPendingInvitation
+// reads.
+const (
+	maxInvitationsRead = 200
+	maxNewest          = 20
+)
 
 // listReceived lists the pending invitations to the caller's address, in the order of their creation. A page has fewer items
 // than its limit, and a cursor, if too many invitations in between are not pending.
@@ -220,6 +224,33 @@ func (i invitations) listReceived(c *server.Call, in server.Listing) (server.Col
 		next = ""
 	}
 	return server.Page(c, in, items, next), nil
+}
+
+// PendingInvitation is an invitation that can be accepted.
+type PendingInvitation struct{ Workspace, Inviter string }
+
+// FindPendingInvitation returns the newest pending invitation to an address; nil if there is none among the newest ones.
+func FindPendingInvitation(c *server.Call, address string) (*PendingInvitation, error) {
+	from, err := lookUpInvitations(c, address)
+	if err != nil {
+		return nil, err
+	}
+	ids := slices.Sorted(maps.Keys(from))
+	slices.Reverse(ids)
+	for _, id := range ids[:min(len(ids), maxNewest)] {
+		found, err := describePending(c, from[id], id)
+		if err != nil {
+			return nil, err
+		}
+		if found != nil {
+			pending := &PendingInvitation{Workspace: found.Workspace.Name, Inviter: "somebody"}
+			if found.Inviter != nil {
+				pending.Inviter = InviterName(&workspacev1.Person{Name: found.Inviter.Name, Email: found.Inviter.Email})
+			}
+			return pending, nil
+		}
+	}
+	return nil, nil
 }
 
 func describeAllPending(c *server.Call, from map[string]string, ids []string) ([]receivedView, error) {

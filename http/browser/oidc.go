@@ -289,6 +289,14 @@ func findActiveUser(c *server.Call, address string) (string, error) {
 		return "", err
 	}
 	if userID == "" {
+		invited, err := api.FindPendingInvitation(c, address)
+		switch {
+		case err != nil:
+			return "", err
+		case invited != nil:
+			return "", entity.Errorf(entity.Forbidden, "there is no account for %s yet, but %s has invited you to the workspace %s: open the link of the invitation and accept it, which makes the account; then this way of signing in works too",
+				address, invited.Inviter, invited.Workspace)
+		}
 		return "", errUnknownEmail
 	}
 	standing, err := server.Ask[*userv1.Standing](c, entity.Command{
