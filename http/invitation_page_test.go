@@ -299,3 +299,21 @@ func (m lateMail) Send(ctx context.Context, _, _, _ string) error {
 	m.sent <- ctx.Err()
 	return ctx.Err()
 }
+
+// The links that renewals have replaced say so; a wrong link says nothing.
+func TestReplacedInvitationLink(t *testing.T) {
+	s := newSite(t)
+	key, _ := s.signUp("alice")
+	s.workspace(key, "acme")
+	var links []string
+	for range 12 {
+		links = append(links, s.invite(key, "acme", "bob@example.com"))
+	}
+	for _, link := range links[1:11] {
+		s.browser().get(link).expectPage(403, "This link is no longer valid", "replaced when the invitation was renewed", "alice (alice@example.com)")
+	}
+	s.browser().post(links[10], "name", "Bob").expectPage(403, "replaced when the invitation was renewed")
+	s.browser().get(links[0]).expectPage(404) // only the last ones are remembered
+	s.browser().get(links[11][:len(links[11])-4] + "aaaa").expectPage(404)
+	s.browser().get(links[11]).expectPage(200, "Join")
+}

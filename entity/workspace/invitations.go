@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"bytes"
 	"maps"
 	"slices"
 	"time"
@@ -23,6 +24,8 @@ const (
 	// list.
 	MaxPending     = 1000
 	MaxInvitations = 5000
+	// maxReplaced is the number of replaced links of an invitation that are remembered, so that their page can say so.
+	maxReplaced = 10
 )
 
 var (
@@ -67,6 +70,10 @@ func invite(call entity.Call, s *workspacev1.Workspace, c *workspacev1.Invite) (
 	next.InviterCredentialId = programOf(call.Principal)
 	if proto.Equal(before, next) && len(next.GetSecretSha256()) > 0 {
 		return nil, nil
+	}
+	if len(before.GetSecretSha256()) > 0 && !bytes.Equal(before.GetSecretSha256(), next.GetSecretSha256()) {
+		next.ReplacedSha256 = append(next.GetReplacedSha256(), before.GetSecretSha256())
+		next.ReplacedSha256 = next.GetReplacedSha256()[max(0, len(next.GetReplacedSha256())-maxReplaced):]
 	}
 	next.ExpiresAt = call.Now.Add(InvitationLifetime).UnixMilli()
 	if proto.Equal(before, next) {

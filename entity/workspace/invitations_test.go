@@ -39,6 +39,7 @@ func TestInvite(t *testing.T) {
 	reply, _ = w.must(person("ann"), renewal)
 	renewed := proto.CloneOf(first)
 	renewed.Role, renewed.Inviter, renewed.SecretSha256 = viewer, nil, secret("y")
+	renewed.ReplacedSha256 = [][]byte{secret("x")}
 	renewed.ExpiresAt = noon.Add(8 * day).UnixMilli()
 	if want := (&workspacev1.Invited{Invitation: renewed, Renewed: true}); !proto.Equal(reply, want) {
 		t.Errorf("%v, want %v", reply, want)

@@ -4,6 +4,7 @@ import (
 	"crypto/subtle"
 	"errors"
 	"net/http"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -48,7 +49,8 @@ type invitation struct {
 	userID string
 }
 
-// openInvitation returns the invitation that the link in the path opens. Errors: not_found, also if the secret is wrong.
+// openInvitation returns the invitation that the link in the path opens. Errors: not_found, also if the secret is
+// wrong, and link_invalid if the link was replaced.
 func openInvitation(c *server.Call) (*invitation, error) {
 	token := c.Variable("token")
 	parts := api.SplitLinkToken(token, 3)
@@ -60,6 +62,8 @@ func openInvitation(c *server.Call) (*invitation, error) {
 	switch {
 	case err != nil:
 		return nil, err
+	case isReplaced(found, keys.Hash(parts[2])):
+		return nil, entity.Errorf(entity.LinkInvalid, "it was replaced when the invitation was renewed; open the link of the newest mail, or ask %s for it", api.InviterName(found.GetInviter()))
 	case subtle.ConstantTimeCompare(keys.Hash(parts[2]), found.GetSecretSha256()) != 1:
 		return nil, server.ErrNotFound
 	}
@@ -69,6 +73,11 @@ func openInvitation(c *server.Call) (*invitation, error) {
 	}
 	person, err := api.LookUpUserID(c, found.GetEmail())
 	return &invitation{found, into, token, person}, err
+}
+
+// isReplaced reports whether a hash is of the secret in a link that a renewal of the invitation has replaced.
+func isReplaced(i *workspacev1.Invitation, hash []byte) bool {
+	return slices.ContainsFunc(i.GetReplacedSha256(), func(one []byte) bool { return subtle.ConstantTimeCompare(one, hash) == 1 })
 }
 
 // checkAcceptable returns the reason why an invitation cannot be accepted, or nil.

@@ -741,8 +741,10 @@ type Invitation struct {
 	MailRequestedAt int64  `protobuf:"varint,14,opt,name=mail_requested_at,json=mailRequestedAt,proto3" json:"mail_requested_at,omitempty"`
 	// The OAuth grant or the app that invited for the inviter; empty if the inviter did.
 	InviterCredentialId string `protobuf:"bytes,15,opt,name=inviter_credential_id,json=inviterCredentialId,proto3" json:"inviter_credential_id,omitempty"`
-	unknownFields       protoimpl.UnknownFields
-	sizeCache           protoimpl.SizeCache
+	// The hashes of the secrets in the links that renewals replaced last, oldest first.
+	ReplacedSha256 [][]byte `protobuf:"bytes,16,rep,name=replaced_sha256,json=replacedSha256,proto3" json:"replaced_sha256,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Invitation) Reset() {
@@ -878,6 +880,13 @@ func (x *Invitation) GetInviterCredentialId() string {
 		return x.InviterCredentialId
 	}
 	return ""
+}
+
+func (x *Invitation) GetReplacedSha256() [][]byte {
+	if x != nil {
+		return x.ReplacedSha256
+	}
+	return nil
 }
 
 // InvitationMail is the input of the executor that mails the link of an invitation. It is stored in the row of the task.
@@ -6654,7 +6663,7 @@ const file_messages_workspace_v1_workspace_proto_rawDesc = "" +
 	"\x02at\x18\x01 \x01(\x03R\x02at\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x1f\n" +
 	"\vby_operator\x18\x03 \x01(\bR\n" +
-	"byOperator\"\x98\x04\n" +
+	"byOperator\"\xc1\x04\n" +
 	"\n" +
 	"Invitation\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
@@ -6677,7 +6686,8 @@ const file_messages_workspace_v1_workspace_proto_rawDesc = "" +
 	"\raccepted_slug\x18\f \x01(\tR\facceptedSlug\x12\x17\n" +
 	"\amail_id\x18\r \x01(\tR\x06mailId\x12*\n" +
 	"\x11mail_requested_at\x18\x0e \x01(\x03R\x0fmailRequestedAt\x122\n" +
-	"\x15inviter_credential_id\x18\x0f \x01(\tR\x13inviterCredentialId\"X\n" +
+	"\x15inviter_credential_id\x18\x0f \x01(\tR\x13inviterCredentialId\x12'\n" +
+	"\x0freplaced_sha256\x18\x10 \x03(\fR\x0ereplacedSha256\"X\n" +
 	"\x0eInvitationMail\x12#\n" +
 	"\rinvitation_id\x18\x01 \x01(\tR\finvitationId\x12!\n" +
 	"\frequested_at\x18\x02 \x01(\x03R\vrequestedAt\"b\n" +
