@@ -145,7 +145,7 @@ func TestInvitationsThatCannotBeAccepted(t *testing.T) {
 	}
 	replaced := s.invite(key, "acme", "bob@example.com")
 	link := s.invite(key, "acme", "bob@example.com")
-	refused(replaced, 404, "Page not found")
+	refused(replaced, 403, "This link is no longer valid")
 	for _, wrong := range []string{
 		link[:len(link)-1], link + "a", strings.Replace(link, ".", "_", 1), "/invitations/x",
 		link[:len(link)-8] + "aaaaaaaa", strings.Replace(link, link[len("/invitations/"):][:26], "01j0000000000000000000000a", 1),
