@@ -15,7 +15,7 @@ import (
 )
 
 // A Property is a WebDAV dead property (RFC 4918, section 4.1): the namespace and local name of its element, and the element's
-// attributes and content as XML.
+// attributes and content as XML. Processes can store any text as any of them, so that readers validate them.
 type Property struct {
 	Space string `json:"s,omitempty"`
 	Local string `json:"l"`

@@ -41,18 +41,23 @@ func TestRepeatedNamespacesUseBoundedMemory(t *testing.T) {
 		space := strings.Repeat("<", size)
 		declared := ` xmlns:a="` + strings.ReplaceAll(space, "<", "&lt;") + `"`
 		many := strings.Repeat("<a:b/>", 1500)
-		attributes := "<a:b " + strings.Repeat(`a:c="" `, 1500) + "/>"
+		var attributes strings.Builder
+		attributes.WriteString("<a:b ")
+		for i := range 1500 {
+			fmt.Fprintf(&attributes, `a:c%d="" `, i)
+		}
+		attributes.WriteString("/>")
 		s.limitAllocations(64<<20, func() {
 			s.do("LOCK", "/a", strings.Replace(exclusive, "<owner>me", "<owner"+declared+">"+many, 1)).is(400)
 		})
 		s.limitAllocations(64<<20, func() {
-			s.do("LOCK", "/a", strings.Replace(exclusive, "<owner>me", "<owner"+declared+">"+attributes, 1)).is(400)
+			s.do("LOCK", "/a", strings.Replace(exclusive, "<owner>me", "<owner"+declared+">"+attributes.String(), 1)).is(400)
 		})
 		want := 207
 		if size > 1<<10 {
 			want = 400
 		}
-		for _, inner := range []string{"<a:p" + declared + ">" + many + "</a:p>", strings.Replace(attributes, "<a:b", "<a:b"+declared, 1)} {
+		for _, inner := range []string{"<a:p" + declared + ">" + many + "</a:p>", strings.Replace(attributes.String(), "<a:b", "<a:b"+declared, 1)} {
 			s.limitAllocations(64<<20, func() {
 				answer := s.do("PROPPATCH", "/a", propertyUpdate(inner)).is(want)
 				if want == 207 {

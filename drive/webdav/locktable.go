@@ -53,16 +53,21 @@ type lockTable struct {
 	held  []*lock
 }
 
-// loadLockTable reads the locks of a drive from disk. It ignores a file that it cannot parse, because locks are short-lived.
+// loadLockTable reads the locks of a drive from disk. It ignores a file that it cannot parse, and locks that are not valid, because
+// locks are short-lived.
 func loadLockTable(d *drive.Drive, log *slog.Logger) (*lockTable, error) {
 	l := &lockTable{drive: d}
 	content, err := d.ReadState(locksFile)
 	if err != nil || content == nil {
 		return l, err
 	}
-	if err := json.Unmarshal(content, &l.held); err != nil {
+	var stored []*lock
+	if err := json.Unmarshal(content, &stored); err != nil {
 		log.Error("cannot parse the lock table of a drive; its locks are lost", "error", err)
-		l.held = nil
+		return l, nil
+	}
+	if l.held = validLocks(stored); len(l.held) < len(stored) {
+		log.Error("the lock table of a drive has locks that are not valid; they are lost", "count", len(stored)-len(l.held))
 	}
 	return l, nil
 }

@@ -16,8 +16,14 @@ type resource struct {
 	call  *call
 	path  string
 	entry drive.Entry
-	// dead loads the dead properties.
-	dead func() ([]drive.Property, error)
+	// stored loads the dead properties as they are stored.
+	stored func() ([]drive.Property, error)
+}
+
+// dead returns the dead properties.
+func (r resource) dead() ([]drive.Property, error) {
+	stored, err := r.stored()
+	return validProperties(stored), err
 }
 
 // A live property is computed by the server (RFC 4918, section 4.1). Its value is XML.

@@ -72,7 +72,7 @@ func (c *call) writeFolder(selected selection, entry drive.Entry) error {
 		if c.path != "" {
 			path = c.path + "/" + e.Name
 		}
-		return c.writeEntry(out, selected, resource{call: c, path: path, entry: e, dead: func() ([]drive.Property, error) {
+		return c.writeEntry(out, selected, resource{call: c, path: path, entry: e, stored: func() ([]drive.Property, error) {
 			return folder.Properties(e.Name)
 		}})
 	})
@@ -81,7 +81,7 @@ func (c *call) writeFolder(selected selection, entry drive.Entry) error {
 
 // writeSelf writes the response element for the requested path itself.
 func (c *call) writeSelf(out *multistatus, selected selection, entry drive.Entry) error {
-	return c.writeEntry(out, selected, resource{call: c, path: c.path, entry: entry, dead: func() ([]drive.Property, error) {
+	return c.writeEntry(out, selected, resource{call: c, path: c.path, entry: entry, stored: func() ([]drive.Property, error) {
 		return c.drive.Properties(c.path)
 	}})
 }

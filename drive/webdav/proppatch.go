@@ -47,7 +47,7 @@ func (c *call) proppatch() error {
 		return c.writeEdits(propstat{http.StatusInsufficientStorage, elementsOf(edits)})
 	}
 	err = c.drive.Patch(c.context(), c.path, change, func(props []drive.Property) []drive.Property {
-		return applyEdits(props, edits)
+		return applyEdits(validProperties(props), edits)
 	})
 	switch {
 	case codeOf(err) == drive.Full:

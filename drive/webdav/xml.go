@@ -17,6 +17,7 @@ const (
 	xmlHead = `<?xml version="1.0" encoding="utf-8"?>` + "\n"
 	davNS   = "DAV:"
 	xmlNS   = "http://www.w3.org/XML/1998/namespace"
+	xmlnsNS = "http://www.w3.org/2000/xmlns/"
 
 	// maxBody limits the length of a body in bytes, maxNesting the depth of its elements, and maxNodes the number of its
 	// elements, attributes and texts. Together they limit the memory for a body that is being received.
@@ -52,7 +53,7 @@ func (c *call) readBody() (*element, error) {
 		return nil, errBodySize
 	}
 	body := http.MaxBytesReader(c.w, c.r.Body, maxBody)
-	parser := &parser{decoder: xml.NewDecoder(body), declared: map[string]bool{xmlNS: true}}
+	parser := &parser{decoder: xml.NewDecoder(body), declared: map[string]bool{xmlNS: true}, maxNodes: maxNodes}
 	root, err := parser.document()
 	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
 		return nil, errBodySize
@@ -61,18 +62,19 @@ func (c *call) readBody() (*element, error) {
 }
 
 // A parser builds elements from a decoder. It also refuses documents that encoding/xml accepts: with undeclared prefixes, with
-// prefixes for an empty namespace, and with a document type.
+// prefixes for an empty namespace, with names that are legal only with a prefix, with two attributes of one name, with the
+// namespaces that XML reserves (Namespaces in XML, section 3), and with a document type.
 type parser struct {
 	decoder *xml.Decoder
 	// declared has the namespaces that were declared so far.
 	declared map[string]bool
-	// nodes counts elements, attributes and texts.
-	nodes int
+	// nodes counts elements, attributes and texts, of which a document has at most maxNodes.
+	nodes, maxNodes int
 }
 
 // count adds n nodes. It returns errNodes if there are too many.
 func (p *parser) count(n int) error {
-	if p.nodes += n; p.nodes > maxNodes {
+	if p.nodes += n; p.nodes > p.maxNodes {
 		return errNodes
 	}
 	return nil
@@ -136,17 +138,22 @@ func (p *parser) element(start xml.StartElement, lang string, depth int) (*eleme
 	}
 }
 
-// newElement returns an element without content. It returns errXML if a namespace is not declared.
+// newElement returns an element without content. It returns errXML for a name or a namespace that the parser refuses.
 func (p *parser) newElement(start xml.StartElement, lang string) (*element, error) {
 	e := &element{name: start.Name, lang: lang}
 	if err := p.declare(start.Attr); err != nil {
 		return nil, err
 	}
+	names := make(map[xml.Name]bool, len(start.Attr))
 	for _, attr := range start.Attr {
+		if names[attr.Name] {
+			return nil, errXML
+		}
+		names[attr.Name] = true
 		if isDeclaration(attr) {
 			continue
 		}
-		if attr.Name.Space != "" && !p.declared[attr.Name.Space] {
+		if attr.Name.Space != "" && !p.declared[attr.Name.Space] || !isLocalName(attr.Name.Local) {
 			return nil, errXML
 		}
 		if attr.Name.Space == xmlNS && attr.Name.Local == "lang" {
@@ -154,7 +161,7 @@ func (p *parser) newElement(start xml.StartElement, lang string) (*element, erro
 		}
 		e.attrs = append(e.attrs, attr)
 	}
-	if start.Name.Space != "" && !p.declared[start.Name.Space] || hasColon(start.Name) {
+	if start.Name.Space != "" && !p.declared[start.Name.Space] || start.Name.Space == xmlNS || !isLocalName(start.Name.Local) {
 		return nil, errXML
 	}
 	return e, nil
@@ -177,6 +184,9 @@ func (p *parser) declare(attrs []xml.Attr) error {
 		if attr.Value == "" && attr.Name.Space == "xmlns" || len(attr.Value) > maxNamespace {
 			return errXML
 		}
+		if attr.Value == xmlnsNS || attr.Value == xmlNS && attr.Name.Local != "xml" {
+			return errXML
+		}
 		p.declared[attr.Value] = true
 	}
 	return nil
@@ -184,6 +194,17 @@ func (p *parser) declare(attrs []xml.Attr) error {
 
 // hasColon reports whether a name is like ":a", which encoding/xml takes for a name without a prefix.
 func hasColon(name xml.Name) bool { return strings.Contains(name.Local, ":") }
+
+// isLocalName reports whether the local part of a name that encoding/xml accepts is a legal name by itself: "a:1" is a legal name,
+// and "1" is none.
+func isLocalName(local string) bool {
+	if first := local[0] | 0x20; first >= 'a' && first <= 'z' || local[0] == '_' {
+		return !strings.Contains(local, ":")
+	}
+	token, err := xml.NewDecoder(strings.NewReader("<" + local + "/>")).RawToken()
+	start, ok := token.(xml.StartElement)
+	return err == nil && ok && start.Name == xml.Name{Local: local} && !strings.Contains(local, ":")
+}
 
 // bodyError returns the error for the client of a body that could not be decoded.
 func bodyError(err error) error {
