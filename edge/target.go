@@ -76,13 +76,17 @@ func (t *target) refusal() error {
 	return nil
 }
 
-// findTarget finds the app of the request's host. Errors: not_found, rate_limited, unavailable.
+// findTarget finds the app of the request's host. Errors: errNotFound, rate_limited, unavailable.
 func (e *Edge) findTarget(x *exchange) error {
 	name, ok := hostName(x.request.Host)
 	if !ok {
 		return errNotFound
 	}
 	found, err := e.lookUpHost(x.request.Context(), name, func() netip.Prefix { return e.network(x) })
+	if hasCode(err, entity.NotFound) {
+		// The slug, the workspace and the app refuse with messages of their own. A stranger would learn which workspaces exist.
+		return errNotFound
+	}
 	x.target = found
 	return err
 }
