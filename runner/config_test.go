@@ -123,6 +123,8 @@ func TestConfigErrors(t *testing.T) {
 		goodModel + "agents: {a: {}}\n" + tiers:                                                         "agents.a: command: is missing",
 		goodModel + "agents: {builtin: {command: [x]}}\n" + tiers:                                       "cannot be changed",
 		goodModel + "agents: {a: {command: [x], env: {'A=B': c}}}\n" + tiers:                            "is no variable",
+		goodModel + "agents: {a: {command: [x, '--key={{token}}']}}\n" + tiers:                          "every process of the computer",
+		goodModel + "agents: {a: {preset: codex, command: [x, '{{token}}']}}\n" + tiers:                 "every process of the computer",
 		goodModel + "agents: {codex: {preset: codex}}\ntiers: {balanced: {agent: codex}}":               "needs one",
 		goodModel + "agents: {codex: {preset: codex}}\ntiers: {balanced: {agent: codex, model: small}}": "codex needs a model",
 		goodModel + "budgets: {sessionMinutes: 99999999}\n" + tiers:                                     "budgets: at most",

@@ -11,7 +11,7 @@ import (
 	"github.com/atelier-run/atelier/runner/presets"
 )
 
-// The placeholders in the commands and variables of agents.
+// The placeholders in the commands and variables of agents. That of the token is for variables alone.
 const (
 	// placeholderURL is the address of the model in the gateway, without a slash at its end. The wire formats' paths, with or
 	// without /v1, follow it.
@@ -57,6 +57,10 @@ func newAgent(name, preset string, command []string, env map[string]string) (age
 		if len(argument) > maxValue || strings.Contains(argument, "\x00") {
 			return agentConfig{}, errors.New("command: an argument is too long or has a zero byte")
 		}
+		if strings.Contains(argument, placeholderToken) {
+			return agentConfig{}, fmt.Errorf("command: %s in an argument would show the token to every process of the computer; set a variable in env "+
+				"to it, or let the agent read ATELIER_TOKEN", placeholderToken)
+		}
 	}
 	for variable, value := range env {
 		if variable == "" || strings.ContainsAny(variable, "=\x00") || len(value) > maxValue || strings.Contains(value, "\x00") {
@@ -88,10 +92,10 @@ func (c Choice) expand(builtin []string, address, token string) (argv, env []str
 	if !isBuiltin {
 		values["ATELIER_GATEWAY"], values["ATELIER_TOKEN"] = address, token
 	}
-	replace := []string{placeholderToken, token}
+	var replace []string
 	if c.HasModel {
 		at := address + "/model/" + c.Model.Name
-		replace = append(replace, placeholderURL, at, placeholderModel, c.Model.ID, placeholderWire, string(c.Model.Wire))
+		replace = []string{placeholderURL, at, placeholderModel, c.Model.ID, placeholderWire, string(c.Model.Wire)}
 		names := []string{"ATELIER_MODEL_URL", "ATELIER_MODEL", "ATELIER_MODEL_WIRE"}
 		if isBuiltin {
 			names = []string{"ATELIER_AGENT_BASE_URL", "ATELIER_AGENT_MODEL", "ATELIER_AGENT_WIRE"}
@@ -99,16 +103,16 @@ func (c Choice) expand(builtin []string, address, token string) (argv, env []str
 		}
 		values[names[0]], values[names[1]], values[names[2]] = at, c.Model.ID, string(c.Model.Wire)
 	}
-	replacer := strings.NewReplacer(replace...)
+	arguments, variables := strings.NewReplacer(replace...), strings.NewReplacer(append(replace, placeholderToken, token)...)
 	argv = slices.Clone(c.agent.command)
 	if isBuiltin {
 		argv = slices.Clone(builtin)
 	}
 	for i := range argv {
-		argv[i] = replacer.Replace(argv[i])
+		argv[i] = arguments.Replace(argv[i])
 	}
 	for name, value := range c.agent.env {
-		values[name] = replacer.Replace(value)
+		values[name] = variables.Replace(value)
 	}
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		env = append(env, name+"="+values[name])
