@@ -31,11 +31,25 @@ var (
 	errScopes    = Errorf(InvalidRequest, "scopes must be 1 to %d, each of 1 to %d bytes", MaxScopes, MaxScopeLength)
 )
 
-// CheckText returns an error unless a text is UTF-8, contains no control character and has least to most characters.
+// IsControl reports whether a character has no place in a name: a control character, one that ends a line or a paragraph, or one that
+// changes the direction of the text after it (Unicode Standard Annex 9, section 2), so that the text around the name reads otherwise than
+// it is stored. The marks U+061C, U+200E and U+200F change nothing but their own place, and names in Arabic and Hebrew have them.
+func IsControl(r rune) bool {
+	switch {
+	case r == '\u2028', r == '\u2029', r >= '\u202a' && r <= '\u202e', r >= '\u2066' && r <= '\u2069':
+		return true
+	}
+	return unicode.IsControl(r)
+}
+
+// isInvisible reports whether a character shows nothing by itself.
+func isInvisible(r rune) bool { return unicode.IsSpace(r) || unicode.Is(unicode.Cf, r) }
+
+// CheckText returns an error unless a text is UTF-8, contains no control character (IsControl) and has least to most characters.
 // field is the name of the field in the error message. Errors: invalid_request.
 func CheckText(field, text string, least, most int) *Error {
 	switch length := utf8.RuneCountInString(text); {
-	case !utf8.ValidString(text), strings.ContainsFunc(text, unicode.IsControl):
+	case !utf8.ValidString(text), strings.ContainsFunc(text, IsControl):
 		return Errorf(InvalidRequest, "%s has a control character or is not UTF-8", field)
 	case length < least || least > 0 && length > most:
 		return Errorf(InvalidRequest, "%s must have %d to %d characters", field, least, most)
@@ -55,7 +69,7 @@ func CheckLabel(name string) error {
 	if err := CheckName(name); err != nil {
 		return err
 	}
-	if strings.TrimSpace(name) == "" {
+	if strings.TrimFunc(name, isInvisible) == "" {
 		return errBlankName
 	}
 	return nil

@@ -21,6 +21,14 @@ func TestCheckText(t *testing.T) {
 		"long":            {"ééé", 1, 2, "f must have 1 to 2 characters"},
 		"long, optional":  {"ééé", 0, 2, "f must have at most 2 characters"},
 		"control":         {"a\u0085", 1, 2, "f has a control character or is not UTF-8"},
+		"override":        {"a\u202e", 1, 2, "f has a control character or is not UTF-8"},
+		"embedding":       {"a\u202a", 1, 2, "f has a control character or is not UTF-8"},
+		"isolate":         {"\u2066\u2069", 1, 2, "f has a control character or is not UTF-8"},
+		"line separator":  {"a\u2028", 1, 2, "f has a control character or is not UTF-8"},
+		"paragraph":       {"a\u2029", 1, 2, "f has a control character or is not UTF-8"},
+		"direction mark":  {"\u05d0\u200f", 1, 2, ""},
+		"joiner":          {"\u0645\u200c", 1, 2, ""},
+		"encoded word":    {"=?utf-8?q?x?=", 1, 20, ""},
 		"not UTF-8":       {"a\xff", 1, 2, "f has a control character or is not UTF-8"},
 		"not UTF-8, long": {"aaaa\xff", 1, 2, "f has a control character or is not UTF-8"},
 	} {
@@ -34,6 +42,7 @@ func TestCheckText(t *testing.T) {
 func TestCheckLabel(t *testing.T) {
 	for name, isValid := range map[string]bool{
 		"a": true, strings.Repeat("é", 200): true, "": false, " \u00a0": false, strings.Repeat("é", 201): false, "a\n": false,
+		"\u200b": false, "\u200e \ufeff": false, "\u200bx": true, "\u202ex": false,
 	} {
 		if err := entity.CheckLabel(name); (err == nil) != isValid {
 			t.Errorf("%q: %v", name, err)

@@ -62,6 +62,24 @@ func TestSend(t *testing.T) {
 	}
 }
 
+// TestSubjectsAreNotDecoded sends a subject with a name that looks like the encoded form of another one.
+func TestSubjectsAreNotDecoded(t *testing.T) {
+	s := serve(t, false, func(*server) {})
+	for n, name := range []string{"=?utf-8?q?Ada_invites_you?=", "=?=?utf-8?b?eA==?=", "é =?utf-8?q?x?=", "=\u2060?utf-8?q?x?="} {
+		if err := sender(t, s.options(mail.NoTLS)).Send(t.Context(), "ursula@example.com", "You are invited to "+name, "Hello"); err != nil {
+			t.Fatal(err)
+		}
+		message, err := netmail.ReadMessage(strings.NewReader(s.letters()[n].text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		head, err := new(mime.WordDecoder).DecodeHeader(message.Header.Get("Subject"))
+		if err != nil || strings.ReplaceAll(head, "\u2060", "") != "You are invited to "+strings.ReplaceAll(name, "\u2060", "") {
+			t.Errorf("%q became the subject %q, %v", name, head, err)
+		}
+	}
+}
+
 func TestImplicitTLS(t *testing.T) {
 	s := serve(t, true, func(*server) {})
 	if err := sender(t, s.options(mail.ImplicitTLS)).Send(t.Context(), "ursula@example.com", "a", "b"); err != nil || len(s.letters()) != 1 {

@@ -186,7 +186,7 @@ func resolveTier(s *sessionv1.Session, explicit, byDefault workspacev1.Tier) wor
 
 // excerpt returns the first line of a prompt with text, shortened and without control characters, which no title has.
 func excerpt(prompt string) string {
-	isSeparator := func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }
+	isSeparator := func(r rune) bool { return unicode.IsSpace(r) || entity.IsControl(r) }
 	for line := range strings.Lines(prompt) {
 		if line = strings.Join(strings.FieldsFunc(line, isSeparator), " "); line == "" {
 			continue

@@ -3,7 +3,6 @@ package session
 import (
 	"slices"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/atelier-run/atelier/entity"
@@ -23,7 +22,7 @@ var (
 
 func checkTitle(title string) error {
 	n := utf8.RuneCountInString(title)
-	if n == 0 || n > MaxTitle || strings.TrimSpace(title) == "" || !utf8.ValidString(title) || strings.ContainsFunc(title, unicode.IsControl) {
+	if n == 0 || n > MaxTitle || strings.TrimSpace(title) == "" || !utf8.ValidString(title) || strings.ContainsFunc(title, entity.IsControl) {
 		return errTitle
 	}
 	return nil

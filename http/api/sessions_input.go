@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
@@ -333,7 +332,7 @@ func (in *sessionInput) setAttachments(attachments []attachmentRequest) error {
 
 func isLabel(text string) bool {
 	n := utf8.RuneCountInString(text)
-	return n >= 1 && n <= maxLabel && !strings.ContainsFunc(text, unicode.IsControl)
+	return n >= 1 && n <= maxLabel && !strings.ContainsFunc(text, entity.IsControl)
 }
 
 func isMediaType(text string) bool {
