@@ -169,8 +169,8 @@ func (c *call) replaceEffect(path string) effect {
 // parseDestination parses the Destination and Overwrite headers of COPY and MOVE.
 func (c *call) parseDestination() (path string, overwrite bool, err error) {
 	header := c.r.Header
-	if header.Get("Destination") == "" {
-		return "", false, entity.Errorf(entity.InvalidRequest, "the Destination header is missing")
+	if header.Get("Destination") == "" || len(header["Destination"]) > 1 {
+		return "", false, entity.Errorf(entity.InvalidRequest, "the Destination header is missing, or there are several")
 	}
 	if path, _, err = c.parseReference(header.Get("Destination")); err != nil {
 		return "", false, err

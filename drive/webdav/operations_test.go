@@ -91,6 +91,51 @@ func TestCopyAndMove(t *testing.T) {
 	s.eventually(func() bool { return len(s.staged()) == 0 })
 }
 
+// TestDestinationForms sends destinations that a URL parser accepts, and that name something else than a path of the drive.
+func TestDestinationForms(t *testing.T) {
+	s := serve(t)
+	s.do("PUT", "/a", "1").is(201)
+	host := strings.TrimPrefix(s.server.URL, "http://")
+	for destination, want := range map[string]int{
+		"ftp://" + host + prefix + "/b": 502, "file://" + prefix + "/b": 502, "javascript:" + prefix + "/b": 502, "urn:" + prefix + "/b": 502,
+		"http://" + host + prefix + "/b?x": 400, "http://" + host + prefix + "/b?": 400, "http://" + host + prefix + "/b#x": 400,
+		"http://" + host + prefix + "/b#": 400, "http://ada@" + host + prefix + "/b": 400, "http://ada:secret@" + host + prefix + "/b": 400,
+		"http://@" + host + prefix + "/b": 400, "//" + host + prefix + "/b": 400, "http:" + prefix + "/b": 400, "http://" + prefix + "/b": 400,
+		"http:" + host + prefix + "/b": 400, "http://elsewhere.test" + prefix + "/b": 502, "b": 502, "/b": 502, "*": 502, "http://[::1": 400,
+		"HTTPS://" + host + prefix + "/b": 201, "http://" + strings.ToUpper(host) + prefix + "/c%3Fd%23e@f": 201,
+	} {
+		for _, method := range []string{"COPY", "MOVE"} {
+			if method == "MOVE" && want == 201 {
+				continue
+			}
+			request, err := http.NewRequestWithContext(t.Context(), method, s.url("/a"), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			request.Header.Set("Destination", destination)
+			response, err := s.server.Client().Do(request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			response.Body.Close()
+			if response.StatusCode != want {
+				t.Errorf("%s to %q: %d, want %d", method, destination, response.StatusCode, want)
+			}
+		}
+	}
+	if got := len(s.activity.Rows()); got != 3 {
+		t.Errorf("%d rows, want 3", got)
+	}
+	if s.content("b") != "1" || s.content("c?d#e@f") != "1" {
+		t.Error("a copy has another content")
+	}
+	// The tag of an If header is such a URL, too: a list of another resource is false.
+	etag := s.do("GET", "/a", "").header.Get("ETag")
+	s.do("PUT", "/a", "2", "If: <"+s.url("/a")+"?x> (["+etag+"])").is(412)
+	s.do("PUT", "/a", "2", "If: <ftp://"+host+prefix+"/a> (["+etag+"])").is(412)
+	s.do("PUT", "/a", "2", "If: <"+s.url("/a")+"> (["+etag+"])").is(204)
+}
+
 func TestGeneratedTrees(t *testing.T) {
 	s := serve(t)
 	s.do("MKCOL", "/p", "").is(201)

@@ -87,14 +87,24 @@ func (c *call) href(path string, folder bool) string {
 	return b.String()
 }
 
-// parseReference returns the drive path of a URL in a header. It returns errOtherServer if the URL is not on this drive
-// of this server.
+var errReference = entity.Errorf(entity.InvalidRequest,
+	"a header must have an absolute path, or a URL with a host, without user information, a query and a fragment")
+
+// parseReference returns the drive path of a URL in a header: an absolute path, or a URL of http or https with a host (RFC 4918, section
+// 8.3), without user information, a query and a fragment, which name something else than the path. It returns InvalidRequest for other
+// forms, and errOtherServer if the URL is not on this drive of this server. The scheme may be either one, because a proxy that ends
+// TLS changes it.
 func (c *call) parseReference(raw string) (path string, trailingSlash bool, err error) {
 	u, err := url.Parse(raw)
 	if err != nil {
 		return "", false, entity.Errorf(entity.InvalidRequest, "a header has a malformed URL")
 	}
-	if u.Host != "" && !c.isThisServer(u.Host) {
+	switch {
+	case u.Scheme != "" && u.Scheme != "http" && u.Scheme != "https":
+		return "", false, errOtherServer
+	case (u.Scheme == "") != (u.Host == ""), u.Opaque != "", u.User != nil, strings.ContainsAny(raw, "?#"):
+		return "", false, errReference
+	case u.Host != "" && !c.isThisServer(u.Host):
 		return "", false, errOtherServer
 	}
 	path, trailingSlash, err = splitPath(writtenPath(u), c.prefix)
