@@ -102,6 +102,7 @@ const (
 	MethodNotAllowed     Code = "method_not_allowed"
 	PayloadTooLarge      Code = "payload_too_large"
 	UnsupportedMediaType Code = "unsupported_media_type"
+	MisdirectedRequest   Code = "misdirected_request"
 	SlugTaken            Code = "slug_taken"
 	EmailTaken           Code = "email_taken"
 	WorkspaceSuspended   Code = "workspace_suspended"

@@ -205,9 +205,12 @@ func (w *fakeEntities) Agent(context.Context, string, string) (skill.Agent, erro
 	return skill.Agent{Name: "Notes", Description: "Writes notes."}, nil
 }
 
+// hosts are the host names in the requests of tests: the name of httptest.NewRequest, and those of requests that tests write themselves.
+var hosts = []string{"example.com", "atelier", "x", "a"}
+
 func (w *fakeEntities) server(t testing.TB, edit ...func(*http.Options)) *http.Server {
 	t.Helper()
-	o := http.Options{Options: server.Options{Asker: w, Secret: secret}, Streams: w, Drive: w, Skills: w, Sessions: fakeSessions()}
+	o := http.Options{Options: server.Options{Asker: w, Secret: secret, Hosts: hosts}, Streams: w, Drive: w, Skills: w, Sessions: fakeSessions()}
 	for _, e := range edit {
 		e(&o)
 	}

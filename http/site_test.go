@@ -61,7 +61,7 @@ func newSite(t *testing.T, edit ...func(*http.Options)) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := http.Options{Options: server.Options{PublicURL: public, Limits: server.Limits{Rate: -1, AddressRate: -1}}}
+	o := http.Options{Options: server.Options{PublicURL: public, Hosts: hosts, Limits: server.Limits{Rate: -1, AddressRate: -1}}}
 	for _, e := range edit {
 		e(&o)
 	}

@@ -269,7 +269,7 @@ func TestRedirectsToHTTPS(t *testing.T) {
 	for address, want := range map[string]string{
 		"http://atelier.test/v1/whoami?x=1":     "https://atelier.test/v1/whoami?x=1",
 		"http://notes--acme.apps.test/a%2Fb?c":  "https://notes--acme.apps.test/a%2Fb?c",
-		"http://elsewhere.test/":                "https://atelier.test/",
+		"http://localhost/":                     "https://atelier.test/",
 		"http://atelier.test//elsewhere.test/x": "https://atelier.test//elsewhere.test/x",
 	} {
 		response, _ := at.get(t, c, address)
@@ -277,8 +277,16 @@ func TestRedirectsToHTTPS(t *testing.T) {
 			t.Errorf("%s is answered %s, %q; want 308, %q", address, response.Status, got, want)
 		}
 	}
-	if response, body := at.get(t, c, "http://atelier.test/healthz"); response.StatusCode != 200 {
-		t.Errorf("the probe is answered %s %s", response.Status, body)
+	for _, address := range []string{"http://atelier.test/healthz", "http://elsewhere.test/healthz"} {
+		if response, body := at.get(t, c, address); response.StatusCode != 200 {
+			t.Errorf("the probe %s is answered %s %s", address, response.Status, body)
+		}
+	}
+	// The name of a custom domain that is not active yet, or of anybody.
+	for _, address := range []string{"http://elsewhere.test/", "http://elsewhere.test/metrics"} {
+		if response, body := at.get(t, c, address); response.StatusCode != 421 || response.Header.Get("Location") != "" {
+			t.Errorf("%s is answered %s %s", address, response.Status, body)
+		}
 	}
 }
 

@@ -138,7 +138,7 @@ func (s *stage) start() {
 		HoldTurns: true, HoldApps: true,
 		Dir: s.dir, Clock: s.clock.Now, Wire: true, Members: s.members, SampleEvery: time.Hour, PendingLimit: longest,
 		Journal: persistence.Options{FS: errorfs.Wrap(s.disk, errorfs.InjectorFunc(s.operated)), CacheBytes: 4 << 20, Partitions: 4},
-		HTTP:    http.Options{Computers: s.computers, Sessions: s.sessions, Apps: s.apps.options(), Options: server.Options{NewID: s.newID, Limits: server.Limits{Rate: -1, AddressRate: -1, RequestTime: longest, Workspaces: s.workspaces}}},
+		HTTP:    http.Options{Computers: s.computers, Sessions: s.sessions, Apps: s.apps.options(), Options: server.Options{NewID: s.newID, Hosts: hosts, Limits: server.Limits{Rate: -1, AddressRate: -1, RequestTime: longest, Workspaces: s.workspaces}}},
 	})
 	if err != nil {
 		s.Fatal(err)

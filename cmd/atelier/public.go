@@ -5,11 +5,13 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"regexp"
 )
 
 // publicSettings are the public address of the node and the proxies in front of it.
 type publicSettings struct {
 	PublicURL      string    `name:"public-url" group:"Address" placeholder:"URL" help:"Where clients reach the API, as https://atelier.example.com; plain http on a loopback address alone. Links and cookies follow from it. None: the address that is listened on."`
+	Hosts          []string  `group:"Address" placeholder:"NAME" help:"Further host names at which clients reach the node, as atelier.lan. It refuses all other names with 421, but for the host of public-url, localhost, IP addresses, the names in listen and https-listen, and those of apps (\"Host names\" in docs/operations.md)."`
 	TrustedProxies []network `group:"Address" placeholder:"NETWORK" help:"Networks of proxies that are believed in X-Forwarded-For, as 10.0.0.0/8."`
 }
 
@@ -30,6 +32,11 @@ func (n *network) UnmarshalText(text []byte) error {
 }
 
 func (s *publicSettings) check() error {
+	for _, name := range s.Hosts {
+		if !hostForm.MatchString(name) {
+			return fmt.Errorf("hosts: %q is not a host name without a port, as atelier.lan", name)
+		}
+	}
 	if s.PublicURL == "" {
 		return nil
 	}
@@ -39,6 +46,9 @@ func (s *publicSettings) check() error {
 	}
 	return err
 }
+
+// hostForm is the form of a host name, of which labels may have underscores, as those of containers.
+var hostForm = regexp.MustCompile(`^([A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\.)*[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?$`)
 
 // checkURL parses the URL of a server. It accepts https, and plain http for a loopback address, where nobody on the network can
 // read it.

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"runtime/debug"
+	"slices"
 	"syscall"
 	"time"
 
@@ -146,7 +147,8 @@ func (c *serveCommand) httpOptions(log *slog.Logger, reserved net.Listener) (htt
 		return http.Options{}, err
 	}
 	if local {
-		log.Warn("without public-url, links lead to this machine alone", slog.String("url", public.String()))
+		log.Warn("without public-url, links lead to this machine alone, and requests for host names that are not in the setting hosts are refused",
+			slog.String("url", public.String()))
 	}
 	post, err := c.mail()
 	if err != nil {
@@ -159,7 +161,8 @@ func (c *serveCommand) httpOptions(log *slog.Logger, reserved net.Listener) (htt
 	return http.Options{
 		Mail: post, OIDC: provider, Sessions: api.SessionOptions{DeliveryTime: c.SessionDelivery, WaitTime: c.SessionWait},
 		Options: server.Options{
-			StreamSegment: c.StreamSegment, Heartbeat: c.Heartbeat, PublicURL: public, TrustedProxies: c.proxies(), StrictTransport: c.HSTS,
+			StreamSegment: c.StreamSegment, Heartbeat: c.Heartbeat, PublicURL: public, Hosts: c.hosts(), TrustedProxies: c.proxies(),
+			StrictTransport: c.HSTS,
 			Limits: server.Limits{
 				Connections: c.MaxConnections, Requests: c.MaxRequests, Streams: c.MaxStreams,
 				CredentialStreams: c.MaxCredentialStreams, CredentialTerminals: c.MaxCredentialTerminals, Rate: unlimited(c.Rate), Burst: c.Burst,
@@ -168,6 +171,18 @@ func (c *serveCommand) httpOptions(log *slog.Logger, reserved net.Listener) (htt
 				RequestTime: c.RequestTime, StallTime: c.StallTime, HeaderTime: c.HeaderTime, IdleTime: c.IdleTime,
 			}},
 	}, nil
+}
+
+// hosts returns the names for which the node answers beside the host of public-url: the configured ones, and those in the addresses
+// that it listens on.
+func (c *serveCommand) hosts() []string {
+	names := slices.Clone(c.Hosts)
+	for _, address := range []string{c.Listen, c.HTTPSListen} {
+		if name, _, err := net.SplitHostPort(address); err == nil && name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // unlimited converts a limit for the server, where 0 is the default and a negative limit is none.

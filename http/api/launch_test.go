@@ -25,7 +25,7 @@ func (noEntities) Settle(context.Context, string, string) error { return nil }
 
 // A launch without a credential leads a document request through sign-in, back to the same launch, and refuses all others.
 func TestRefuseLaunch(t *testing.T) {
-	s, err := server.New(server.Options{Asker: noEntities{}, Secret: make([]byte, 32)})
+	s, err := server.New(server.Options{Asker: noEntities{}, Secret: make([]byte, 32), Hosts: []string{"example.com"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,7 @@ import (
 // with other credentials read, so with one credential each it costs the same as for one caller.
 func BenchmarkIdentify(b *testing.B) {
 	credentials := &fakeCredentials{hashes: map[string][]byte{}}
-	s, err := New(Options{Asker: credentials, Secret: make([]byte, 32)})
+	s, err := New(Options{Asker: credentials, Secret: make([]byte, 32), Hosts: []string{"example.com"}})
 	if err != nil {
 		b.Fatal(err)
 	}

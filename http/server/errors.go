@@ -50,6 +50,7 @@ var Statuses = map[entity.Code]int{
 	entity.DomainNotConfigured:  http.StatusNotFound,
 	entity.PayloadTooLarge:      http.StatusRequestEntityTooLarge,
 	entity.UnsupportedMediaType: http.StatusUnsupportedMediaType,
+	entity.MisdirectedRequest:   http.StatusMisdirectedRequest,
 	entity.RateLimited:          http.StatusTooManyRequests,
 	entity.Unavailable:          http.StatusServiceUnavailable,
 	entity.Internal:             http.StatusInternalServerError,

@@ -70,7 +70,7 @@ func serveContent(t *testing.T, path string) (url string, writes *atomic.Int64) 
 
 // serveContentOn serves one file at /file on a listener, which wrap may replace, and returns its address.
 func serveContentOn(t *testing.T, path string, wrap func(net.Listener) net.Listener) (address string) {
-	s, err := New(Options{Asker: &fakeCredentials{}, Secret: make([]byte, 32)})
+	s, err := New(Options{Asker: &fakeCredentials{}, Secret: make([]byte, 32), Hosts: []string{"x"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,9 +34,12 @@ type Options struct {
 	// PublicURL is the address of the server for clients, without a path: "https://atelier.example.com". Links and cookies
 	// depend on it.
 	PublicURL *url.URL
+	// Hosts are further host names for which the server answers, beside the host of PublicURL, loopback names and IP addresses. Requests
+	// for other names, except those of apps and of monitoring, are refused.
+	Hosts []string
 	// TrustedProxies are the networks of trusted proxies; X-Forwarded-For is ignored from all other peers.
 	TrustedProxies []netip.Prefix
-	// Edge serves the hosts of apps; nil: the server serves every host itself.
+	// Edge serves the hosts of apps; nil: the server serves no apps.
 	Edge Edge
 	// StrictTransport is the time for which browsers must use HTTPS (RFC 6797), which the responses over HTTPS say; 0: they do not.
 	StrictTransport time.Duration

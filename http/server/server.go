@@ -3,6 +3,7 @@
 // A request passes these steps, in this order:
 //
 //	listener.go      limits on connections and on unfinished request heads: 431, 503
+//	hosts.go         the host: 421, unless it is the server's, or an app's, which the edge serves
 //	server.go        handle: request id, recovery from panics, metrics; access_log.go: the access log
 //	route.go         newRouter: path and method: 404 and 405
 //	server.go        runOperation: limits on concurrent requests: 503
@@ -153,6 +154,10 @@ type Server struct {
 	// routes is the table of the public listener, operatorRoutes the table of the operators' listener.
 	routes, operatorRoutes []Route
 	router, operatorRouter *mux.Router
+	// misdirected answers the requests for hosts of nobody.
+	misdirected *mux.Router
+	// hosts are the names of the server.
+	hosts hosts
 	// strictTransport is the value of Strict-Transport-Security; nil: it is not sent.
 	strictTransport []string
 	// metadata is the public URL of ResourceMetadataPath.
@@ -183,6 +188,9 @@ func New(o Options) (*Server, error) {
 	if err = s.crossOrigin.AddTrustedOrigin(o.PublicURL.Scheme + "://" + o.PublicURL.Host); err != nil {
 		return nil, err
 	}
+	s.hosts = newHosts(append(o.Hosts, o.PublicURL.Host)...)
+	s.misdirected = mux.NewRouter()
+	s.misdirected.NotFoundHandler = http.HandlerFunc(misdirected)
 	s.metadata = s.Link(ResourceMetadataPath)
 	if o.StrictTransport > 0 {
 		s.strictTransport = []string{fmt.Sprintf("max-age=%d", int64(o.StrictTransport.Seconds()))}
@@ -214,11 +222,16 @@ func (s *Server) Routes() []Route { return s.routes }
 // Options returns the server's options, with the defaults filled in.
 func (s *Server) Options() Options { return s.options }
 
-// ServeHTTP serves a request of the public listener. Requests for the hosts of apps go to the edge.
+// ServeHTTP serves a request of the public listener. Requests for the hosts of apps go to the edge, and those for hosts of nobody are
+// refused.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.warnOfForwarded(r)
 	if e := s.options.Edge; e != nil && e.Serves(r) {
 		s.serveEdge(w, r)
+		return
+	}
+	if !s.hosts.serve(r.Host) && !isMonitored(r.URL.Path) {
+		s.handle(s.misdirected, w, r)
 		return
 	}
 	s.handle(s.router, w, r)

@@ -42,8 +42,8 @@ func (s *Server) ServeTLS(l net.Listener, config *tls.Config) error {
 }
 
 // ServeRedirects serves plain HTTP beside HTTPS: the probes, and for every other request a redirect to the same address over HTTPS.
-// Requests for other hosts than those of the server and of apps are redirected to the server. challenges, if not nil, returns a
-// handler that answers the requests of a certificate authority, and passes on all others. It is called once, and returns nil after
+// Requests for other names of the server are redirected to its public URL, and those for hosts of nobody are refused. challenges, if not
+// nil, returns a handler that answers the requests of a certificate authority, and passes on all others. It is called once, and returns nil after
 // Shutdown.
 func (s *Server) ServeRedirects(l net.Listener, challenges func(http.Handler) http.Handler) error {
 	redirects := http.Handler(http.HandlerFunc(s.redirect))
@@ -70,8 +70,12 @@ func isProbe(path string) bool { return path == "/healthz" || path == "/readyz" 
 // redirect answers a plain request with its address over HTTPS. The status keeps the method and the body of the request.
 func (s *Server) redirect(w http.ResponseWriter, r *http.Request) {
 	host := s.options.PublicURL.Host
-	if e := s.options.Edge; e != nil && e.Serves(r) {
+	switch e := s.options.Edge; {
+	case e != nil && e.Serves(r):
 		host = withPort(hostname(r.Host), s.options.PublicURL.Port())
+	case !s.hosts.serve(r.Host):
+		s.handle(s.misdirected, w, r)
+		return
 	}
 	path := r.URL.EscapedPath()
 	if !strings.HasPrefix(path, "/") { // OPTIONS *

@@ -106,7 +106,7 @@ func newNation(b testing.TB) *nation {
 	n := &nation{b: b}
 	started, err := node.Start(context.Background(), node.Options{
 		Dir: Disk(b), Clock: func() time.Time { return time.Now().Add(time.Duration(n.ahead.Load())) },
-		HTTP: api.Options{Options: server.Options{Limits: server.Limits{Rate: -1, AddressRate: -1}}},
+		HTTP: api.Options{Options: server.Options{Hosts: []string{"example.com"}, Limits: server.Limits{Rate: -1, AddressRate: -1}}},
 	})
 	if err != nil {
 		b.Fatal(err)

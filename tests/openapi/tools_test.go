@@ -76,7 +76,7 @@ func servedDocument(t *testing.T) []byte {
 		t.Fatal(err)
 	}
 	n, err := node.Start(t.Context(), node.Options{
-		Dir: t.TempDir(), HTTP: atelier.Options{Options: server.Options{PublicURL: public}},
+		Dir: t.TempDir(), HTTP: atelier.Options{Options: server.Options{PublicURL: public, Hosts: []string{"example.com"}}},
 		Journal: persistence.Options{FS: vfs.NewMem(), CacheBytes: 4 << 20, Partitions: 4},
 	})
 	if err != nil {

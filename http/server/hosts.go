@@ -1,0 +1,52 @@
+package server
+
+import (
+	"net/http"
+	"net/netip"
+	"strings"
+
+	"github.com/atelier-run/atelier/entity"
+)
+
+// errMisdirected is the same for every name, and names no host of the server: the page of another site may read it.
+var errMisdirected = entity.Errorf(entity.MisdirectedRequest,
+	"this server does not serve the host name of the request; its operator can add the name with the setting hosts (\"Host names\" in docs/operations.md)")
+
+// hosts has the names for which the server answers, in lower case.
+type hosts map[string]bool
+
+func newHosts(names ...string) hosts {
+	h := hosts{}
+	for _, name := range names {
+		h[bareName(name)] = true
+	}
+	return h
+}
+
+// serve reports whether the platform is served for the Host of a request, which may have a port: one of the names, a loopback name,
+// an IP address, or none, as in HTTP/1.0. A page of another site can lead its own name to the address of the server (DNS rebinding), and
+// the requests of the page would then count as same-origin; it cannot do so with names that are not its own, nor with addresses.
+func (h hosts) serve(host string) bool {
+	name := bareName(host)
+	if host == "" || h[name] || name == "localhost" || strings.HasSuffix(name, ".localhost") {
+		return true
+	}
+	_, err := netip.ParseAddr(strings.Trim(name, "[]"))
+	return err == nil
+}
+
+// bareName returns a host in lower case, without its port and its trailing dot.
+func bareName(host string) string {
+	colon := strings.LastIndexByte(host, ':')
+	if colon >= 0 && (host[0] == '[' && host[colon-1] == ']' || colon == strings.IndexByte(host, ':')) {
+		host = host[:colon]
+	}
+	return strings.TrimSuffix(strings.ToLower(host), ".")
+}
+
+// isMonitored reports whether a path is answered for every host name: monitoring sends the names and addresses by which it knows the
+// server, and the answers have nothing of any workspace.
+func isMonitored(path string) bool { return isProbe(path) || path == "/metrics" }
+
+// misdirected answers requests for hosts that are neither the server's nor an app's.
+func misdirected(w http.ResponseWriter, _ *http.Request) { w.(*Response).fail(errMisdirected) }
