@@ -119,19 +119,10 @@ const (
 	maxHeads = 32 << 20
 )
 
-// Responses to heads that exceed their bounds.
-const (
-	tooManyFields = "HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Type: text/plain; charset=utf-8\r\n" +
-		"Connection: close\r\n\r\n431 Request Header Fields Too Large"
-	tooManyHeads = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\n" +
-		"Connection: close\r\n\r\n" + `{"error":"unavailable","message":"the server is busy"}`
-)
-
 // headListener charges the connections that it accepts for their unfinished heads.
 type headListener struct {
 	net.Listener
-	// charged is the number of bytes charged for unfinished heads.
-	charged *atomic.Int64
+	s *Server
 }
 
 func (l headListener) Accept() (net.Conn, error) {
@@ -139,14 +130,16 @@ func (l headListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &headConn{Conn: c, total: l.charged, inHead: true}, nil
+	return newHeadConn(c, l.s), nil
 }
 
 // headConn is a connection that bounds request heads while they arrive. A head begins with the connection, and when the
 // server waits for the next request (beginHead); it ends with its empty line, or when the request is handled (endHead).
 type headConn struct {
 	net.Conn
-	total *atomic.Int64
+	s *Server
+	// isHandled is set from endHead to beginHead. What is written at other times are refusals of net/http.
+	isHandled atomic.Bool
 
 	mu     sync.Mutex
 	inHead bool
@@ -155,6 +148,11 @@ type headConn struct {
 	length, charged int64
 	// lineHasText reports that the current line has bytes other than its end.
 	lineHasText bool
+	// name is the beginning of the current line, as long as the names of lengthFields. hasLength and isEncoded report that the head has such
+	// a field.
+	name                 [len(encodingField)]byte
+	nameLength           int
+	hasLength, isEncoded bool
 
 	// isHolding is set between hold and its release; held has the bytes that were written in between. Only the goroutine
 	// that answers a request uses them.
@@ -162,18 +160,27 @@ type headConn struct {
 	held      []byte
 }
 
+// The fields that say how long a body is.
+const (
+	lengthField   = "content-length:"
+	encodingField = "transfer-encoding:"
+)
+
+func newHeadConn(c net.Conn, s *Server) *headConn { return &headConn{Conn: c, s: s, inHead: true} }
+
 // Read reads from the connection. If a head exceeds its bounds, Read answers the request itself and returns io.EOF.
 func (c *headConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	if answer := c.scan(p[:n]); answer != "" {
-		c.refuse(answer)
+	if refused := c.scan(p[:n]); refused != nil {
+		c.refuse(refused)
 		return 0, io.EOF
 	}
 	return n, err
 }
 
-// scan follows the current head. It returns the response to a head that exceeds its bounds, or "".
-func (c *headConn) scan(arrived []byte) (answer string) {
+// scan follows the current head. It returns the refusal of a head that exceeds its bounds or has two lengths of the body, or nil. A head
+// that arrives together with the body of the request before it is not seen: net/http reads it with that body.
+func (c *headConn) scan(arrived []byte) *headRefusal {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for c.inHead && len(arrived) > 0 {
@@ -184,37 +191,49 @@ func (c *headConn) scan(arrived []byte) (answer string) {
 		}
 		arrived = arrived[len(line):]
 		c.length += int64(len(line))
+		c.nameLength += copy(c.name[c.nameLength:], line)
 		c.lineHasText = c.lineHasText || len(bytes.TrimRight(line, "\r\n")) > 0
 		if end < 0 {
 			break
 		}
 		if !c.lineHasText && c.lines > 0 {
 			c.release()
-			return ""
+			if c.hasLength && c.isEncoded {
+				return twoLengths
+			}
+			return nil
 		}
-		c.lineHasText = false
+		c.endLine()
 		if c.lines++; c.lines > maxFields+1 { // the first line is not a field
 			return tooManyFields
 		}
 	}
 	if !c.inHead {
-		return ""
+		return nil
 	}
 	more := max(c.length-freeHead, 0) - c.charged
 	c.charged += more
-	if c.total.Add(more) > maxHeads && more > 0 {
+	if c.s.heads.Add(more) > maxHeads && more > 0 {
 		return tooManyHeads
 	}
-	return ""
+	return nil
+}
+
+// endLine evaluates the line that has ended. The caller holds mu.
+func (c *headConn) endLine() {
+	name := bytes.ToLower(c.name[:c.nameLength])
+	c.hasLength = c.hasLength || bytes.HasPrefix(name, []byte(lengthField))
+	c.isEncoded = c.isEncoded || bytes.HasPrefix(name, []byte(encodingField))
+	c.lineHasText, c.nameLength = false, 0
 }
 
 // refuse writes a response, and then discards input for a moment: if the connection were closed while bytes arrive, the
 // client could lose the response.
-func (c *headConn) refuse(answer string) {
+func (c *headConn) refuse(refused *headRefusal) {
 	c.endHead()
 	until := time.Now().Add(endGrace)
 	c.SetDeadline(until)
-	if _, err := io.WriteString(c.Conn, answer); err != nil || c.CloseWrite() != nil {
+	if _, err := c.Conn.Write(c.s.encodeHeadRefusal(refused, c.RemoteAddr().String())); err != nil || c.CloseWrite() != nil {
 		return
 	}
 	io.CopyN(io.Discard, c.Conn, maxHead)
@@ -249,8 +268,14 @@ func (c *headConn) sendHeld() error {
 	return err
 }
 
-// Write writes to the connection, or holds p.
+// Write writes to the connection, or holds p. A refusal of net/http is written in the form of all errors.
 func (c *headConn) Write(p []byte) (int, error) {
+	if !c.isHandled.Load() {
+		if refused := parseHeadRefusal(p); refused != nil {
+			_, err := c.Conn.Write(c.s.encodeHeadRefusal(refused, c.RemoteAddr().String()))
+			return len(p), err
+		}
+	}
 	if !c.isHolding {
 		return c.Conn.Write(p)
 	}
@@ -272,20 +297,22 @@ func (c *headConn) beginHead() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.release()
-	c.inHead, c.lines, c.length, c.lineHasText = true, 0, 0, false
+	c.isHandled.Store(false)
+	c.inHead, c.lines, c.length, c.lineHasText, c.nameLength, c.hasLength, c.isEncoded = true, 0, 0, false, 0, false, false
 }
 
 // endHead ends it, when the request is handled.
 func (c *headConn) endHead() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.isHandled.Store(true)
 	c.release()
 }
 
 // release returns the bytes charged for the head. The caller holds mu.
 func (c *headConn) release() {
 	c.inHead = false
-	c.total.Add(-c.charged)
+	c.s.heads.Add(-c.charged)
 	c.charged = 0
 }
 

@@ -2,7 +2,8 @@
 //
 // A request passes these steps, in this order:
 //
-//	listener.go      limits on connections and on unfinished request heads: 431, 503
+//	listener.go      limits on connections and on unfinished request heads: 431, 503; a body with two lengths: 400
+//	head_refusal.go  the refusals of net/http, such as 400 for a malformed head, in the form of all errors
 //	hosts.go         the host: 421, unless it is the server's, or an app's, which the edge serves
 //	server.go        handle: request id, recovery from panics, metrics; access_log.go: the access log
 //	route.go         newRouter: path and method: 404 and 405
@@ -392,7 +393,7 @@ func (s *Server) recordRequest(w *Response, r *http.Request) {
 
 // Serve serves the public routes on a listener. It returns nil after Shutdown.
 func (s *Server) Serve(l net.Listener) error {
-	return untilClosed(s.publicServer.Serve(headListener{l, &s.heads}))
+	return untilClosed(s.publicServer.Serve(headListener{l, s}))
 }
 
 // ServeAdmin serves the operators' routes on a listener. It returns nil after Shutdown.

@@ -62,7 +62,7 @@ func (s *Server) ServeRedirects(l net.Listener, challenges func(http.Handler) ht
 		}
 	})
 	s.redirectServer.Handler = plain
-	return untilClosed(s.redirectServer.Serve(headListener{l, &s.heads}))
+	return untilClosed(s.redirectServer.Serve(headListener{l, s}))
 }
 
 func isProbe(path string) bool { return path == "/healthz" || path == "/readyz" }
@@ -282,7 +282,7 @@ func (t *tlsListener) handshake(raw net.Conn, release func()) {
 		return
 	case http2Protocol:
 	default:
-		accepted = &headConn{Conn: c, total: &t.s.heads, inHead: true}
+		accepted = newHeadConn(c, t.s)
 	}
 	t.s.metrics.handshakes.WithLabelValues("ok").Inc()
 	select {
