@@ -35,11 +35,13 @@ var (
 // changes the direction of the text after it (Unicode Standard Annex 9, section 2), so that the text around the name reads otherwise than
 // it is stored. The marks U+061C, U+200E and U+200F change nothing but their own place, and names in Arabic and Hebrew have them.
 func IsControl(r rune) bool {
-	switch {
-	case r == '\u2028', r == '\u2029', r >= '\u202a' && r <= '\u202e', r >= '\u2066' && r <= '\u2069':
-		return true
-	}
-	return unicode.IsControl(r)
+	return unicode.IsControl(r) || r == '\u2028' || r == '\u2029' || IsDirectional(r)
+}
+
+// IsDirectional reports whether a character changes the direction of the text after it. Names that are older than IsControl have such
+// characters, which pages and mails leave out.
+func IsDirectional(r rune) bool {
+	return r >= '\u202a' && r <= '\u202e' || r >= '\u2066' && r <= '\u2069'
 }
 
 // isInvisible reports whether a character shows nothing by itself.

@@ -116,9 +116,14 @@ func (s *Sender) dial(ctx context.Context) mail.DialContextFunc {
 	}
 }
 
-// encodedWords separates the beginning of an encoded word (RFC 2047, section 2), which people can have in the names that subjects contain,
-// by an invisible character. Without it the subject would be sent as it is, and a mail program would decode the word.
-var encodedWords = strings.NewReplacer("=?", "=\u2060?")
+var (
+	// directions removes the characters that change the direction of the text after them, which names of people may have.
+	directions = strings.NewReplacer("\u202a", "", "\u202b", "", "\u202c", "", "\u202d", "", "\u202e", "",
+		"\u2066", "", "\u2067", "", "\u2068", "", "\u2069", "")
+	// encodedWords separates the beginning of an encoded word (RFC 2047, section 2), which names may have, by an invisible character.
+	// Without it the subject would be sent as it is, and a mail program would decode the word.
+	encodedWords = strings.NewReplacer("=?", "=\u2060?")
+)
 
 // Send sends a message of plain text. It returns when the server has accepted the message, or fails when ctx or the timeout
 // ends or the server refuses the message.
@@ -127,7 +132,7 @@ func (s *Sender) Send(ctx context.Context, to, subject, text string) error {
 	if err := errors.Join(message.From(s.from), message.To(to)); err != nil {
 		return fmt.Errorf("mail: %w", err)
 	}
-	message.Subject(encodedWords.Replace(subject))
+	message.Subject(encodedWords.Replace(directions.Replace(subject)))
 	message.SetDate()
 	message.SetMessageID()
 	message.SetGenHeader("Auto-Submitted", "auto-generated") // RFC 3834: suppresses automatic replies

@@ -39,7 +39,8 @@ func TestStart(t *testing.T) {
 func TestExcerpts(t *testing.T) {
 	for prompt, want := range map[string]string{
 		"\x00\x1b\nTidy\x1b[31m the\u0085drive": "Tidy [31m the drive", "\x07": "Untitled", "\u2028a": "a",
-		strings.Repeat("ä\x01", 50): strings.Repeat("ä ", 39) + "ä…",
+		"Exe\u202ecod \u2066x\u2069": "Exe cod x",
+		strings.Repeat("ä\x01", 50):  strings.Repeat("ä ", 39) + "ä…",
 	} {
 		w := newWorld(t)
 		w.start(prompt)

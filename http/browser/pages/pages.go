@@ -2,7 +2,7 @@
 //
 // A page is a struct with what it shows, and a method that returns its title and its elements (Page). Text becomes a part of a
 // page as g.Text or as the value of an attribute, both of which escape it; only the style is raw. Links and forms lead to paths
-// of this site only (sitePath).
+// of this site only (sitePath). Characters that change the direction of the text after them are left out of every page.
 //
 // Pages have no scripts and no external files: the one stylesheet is inside each page and is allowed by its hash
 // (Content-Security-Policy). Pages are not cached and cannot be framed. They send a referrer to this site only. They must send
@@ -21,6 +21,8 @@ import (
 
 	g "maragu.dev/gomponents"
 	h "maragu.dev/gomponents/html"
+
+	"github.com/atelier-run/atelier/entity"
 )
 
 // A Page is what a page shows. The types that implement it are in this package.
@@ -74,13 +76,19 @@ func Render(w http.ResponseWriter, status int, p Page) {
 	var text bytes.Buffer
 	shown := p.page()
 	_ = shown.document().Render(&text) // a buffer accepts everything
+	content := bytes.Map(func(r rune) rune {
+		if entity.IsDirectional(r) {
+			return -1
+		}
+		return r
+	}, text.Bytes())
 	header := w.Header()
 	header.Set("Content-Security-Policy", shown.policy())
 	Guard(header)
 	header.Set("Content-Type", "text/html; charset=utf-8")
-	header.Set("Content-Length", strconv.Itoa(text.Len()))
+	header.Set("Content-Length", strconv.Itoa(len(content)))
 	w.WriteHeader(status)
-	w.Write(text.Bytes()) // fails only if the client has gone
+	w.Write(content) // fails only if the client has gone
 }
 
 // Guard sets the security headers of pages and redirects.

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -74,6 +75,18 @@ func TestPages(t *testing.T) {
 				t.Errorf("labels for %q, fields %q", labels, fields)
 			}
 		})
+	}
+}
+
+// TestPagesKeepTheDirectionOfText renders names that would turn the text after them around.
+func TestPagesKeepTheDirectionOfText(t *testing.T) {
+	const turning = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+	for _, page := range full("a" + turning + "b\u05d0\u200f") {
+		w := render(page)
+		text := w.Body.String()
+		if strings.ContainsAny(html.UnescapeString(text), turning) || w.Header().Get("Content-Length") != strconv.Itoa(len(text)) {
+			t.Errorf("%s: %s", nameOf(page), text)
+		}
 	}
 }
 
