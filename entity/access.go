@@ -33,19 +33,28 @@ var roleCapabilities = map[workspacev1.Role][]string{
 	workspacev1.Role_ROLE_VIEWER: {Apps, FilesRead, Sessions},
 }
 
+// AgentCapabilities returns the capabilities that an agent can have: all but admin. They are sorted. The caller must not change the
+// slice.
+func AgentCapabilities() []string { return roleCapabilities[workspacev1.Role_ROLE_EDITOR] }
+
+// MissingForProcesses returns which capabilities that a turn needs to run processes are not among those that it has: services, and, as
+// every process in a computer can read and change the whole drive, files:read and files:write.
+func MissingForProcesses(has []string) []string {
+	return slices.DeleteFunc([]string{FilesRead, FilesWrite, Services}, func(c string) bool { return slices.Contains(has, c) })
+}
+
 // Capabilities returns the capabilities of a principal in a workspace in which its user has the role: those of the role,
-// and for an app or an OAuth client only those that the grant names as well. They are sorted. The caller must not change
-// the slice.
+// and for an app, an OAuth client or the turn of a session only those that the grant names as well. They are sorted. The caller
+// must not change the slice.
 func Capabilities(p *wirev1.Principal, role workspacev1.Role) []string {
 	all := roleCapabilities[role]
 	switch p.GetKind() {
-	case wirev1.CredentialKind_CREDENTIAL_KIND_SESSION:
-		return slices.DeleteFunc(slices.Clone(all), func(c string) bool { return c == Admin })
-	case wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH, wirev1.CredentialKind_CREDENTIAL_KIND_APP:
-		app := p.GetKind() == wirev1.CredentialKind_CREDENTIAL_KIND_APP
+	case wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH, wirev1.CredentialKind_CREDENTIAL_KIND_APP,
+		wirev1.CredentialKind_CREDENTIAL_KIND_SESSION:
+		isProgram := p.GetKind() != wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH
 		var granted []string
 		for _, c := range all {
-			if slices.Contains(p.GetGrants(), c) && !(app && c == Admin) {
+			if slices.Contains(p.GetGrants(), c) && !(isProgram && c == Admin) {
 				granted = append(granted, c)
 			}
 		}

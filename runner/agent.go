@@ -34,6 +34,8 @@ type agent struct {
 	cwd   string
 	mode  sessionv1.Mode
 	token string
+	// bounds are what the agent may do. All of its turns have the same.
+	bounds *sessionv1.Bounds
 
 	process Process
 	peer    *peer
@@ -119,6 +121,7 @@ const (
 	codeAgentUnavailable = "agent_unavailable"
 	codeModelUnavailable = meta.CodeModelUnavailable
 	codeBudget           = "budget"
+	codeForbidden        = string(entity.Forbidden)
 )
 
 // maxSessionID is the maximum length of an agent's own id of the session, which the session stores.
@@ -135,7 +138,7 @@ func (r *Runner) start(ctx context.Context, s *sessionv1.Session, choice Choice)
 	id := sessionID{s.GetWorkspaceId(), s.GetId()}
 	l := &agent{
 		r: r, id: id, choice: choice, userID: s.GetCreatorUserId(), cwd: s.GetCwd(), mode: s.GetMode(), token: newToken(),
-		out:    newOutput(r.o.Asker, identityOf(id), r.metrics),
+		bounds: s.GetTurn().GetBounds(), out: newOutput(r.o.Asker, identityOf(id), r.metrics),
 		stderr: &tail{}, exited: make(chan struct{}), changed: make(chan struct{}, 1), lastUpdate: time.Now(), loading: true,
 	}
 	if l.address, err = r.addresses.acquire(ctx, id.workspace); err != nil {
@@ -415,7 +418,7 @@ func (l *agent) about(ctx context.Context, s *sessionv1.Session, before *session
 	if err != nil {
 		return nil, err
 	}
-	about := map[string]any{meta.Mode: meta.ModeAuto, meta.Instructions: instructions}
+	about := map[string]any{meta.Mode: meta.ModeAuto, meta.Instructions: instructions, meta.Capabilities: l.Capabilities()}
 	if s.GetMode() == sessionv1.Mode_MODE_CONFIRM {
 		about[meta.Mode] = meta.ModeConfirm
 	}

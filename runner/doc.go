@@ -19,6 +19,10 @@
 // otherwise with the request to go on. The turns of a session use its agent one after another (pool.enter), and those of a
 // workspace at most half of the agents of a node.
 //
+// The agent may do in a turn what the credential of the input grants (package session, bounds.go): the principal of its tools has these
+// capabilities (Session.Capabilities), the built-in agent offers none of its own tools beyond them (meta.Capabilities), and any other
+// agent does not run without the capabilities that processes need (checkBounds). A process works only for turns with the same bounds.
+//
 // A request for permission is granted in the mode auto. In the mode confirm it becomes a question: the turn ends while the agent
 // waits, and the turn of the answer goes on in the same process. If the process has ended meanwhile, the agent gets the answer as
 // text. Questions and sleeps of the platform's tools (Session) take effect when the agent ends its turn.
@@ -30,7 +34,7 @@
 // # The gateway
 //
 // Each computer with agents has a listener on its loopback interface (addresses), with package gateway: the models, and the tools
-// of the platform. The token of an agent is valid while it opens the session, and while a turn runs.
+// of the platform. The token of an agent is valid while it opens the session, and while a turn with its bounds runs.
 //
 // # Configuration
 //

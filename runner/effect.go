@@ -31,6 +31,9 @@ func (l *agent) SessionID() string { return l.id.session }
 // UserID implements Session.
 func (l *agent) UserID() string { return l.userID }
 
+// Capabilities implements Session.
+func (l *agent) Capabilities() []string { return session.Granted(l.bounds) }
+
 // Ask implements Session.
 func (l *agent) Ask(_ context.Context, text string, options []string) error {
 	if text == "" || len(options) > session.MaxOptions {

@@ -147,7 +147,7 @@ func (t *turn) changed(ctx context.Context, s *sessionv1.Session) *sessionv1.End
 func steeringAfter(s *sessionv1.Session, after uint64) []uint64 {
 	var seqs []uint64
 	for _, p := range s.GetPending() {
-		if p.GetSeq() > after && session.Steers(p) && len(seqs) < maxWaitingInputs {
+		if p.GetSeq() > after && session.SteersTurn(s.GetTurn(), p) && len(seqs) < maxWaitingInputs {
 			seqs = append(seqs, p.GetSeq())
 		}
 	}

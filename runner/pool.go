@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/atelier-run/atelier/entity/session"
 	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
 )
 
@@ -178,7 +179,7 @@ func (l *agent) suits(s *sessionv1.Session, choice Choice) bool {
 		return false
 	}
 	return l.choice.Agent == choice.Agent && l.choice.HasModel == choice.HasModel && l.choice.Model.Name == choice.Model.Name &&
-		l.cwd == s.GetCwd() && l.mode == s.GetMode()
+		l.cwd == s.GetCwd() && l.mode == s.GetMode() && session.EqualBounds(l.bounds, s.GetTurn().GetBounds())
 }
 
 // release keeps an agent for the next turn of its session, for a time.

@@ -77,6 +77,8 @@ type Session interface {
 	SessionID() string
 	// UserID is the person who created the session; empty if there is none.
 	UserID() string
+	// Capabilities returns what the agent may do in each of its turns.
+	Capabilities() []string
 	// Ask makes the turn end with a question, which may offer answers. A later question or sleep of the turn replaces it.
 	Ask(ctx context.Context, text string, options []string) error
 	// SleepUntil makes the turn end with a sleep until a time.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -153,7 +154,21 @@ func (r *Runner) prepare(ctx context.Context, s *sessionv1.Session) (*agent, err
 	if !ok {
 		return nil, &failure{codeModelUnavailable, fmt.Sprintf("The operator has configured no agent for the tier %s.", entity.TierNames[tier])}
 	}
+	if err := checkBounds(choice, s.GetTurn().GetBounds()); err != nil {
+		return nil, err
+	}
 	return r.pool.acquire(ctx, s, choice)
+}
+
+// checkBounds returns an error if an agent could do more than the bounds of a turn permit. The built-in agent offers no tool beyond
+// them. Any other agent runs commands as it likes, in a computer whose drive it sees.
+func checkBounds(choice Choice, bounds *sessionv1.Bounds) error {
+	missing := entity.MissingForProcesses(session.Granted(bounds))
+	if choice.Agent == Builtin || len(missing) == 0 {
+		return nil
+	}
+	return &failure{codeForbidden, fmt.Sprintf("The agent %s runs commands, for which the credential of the input lacks %s.",
+		choice.Agent, strings.Join(missing, ", "))}
 }
 
 // claim takes the turn. If the session refuses, it returns the end of the turn.
@@ -312,7 +327,8 @@ func (t *turn) tryBegin(ctx context.Context) (*sessionv1.EndTurn, error) {
 // maxWaitingInputs is the number of the inputs that a turn takes at once.
 const maxWaitingInputs = 64
 
-// waitingInputs returns the notes and the messages that wait when the turn begins, which the agent gets with its first input.
+// waitingInputs returns the notes and the messages that wait when the turn begins and may join it, which the agent gets with its first
+// input.
 func (t *turn) waitingInputs() []uint64 {
 	var seqs []uint64
 	for _, p := range t.s.GetPending() {
@@ -320,7 +336,7 @@ func (t *turn) waitingInputs() []uint64 {
 			break
 		}
 		isNote := p.GetKind() == sessionv1.InputKind_INPUT_KIND_NOTE
-		if isNote || session.Steers(p) {
+		if (isNote || session.Steers(p)) && session.MayJoin(t.s.GetTurn(), p) {
 			seqs = append(seqs, p.GetSeq())
 		}
 	}

@@ -55,7 +55,8 @@ func TestControls(t *testing.T) {
 		"app of an owner":         {owner, func() { w.as.Kind, w.as.Grants = kindApp, []string{entity.Apps, entity.FilesRead} }, private},
 		"app with fewer scopes":   {owner, func() { w.as.Kind, w.as.Grants = kindApp, []string{entity.Apps} }, metadata},
 		"app without the scope":   {owner, func() { w.as.Kind, w.as.Grants = kindApp, []string{entity.FilesRead} }, &appv1.Controls{}},
-		"agent of an owner":       {owner, func() { w.as.Kind = kindSession }, private},
+		"agent of an owner":       {owner, func() { w.as.Kind, w.as.Grants = kindSession, entity.AgentCapabilities() }, private},
+		"agent with fewer scopes": {owner, func() { w.as.Kind, w.as.Grants = kindSession, []string{entity.Apps} }, metadata},
 		"client with all of both": {owner, func() { w.as.Kind, w.as.Grants = kindOAuth, []string{entity.Apps, entity.Admin, entity.FilesRead} }, all},
 	} {
 		w.user("u", test.role)

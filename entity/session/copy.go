@@ -12,7 +12,7 @@ func shallowCopy(s *sessionv1.Session) *sessionv1.Session {
 		LastEventSeq: s.LastEventSeq, TurnStatus: s.TurnStatus, Turn: s.Turn, Pending: s.Pending, Ask: s.Ask,
 		Machine: s.Machine, Usage: s.Usage, Allowed: s.Allowed, Agent: s.Agent, Sealed: s.Sealed, Erased: s.Erased,
 		WakeAt: s.WakeAt, Children: s.Children, Started: s.Started, PromptSeq: s.PromptSeq, PromptDigest: s.PromptDigest,
-		LastTier: s.LastTier, LostTurns: s.LostTurns,
+		LastTier: s.LastTier, LostTurns: s.LostTurns, WakeBounds: s.WakeBounds,
 	}
 }
 
@@ -22,5 +22,6 @@ func shallowCopyOfInput(in *sessionv1.Input) *sessionv1.Input {
 		Kind: in.Kind, Sender: in.Sender, Text: in.Text, Tier: in.Tier, Behavior: in.Behavior, Images: in.Images,
 		Attachments: in.Attachments, SourceSessionId: in.SourceSessionId, ClientRequestId: in.ClientRequestId,
 		OptionId: in.OptionId, Digest: in.Digest, DefaultOwner: in.DefaultOwner,
+		Bounds: in.Bounds,
 	}
 }

@@ -33,7 +33,7 @@ func Evolve(s *sessionv1.Session, e sessionv1.Event) *sessionv1.Session {
 	case *sessionv1.InputsDropped:
 		next.Pending = withoutPending(s.GetPending(), e.GetSeqs())
 	case *sessionv1.SessionWoken:
-		next.WakeAt = 0
+		next.WakeAt, next.WakeBounds = 0, nil
 		if e.GetCancelled() {
 			next.TurnStatus = sessionv1.TurnStatus_TURN_STATUS_INTERRUPTED
 			next.Machine = withOutcome(s.GetMachine(), sessionv1.Outcome_OUTCOME_CANCELLED)
@@ -78,7 +78,9 @@ func applyRow(next *sessionv1.Session, e *sessionv1.RowAdded) {
 		applyInput(next, e)
 	}
 	if row.GetAsk() != nil {
-		next.Ask = &sessionv1.PendingAsk{Seq: e.GetSeq(), Text: row.GetAsk().GetText(), Options: row.GetAsk().GetOptions()}
+		next.Ask = &sessionv1.PendingAsk{
+			Seq: e.GetSeq(), Text: row.GetAsk().GetText(), Options: row.GetAsk().GetOptions(), Bounds: next.GetTurn().GetBounds(),
+		}
 	}
 	if set := row.GetSetting(); set != nil {
 		if set.Cwd != nil {
@@ -101,6 +103,7 @@ func applyInput(next *sessionv1.Session, e *sessionv1.RowAdded) {
 	copy(pending, next.GetPending())
 	next.Pending = append(pending, &sessionv1.Pending{
 		Seq: e.GetSeq(), Kind: in.GetKind(), Behavior: in.GetBehavior(), Tier: e.GetResolvedTier(), CreatedAt: e.GetAt(),
+		Bounds: in.GetBounds(),
 	})
 	switch in.GetKind() {
 	case sessionv1.InputKind_INPUT_KIND_PROMPT:
@@ -152,12 +155,12 @@ func applyBatch(next *sessionv1.Session, e *sessionv1.BatchRecorded) {
 }
 
 func applyEnded(next *sessionv1.Session, e *sessionv1.TurnEnded) {
+	if e.GetStatus() == sessionv1.TurnStatus_TURN_STATUS_SLEEP {
+		next.WakeAt, next.WakeBounds = e.GetWakeAt(), next.GetTurn().GetBounds()
+	}
 	next.Turn, next.Usage = nil, e.GetTotal()
 	if e.GetAgent() != nil {
 		next.Agent = e.GetAgent()
-	}
-	if e.GetStatus() == sessionv1.TurnStatus_TURN_STATUS_SLEEP {
-		next.WakeAt = e.GetWakeAt()
 	}
 	if next.TurnStatus = e.GetStatus(); e.GetError().GetCode() == FailureComputerLost {
 		next.LostTurns++

@@ -104,8 +104,9 @@ func (d *draft) startNext() {
 		return
 	}
 	first := s.GetPending()[next]
+	bounds := intersect(first.GetBounds(), intersect(s.GetAsk().GetBounds(), s.GetWakeBounds()))
 	d.add(&sessionv1.TurnStarted{Turn: &sessionv1.Turn{
-		Id: first.GetSeq(), Inputs: []uint64{first.GetSeq()}, Tier: first.GetTier(), StartedAt: d.call.At(),
+		Id: first.GetSeq(), Inputs: []uint64{first.GetSeq()}, Tier: first.GetTier(), StartedAt: d.call.At(), Bounds: bounds,
 	}})
 }
 
@@ -162,10 +163,10 @@ func checkStart(c *sessionv1.StartSession) error {
 	return checkCwd(c.GetCwd())
 }
 
-// withSender returns a copy of an input whose sender is the principal of the call.
+// withSender returns a copy of an input whose sender, and whose bounds, are those of the principal of the call.
 func withSender(call entity.Call, in *sessionv1.Input) *sessionv1.Input {
 	next := shallowCopyOfInput(in)
-	next.Sender = SenderOf(call.Principal)
+	next.Sender, next.Bounds = SenderOf(call.Principal), boundsOf(call.Principal)
 	if next.GetBehavior() == sessionv1.Behavior_BEHAVIOR_UNSPECIFIED {
 		next.Behavior = sessionv1.Behavior_BEHAVIOR_STEER
 	}
@@ -214,6 +215,9 @@ func send(call entity.Call, s *sessionv1.Session, c *sessionv1.SendInput) ([]ses
 	}
 	d := draft{call: call, state: s}
 	in := withSender(call, c.GetInput())
+	if in.GetKind() == sessionv1.InputKind_INPUT_KIND_ANSWER { // withdraws the question before it starts a turn
+		in.Bounds = intersect(in.GetBounds(), s.GetAsk().GetBounds())
+	}
 	for _, o := range s.GetAsk().GetOptions() {
 		if in.GetOptionId() != "" && o.GetId() == in.GetOptionId() {
 			in.Text = o.GetLabel()
@@ -358,11 +362,13 @@ func hasInput(t *sessionv1.Turn, seq uint64) bool { return slices.Contains(t.Get
 
 // steersAfter reports whether an input with a seq greater than another waits for the running turn.
 func steersAfter(s *sessionv1.Session, after uint64) bool {
-	return slices.ContainsFunc(s.GetPending(), func(p *sessionv1.Pending) bool { return p.GetSeq() > after && Steers(p) })
+	return slices.ContainsFunc(s.GetPending(), func(p *sessionv1.Pending) bool {
+		return p.GetSeq() > after && SteersTurn(s.GetTurn(), p)
+	})
 }
 
-// Steers reports whether an input that waits is for the running turn, or starts one at once: it is neither a note nor a
-// follow-up.
+// Steers reports whether an input that waits is for the running turn, if it may join that, or else starts one as soon as none runs: it is
+// neither a note nor a follow-up.
 func Steers(p *sessionv1.Pending) bool {
 	return p.GetKind() != sessionv1.InputKind_INPUT_KIND_NOTE && p.GetBehavior() != sessionv1.Behavior_BEHAVIOR_FOLLOW_UP
 }

@@ -17,6 +17,8 @@
 //   - When a turn ends, each of its inputs gets a row of the kind terminal in the same batch of events; no input gets two.
 //   - A turn that asks or sleeps has ended. The answer starts the next turn, or the input of the system that follows the sleep.
 //   - A follow-up waits until the session neither runs, asks nor sleeps.
+//   - The agent may do in a turn what the credential of its input grants, and an input joins only a turn with the same bounds
+//     (bounds.go).
 //
 // Members change settings, the audience and archives (settings.go). A deletion seals the session, which hides it from everybody
 // at once; the task DeletionTask then deletes its descendants and rows. Visibility and permissions depend on the sender's role,

@@ -79,7 +79,10 @@ func recordRows(call entity.Call, s *sessionv1.Session, c *sessionv1.RecordRows)
 		return nil, err
 	}
 	d := draft{call: call, state: s}
-	joined := slices.DeleteFunc(slices.Clone(c.GetJoined()), func(seq uint64) bool { return PendingInput(s, seq) == nil })
+	joined := slices.DeleteFunc(slices.Clone(c.GetJoined()), func(seq uint64) bool {
+		waiting := PendingInput(s, seq)
+		return waiting == nil || !MayJoin(s.GetTurn(), waiting)
+	})
 	if len(joined) > 0 {
 		d.add(&sessionv1.InputsJoined{Seqs: joined})
 	}
@@ -151,7 +154,7 @@ func endTurn(call entity.Call, s *sessionv1.Session, c *sessionv1.EndTurn) ([]se
 		Usage: usage, Total: addUsage(s.GetUsage(), usage), TitleFailed: c.GetTitleFailed(), At: call.At(),
 	})
 	if resume != "" && d.current().GetLostTurns() <= MaxResumes {
-		d.systemInput(resume)
+		d.systemInput(resume, turn.GetBounds())
 	}
 	d.startNext()
 	return d.events, nil
@@ -205,11 +208,11 @@ func addUsage(total, turn *sessionv1.Usage) *sessionv1.Usage {
 	}
 }
 
-// systemInput adds a message of the system, which starts a turn if none runs.
-func (d *draft) systemInput(text string) {
+// systemInput adds a message of the system, which starts a turn within bounds if none runs.
+func (d *draft) systemInput(text string, bounds *sessionv1.Bounds) {
 	d.input(&sessionv1.Input{
 		Kind: sessionv1.InputKind_INPUT_KIND_MESSAGE, Sender: &sessionv1.Sender{Kind: sessionv1.SenderKind_SENDER_KIND_SYSTEM},
-		Text: text, Behavior: sessionv1.Behavior_BEHAVIOR_STEER,
+		Text: text, Behavior: sessionv1.Behavior_BEHAVIOR_STEER, Bounds: bounds,
 	}, d.current().GetLastTier(), "")
 }
 
@@ -220,6 +223,6 @@ func wake(call entity.Call, s *sessionv1.Session, c *sessionv1.WakeSession) []se
 	}
 	d := draft{call: call, state: s}
 	d.add(&sessionv1.SessionWoken{At: call.At()})
-	d.systemInput(SleepEnded)
+	d.systemInput(SleepEnded, s.GetWakeBounds())
 	return d.events
 }

@@ -117,11 +117,7 @@ func hasAnyCapability(p *wirev1.Principal, role workspacev1.Role, any []string) 
 // hasCapability reports whether entity.Capabilities contains a capability. It does not build that list.
 func hasCapability(p *wirev1.Principal, role workspacev1.Role, capability string) bool {
 	switch p.GetKind() {
-	case wirev1.CredentialKind_CREDENTIAL_KIND_SESSION:
-		if capability == entity.Admin {
-			return false
-		}
-	case wirev1.CredentialKind_CREDENTIAL_KIND_APP:
+	case wirev1.CredentialKind_CREDENTIAL_KIND_APP, wirev1.CredentialKind_CREDENTIAL_KIND_SESSION:
 		if capability == entity.Admin || !slices.Contains(p.GetGrants(), capability) {
 			return false
 		}

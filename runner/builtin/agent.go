@@ -165,7 +165,7 @@ func (a *agent) Prompt(ctx context.Context, p acp.PromptRequest) (acp.PromptResp
 	if err != nil {
 		return acp.PromptResponse{}, err
 	}
-	inputs, err := readInputs(p.Prompt, p.Meta, s.drive)
+	inputs, err := s.readInputs(p.Prompt, p.Meta)
 	if err != nil {
 		return acp.PromptResponse{}, invalid("%s", err)
 	}
@@ -215,7 +215,7 @@ func (a *agent) HandleExtensionMethod(_ context.Context, method string, params j
 	if err != nil {
 		return nil, err
 	}
-	inputs, err := readInputs(p.Prompt, p.Meta, s.drive)
+	inputs, err := s.readInputs(p.Prompt, p.Meta)
 	if err != nil {
 		return nil, invalid("%s", err)
 	}

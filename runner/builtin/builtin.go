@@ -17,8 +17,8 @@
 //	ATELIER_AGENT_MAX_TOKENS  the most tokens of one reply
 //	ATELIER_DRIVE             the folder of the drive; by default /drive, or the session's folder if there is none
 //
-// Commands and MCP servers that the agent starts get its environment without the variables ATELIER_AGENT_*. If there is a key,
-// the agent also forbids other processes of its user to read its memory and its environment.
+// Commands and MCP servers that the agent starts get its environment without the variables ATELIER_AGENT_*. The agent also forbids
+// other processes of its user to read its memory, which has the keys of MCP servers, and its environment.
 //
 // # A turn, step by step
 //
@@ -73,11 +73,9 @@ func Run(ctx context.Context, in io.Reader, out, errors io.Writer, environ, argu
 		fmt.Fprintln(errors, "atelier: agent:", err)
 		return exitInvalid
 	}
-	if s.model != nil {
-		if err := protect(); err != nil {
-			fmt.Fprintln(errors, "atelier: agent: protect the key from other processes:", err)
-			return exitInvalid
-		}
+	if err := protect(); err != nil {
+		fmt.Fprintln(errors, "atelier: agent: protect the keys from other processes:", err)
+		return exitInvalid
 	}
 	a := newAgent(s)
 	// NewAgentSideConnection starts a goroutine that reads from in and uses the logger, which SetLogger changes without a lock.

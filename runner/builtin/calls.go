@@ -47,7 +47,7 @@ func refused(err error) callResult     { return callResult{text: err.Error(), is
 
 // toolset returns the agent's own tools and those of the MCP servers.
 func (s *session) toolset() toolset {
-	set := toolset{order: append([]model.Tool{}, ownTools...), remote: map[string]remoteTool{}}
+	set := toolset{order: s.ownTools(), remote: map[string]remoteTool{}}
 	names := map[string]bool{}
 	for _, t := range set.order {
 		names[t.Name] = true
@@ -111,17 +111,17 @@ func (t *turn) call(ctx context.Context, available toolset, c model.Call, isTrun
 	case "edit_file":
 		return t.callEdit(ctx, a)
 	case "read_file":
-		return t.look("Read "+a.Path, acp.ToolKindRead, a.Path, func() (string, error) {
+		return t.look(c.Name, "Read "+a.Path, acp.ToolKindRead, a.Path, func() (string, error) {
 			return t.session.drive.Read(a.Path, a.FirstLine, a.Lines)
 		})
 	case "list_files":
 		a.Path = cmp.Or(a.Path, ".")
-		return t.look("List "+a.Path, acp.ToolKindRead, a.Path, func() (string, error) {
+		return t.look(c.Name, "List "+a.Path, acp.ToolKindRead, a.Path, func() (string, error) {
 			return t.session.drive.List(ctx, a.Path, a.Depth)
 		})
 	case "search":
 		a.Path = cmp.Or(a.Path, ".")
-		return t.look("Search "+a.Pattern, acp.ToolKindSearch, a.Path, func() (string, error) {
+		return t.look(c.Name, "Search "+a.Pattern, acp.ToolKindSearch, a.Path, func() (string, error) {
 			ctx, cancel := context.WithTimeout(ctx, searchTimeout)
 			defer cancel()
 			return t.session.drive.Search(ctx, a.Pattern, a.Path, a.Glob)
@@ -159,7 +159,9 @@ func (t *turn) callEdit(ctx context.Context, a arguments) callResult {
 	}
 	absolute := t.session.drive.Absolute(relative)
 	call := t.start("Edit "+a.Path, acp.ToolKindEdit, []string{absolute}, map[string]any{"path": absolute})
-	err = t.permit(ctx, "files", call.started)
+	if err = t.session.checkTool("edit_file"); err == nil {
+		err = t.permit(ctx, "files", call.started)
+	}
 	n := 0
 	if err == nil {
 		n, err = t.session.drive.Edit(a.Path, a.Old, a.New, a.All)
@@ -172,14 +174,17 @@ func (t *turn) callEdit(ctx context.Context, a arguments) callResult {
 	return succeeded(fmt.Sprintf("%d replaced in %s.", n, a.Path))
 }
 
-// look carries out a call that changes nothing.
-func (t *turn) look(title string, kind acp.ToolKind, path string, read func() (string, error)) callResult {
+// look carries out a call of a tool that changes nothing.
+func (t *turn) look(tool, title string, kind acp.ToolKind, path string, read func() (string, error)) callResult {
 	relative, err := t.session.drive.Path(path)
 	if err != nil {
 		return refused(err)
 	}
 	call := t.start(title, kind, []string{t.session.drive.Absolute(relative)}, nil)
-	text, err := read()
+	var text string
+	if err = t.session.checkTool(tool); err == nil {
+		text, err = read()
+	}
 	if err != nil {
 		call.fail(err.Error())
 		return refused(err)

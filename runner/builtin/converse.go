@@ -34,6 +34,9 @@ func (s *session) systemPrompt() string {
 	if s.mode == meta.ModeConfirm {
 		parts = append(parts, "Commands and changes of files need a person's permission. If one is refused, do not try another way.")
 	}
+	if limits := s.limits(); limits != "" {
+		parts = append(parts, limits)
+	}
 	if s.instructions != "" {
 		parts = append(parts, s.instructions)
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/coder/acp-go-sdk"
 
 	"github.com/atelier-run/atelier/runner/builtin/model"
-	"github.com/atelier-run/atelier/runner/builtin/tools"
 	"github.com/atelier-run/atelier/runner/meta"
 )
 
@@ -41,7 +40,7 @@ func decodeMeta[T any](values map[string]any, key string) (T, error) {
 }
 
 // readInputs returns the inputs of a prompt. Without meta.Inputs, all blocks are prompts of a user.
-func readInputs(blocks []acp.ContentBlock, values map[string]any, drive *tools.Drive) ([]input, error) {
+func (s *session) readInputs(blocks []acp.ContentBlock, values map[string]any) ([]input, error) {
 	about, err := decodeMeta[[]meta.Input](values, meta.Inputs)
 	if err != nil {
 		return nil, err
@@ -60,7 +59,7 @@ func readInputs(blocks []acp.ContentBlock, values map[string]any, drive *tools.D
 		default:
 			return nil, fmt.Errorf("_meta[%q] has the unknown kind %q", meta.Inputs, in.Kind)
 		}
-		if err := in.read(block, drive); err != nil {
+		if err := in.read(block, s); err != nil {
 			return nil, fmt.Errorf("content block %d: %w", i, err)
 		}
 		inputs = append(inputs, in)
@@ -68,7 +67,7 @@ func readInputs(blocks []acp.ContentBlock, values map[string]any, drive *tools.D
 	return inputs, nil
 }
 
-func (in *input) read(block acp.ContentBlock, drive *tools.Drive) error {
+func (in *input) read(block acp.ContentBlock, s *session) error {
 	switch {
 	case block.Text != nil:
 		in.text = block.Text.Text
@@ -80,24 +79,25 @@ func (in *input) read(block acp.ContentBlock, drive *tools.Drive) error {
 	case block.Resource != nil && block.Resource.Resource.BlobResourceContents != nil:
 		in.attachment = "Attached, and not readable as text: " + block.Resource.Resource.BlobResourceContents.Uri
 	case block.ResourceLink != nil:
-		in.link(block.ResourceLink, drive)
+		in.link(block.ResourceLink, s)
 	default:
 		return fmt.Errorf("its type is not supported")
 	}
 	return nil
 }
 
-// link reads an attachment by its address. Images are for the model; for other files it gets the path and can read them.
-func (in *input) link(link *acp.ContentBlockResourceLink, drive *tools.Drive) {
+// link reads an attachment by its address. Images are for the model, if the session may read files; for other files it gets the path and
+// can read them.
+func (in *input) link(link *acp.ContentBlockResourceLink, s *session) {
 	name := link.Uri
 	if at, err := url.Parse(link.Uri); err == nil && at.Scheme == "file" {
 		name = at.Path
 	}
 	in.attachment = fmt.Sprintf("Attached file: %s", name)
-	if link.MimeType == nil || !isPicture(*link.MimeType) {
+	if link.MimeType == nil || !isPicture(*link.MimeType) || s.checkTool("read_file") != nil {
 		return
 	}
-	if content, err := drive.Image(name); err == nil {
+	if content, err := s.drive.Image(name); err == nil {
 		encoded := base64.StdEncoding.EncodeToString(content)
 		in.images = []model.Image{{MediaType: *link.MimeType, Base64: encoded}}
 	}

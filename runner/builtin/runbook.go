@@ -10,6 +10,7 @@ import (
 
 	"github.com/coder/acp-go-sdk"
 
+	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/runner/builtin/runbook"
 	"github.com/atelier-run/atelier/runner/builtin/tools"
 	"github.com/atelier-run/atelier/runner/meta"
@@ -202,7 +203,10 @@ func (c computer) Say(_ context.Context, text string) error {
 func (t *turn) shell(ctx context.Context, command string, environ []string, timeout time.Duration) (tools.Result, error) {
 	call := t.start(command, acp.ToolKindExecute, nil, map[string]any{"command": command, "cwd": t.session.drive.Cwd()})
 	var result tools.Result
-	err := t.permit(ctx, "shell", call.started)
+	err := t.session.checkTool("shell")
+	if err == nil {
+		err = t.permit(ctx, "shell", call.started)
+	}
 	if err == nil {
 		call.progress("")
 		result, err = t.session.drive.Shell(ctx, tools.Command{Text: command, Env: environ, Timeout: timeout}, call.progress)
@@ -228,7 +232,11 @@ func (t *turn) write(ctx context.Context, name, text string) error {
 	}
 	absolute := t.session.drive.Absolute(relative)
 	call := t.start("Write "+name, acp.ToolKindEdit, []string{absolute}, map[string]any{"path": absolute})
-	if err := t.permit(ctx, "files", call.started); err != nil {
+	err = t.session.checkTool("write_file")
+	if err == nil {
+		err = t.permit(ctx, "files", call.started)
+	}
+	if err != nil {
 		call.fail(err.Error())
 		return err
 	}
@@ -236,6 +244,9 @@ func (t *turn) write(ctx context.Context, name, text string) error {
 	if err != nil {
 		call.fail(err.Error())
 		return err
+	}
+	if !t.session.has(entity.FilesRead) {
+		before = "" // the timeline shows the change
 	}
 	call.changed(absolute, before, text, existed)
 	return nil

@@ -24,6 +24,8 @@ type session struct {
 	id           acp.SessionId
 	mode         string
 	instructions string
+	// capabilities are those that the client permits; nil: all.
+	capabilities []string
 	drive        *tools.Drive
 	servers      *servers
 	state        state
@@ -59,6 +61,9 @@ func newSession(a *agent, p acp.NewSessionRequest) (*session, error) {
 	}
 	if s.mode != "" && s.mode != meta.ModeAuto && s.mode != meta.ModeConfirm {
 		return nil, fmt.Errorf("_meta[%q] is %q, and not %q or %q", meta.Mode, s.mode, meta.ModeAuto, meta.ModeConfirm)
+	}
+	if s.capabilities, err = decodeCapabilities(p.Meta); err != nil {
+		return nil, err
 	}
 	if s.instructions, err = decodeMeta[string](p.Meta, meta.Instructions); err != nil {
 		return nil, err

@@ -144,11 +144,12 @@ type Session struct {
 }
 
 // SessionCaller returns the caller for the agent of a session. userID is the user that started the session; empty if
-// no user did.
-func SessionCaller(workspaceID, sessionID, userID string, turn Turn) Caller {
+// no user did. grants are the capabilities that the agent may use in the turn.
+func SessionCaller(workspaceID, sessionID, userID string, grants []string, turn Turn) Caller {
 	return Caller{
 		Principal: &wirev1.Principal{
 			Kind: wirev1.CredentialKind_CREDENTIAL_KIND_SESSION, CredentialId: sessionID, UserId: userID, WorkspaceId: workspaceID,
+			Grants: grants,
 		},
 		WorkspaceID: workspaceID, Session: &Session{ID: sessionID, Turn: turn},
 	}

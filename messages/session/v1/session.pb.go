@@ -614,6 +614,53 @@ func (x *Sender) GetId() string {
 	return ""
 }
 
+// Bounds limit what an agent may do. Where a message has none, nothing but the role of the person behind the session limits it: the
+// credential has all capabilities of its person, or the message was recorded before bounds were.
+type Bounds struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The capabilities that the agent may use, sorted.
+	Capabilities  []string `protobuf:"bytes,1,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Bounds) Reset() {
+	*x = Bounds{}
+	mi := &file_messages_session_v1_session_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Bounds) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Bounds) ProtoMessage() {}
+
+func (x *Bounds) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_session_v1_session_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Bounds.ProtoReflect.Descriptor instead.
+func (*Bounds) Descriptor() ([]byte, []int) {
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Bounds) GetCapabilities() []string {
+	if x != nil {
+		return x.Capabilities
+	}
+	return nil
+}
+
 // An Image names a StoredImage of the session.
 type Image struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -627,7 +674,7 @@ type Image struct {
 
 func (x *Image) Reset() {
 	*x = Image{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[1]
+	mi := &file_messages_session_v1_session_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -639,7 +686,7 @@ func (x *Image) String() string {
 func (*Image) ProtoMessage() {}
 
 func (x *Image) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[1]
+	mi := &file_messages_session_v1_session_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -652,7 +699,7 @@ func (x *Image) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Image.ProtoReflect.Descriptor instead.
 func (*Image) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{1}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Image) GetMediaType() string {
@@ -687,7 +734,7 @@ type StoredImage struct {
 
 func (x *StoredImage) Reset() {
 	*x = StoredImage{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[2]
+	mi := &file_messages_session_v1_session_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -699,7 +746,7 @@ func (x *StoredImage) String() string {
 func (*StoredImage) ProtoMessage() {}
 
 func (x *StoredImage) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[2]
+	mi := &file_messages_session_v1_session_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -712,7 +759,7 @@ func (x *StoredImage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredImage.ProtoReflect.Descriptor instead.
 func (*StoredImage) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{2}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *StoredImage) GetMediaType() string {
@@ -742,7 +789,7 @@ type Attachment struct {
 
 func (x *Attachment) Reset() {
 	*x = Attachment{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[3]
+	mi := &file_messages_session_v1_session_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -754,7 +801,7 @@ func (x *Attachment) String() string {
 func (*Attachment) ProtoMessage() {}
 
 func (x *Attachment) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[3]
+	mi := &file_messages_session_v1_session_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -767,7 +814,7 @@ func (x *Attachment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attachment.ProtoReflect.Descriptor instead.
 func (*Attachment) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{3}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Attachment) GetPath() string {
@@ -815,7 +862,7 @@ type Row struct {
 
 func (x *Row) Reset() {
 	*x = Row{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[4]
+	mi := &file_messages_session_v1_session_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -827,7 +874,7 @@ func (x *Row) String() string {
 func (*Row) ProtoMessage() {}
 
 func (x *Row) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[4]
+	mi := &file_messages_session_v1_session_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -840,7 +887,7 @@ func (x *Row) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Row.ProtoReflect.Descriptor instead.
 func (*Row) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{4}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Row) GetInput() *Input {
@@ -916,14 +963,16 @@ type Input struct {
 	// The SHA-256 of the request, to recognize another body with the same client_request_id.
 	Digest []byte `protobuf:"bytes,11,opt,name=digest,proto3" json:"digest,omitempty"`
 	// The owner of the default session to which the input was sent; empty if it was sent to the session itself.
-	DefaultOwner  string `protobuf:"bytes,12,opt,name=default_owner,json=defaultOwner,proto3" json:"default_owner,omitempty"`
+	DefaultOwner string `protobuf:"bytes,12,opt,name=default_owner,json=defaultOwner,proto3" json:"default_owner,omitempty"`
+	// The bounds of the turn that the input starts: what its credential grants.
+	Bounds        *Bounds `protobuf:"bytes,15,opt,name=bounds,proto3" json:"bounds,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Input) Reset() {
 	*x = Input{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[5]
+	mi := &file_messages_session_v1_session_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -935,7 +984,7 @@ func (x *Input) String() string {
 func (*Input) ProtoMessage() {}
 
 func (x *Input) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[5]
+	mi := &file_messages_session_v1_session_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -948,7 +997,7 @@ func (x *Input) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Input.ProtoReflect.Descriptor instead.
 func (*Input) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{5}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Input) GetKind() InputKind {
@@ -1035,6 +1084,13 @@ func (x *Input) GetDefaultOwner() string {
 	return ""
 }
 
+func (x *Input) GetBounds() *Bounds {
+	if x != nil {
+		return x.Bounds
+	}
+	return nil
+}
+
 type Text struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Text  string                 `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`
@@ -1046,7 +1102,7 @@ type Text struct {
 
 func (x *Text) Reset() {
 	*x = Text{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[6]
+	mi := &file_messages_session_v1_session_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1058,7 +1114,7 @@ func (x *Text) String() string {
 func (*Text) ProtoMessage() {}
 
 func (x *Text) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[6]
+	mi := &file_messages_session_v1_session_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1071,7 +1127,7 @@ func (x *Text) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Text.ProtoReflect.Descriptor instead.
 func (*Text) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{6}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Text) GetText() string {
@@ -1105,7 +1161,7 @@ type Tool struct {
 
 func (x *Tool) Reset() {
 	*x = Tool{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[7]
+	mi := &file_messages_session_v1_session_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1117,7 +1173,7 @@ func (x *Tool) String() string {
 func (*Tool) ProtoMessage() {}
 
 func (x *Tool) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[7]
+	mi := &file_messages_session_v1_session_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1130,7 +1186,7 @@ func (x *Tool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tool.ProtoReflect.Descriptor instead.
 func (*Tool) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{7}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Tool) GetToolCallId() string {
@@ -1184,7 +1240,7 @@ type Plan struct {
 
 func (x *Plan) Reset() {
 	*x = Plan{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[8]
+	mi := &file_messages_session_v1_session_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1196,7 +1252,7 @@ func (x *Plan) String() string {
 func (*Plan) ProtoMessage() {}
 
 func (x *Plan) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[8]
+	mi := &file_messages_session_v1_session_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1209,7 +1265,7 @@ func (x *Plan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Plan.ProtoReflect.Descriptor instead.
 func (*Plan) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{8}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Plan) GetSteps() []*PlanStep {
@@ -1230,7 +1286,7 @@ type PlanStep struct {
 
 func (x *PlanStep) Reset() {
 	*x = PlanStep{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[9]
+	mi := &file_messages_session_v1_session_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1242,7 +1298,7 @@ func (x *PlanStep) String() string {
 func (*PlanStep) ProtoMessage() {}
 
 func (x *PlanStep) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[9]
+	mi := &file_messages_session_v1_session_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1255,7 +1311,7 @@ func (x *PlanStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanStep.ProtoReflect.Descriptor instead.
 func (*PlanStep) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{9}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *PlanStep) GetText() string {
@@ -1282,7 +1338,7 @@ type Ask struct {
 
 func (x *Ask) Reset() {
 	*x = Ask{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[10]
+	mi := &file_messages_session_v1_session_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1294,7 +1350,7 @@ func (x *Ask) String() string {
 func (*Ask) ProtoMessage() {}
 
 func (x *Ask) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[10]
+	mi := &file_messages_session_v1_session_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1307,7 +1363,7 @@ func (x *Ask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ask.ProtoReflect.Descriptor instead.
 func (*Ask) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{10}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Ask) GetText() string {
@@ -1334,7 +1390,7 @@ type Option struct {
 
 func (x *Option) Reset() {
 	*x = Option{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[11]
+	mi := &file_messages_session_v1_session_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1346,7 +1402,7 @@ func (x *Option) String() string {
 func (*Option) ProtoMessage() {}
 
 func (x *Option) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[11]
+	mi := &file_messages_session_v1_session_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1359,7 +1415,7 @@ func (x *Option) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Option.ProtoReflect.Descriptor instead.
 func (*Option) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{11}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Option) GetId() string {
@@ -1388,7 +1444,7 @@ type Terminal struct {
 
 func (x *Terminal) Reset() {
 	*x = Terminal{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[12]
+	mi := &file_messages_session_v1_session_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1400,7 +1456,7 @@ func (x *Terminal) String() string {
 func (*Terminal) ProtoMessage() {}
 
 func (x *Terminal) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[12]
+	mi := &file_messages_session_v1_session_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1413,7 +1469,7 @@ func (x *Terminal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Terminal.ProtoReflect.Descriptor instead.
 func (*Terminal) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{12}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Terminal) GetTurnStatus() TurnStatus {
@@ -1447,7 +1503,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[13]
+	mi := &file_messages_session_v1_session_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1459,7 +1515,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[13]
+	mi := &file_messages_session_v1_session_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1472,7 +1528,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{13}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Failure) GetCode() string {
@@ -1501,7 +1557,7 @@ type Setting struct {
 
 func (x *Setting) Reset() {
 	*x = Setting{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[14]
+	mi := &file_messages_session_v1_session_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1513,7 +1569,7 @@ func (x *Setting) String() string {
 func (*Setting) ProtoMessage() {}
 
 func (x *Setting) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[14]
+	mi := &file_messages_session_v1_session_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1526,7 +1582,7 @@ func (x *Setting) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Setting.ProtoReflect.Descriptor instead.
 func (*Setting) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{14}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Setting) GetCwd() string {
@@ -1562,7 +1618,7 @@ type Usage struct {
 
 func (x *Usage) Reset() {
 	*x = Usage{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[15]
+	mi := &file_messages_session_v1_session_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1574,7 +1630,7 @@ func (x *Usage) String() string {
 func (*Usage) ProtoMessage() {}
 
 func (x *Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[15]
+	mi := &file_messages_session_v1_session_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1587,7 +1643,7 @@ func (x *Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usage.ProtoReflect.Descriptor instead.
 func (*Usage) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{15}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Usage) GetInputTokens() uint64 {
@@ -1667,14 +1723,16 @@ type Session struct {
 	// The tier of the last turn.
 	LastTier v1.Tier `protobuf:"varint,35,opt,name=last_tier,json=lastTier,proto3,enum=atelier.workspace.v1.Tier" json:"last_tier,omitempty"`
 	// The number of the last turns that have all ended because the computer was lost.
-	LostTurns     uint32 `protobuf:"varint,36,opt,name=lost_turns,json=lostTurns,proto3" json:"lost_turns,omitempty"`
+	LostTurns uint32 `protobuf:"varint,36,opt,name=lost_turns,json=lostTurns,proto3" json:"lost_turns,omitempty"`
+	// The bounds of the turn that sleeps; unset if none sleeps.
+	WakeBounds    *Bounds `protobuf:"bytes,41,opt,name=wake_bounds,json=wakeBounds,proto3" json:"wake_bounds,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Session) Reset() {
 	*x = Session{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[16]
+	mi := &file_messages_session_v1_session_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1686,7 +1744,7 @@ func (x *Session) String() string {
 func (*Session) ProtoMessage() {}
 
 func (x *Session) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[16]
+	mi := &file_messages_session_v1_session_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1699,7 +1757,7 @@ func (x *Session) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Session.ProtoReflect.Descriptor instead.
 func (*Session) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{16}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Session) GetId() string {
@@ -1954,6 +2012,13 @@ func (x *Session) GetLostTurns() uint32 {
 	return 0
 }
 
+func (x *Session) GetWakeBounds() *Bounds {
+	if x != nil {
+		return x.WakeBounds
+	}
+	return nil
+}
+
 type Audience struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// If unset, all members of the workspace participate.
@@ -1966,7 +2031,7 @@ type Audience struct {
 
 func (x *Audience) Reset() {
 	*x = Audience{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[17]
+	mi := &file_messages_session_v1_session_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1978,7 +2043,7 @@ func (x *Audience) String() string {
 func (*Audience) ProtoMessage() {}
 
 func (x *Audience) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[17]
+	mi := &file_messages_session_v1_session_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1991,7 +2056,7 @@ func (x *Audience) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Audience.ProtoReflect.Descriptor instead.
 func (*Audience) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{17}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Audience) GetSpecific() bool {
@@ -2024,14 +2089,16 @@ type Turn struct {
 	// The code of the failure with which an interruption by the platform ends the turn; empty if a person has requested it.
 	InterruptCode string `protobuf:"bytes,7,opt,name=interrupt_code,json=interruptCode,proto3" json:"interrupt_code,omitempty"`
 	// The last batch of rows of the run.
-	LastBatch     uint64 `protobuf:"varint,8,opt,name=last_batch,json=lastBatch,proto3" json:"last_batch,omitempty"`
+	LastBatch uint64 `protobuf:"varint,8,opt,name=last_batch,json=lastBatch,proto3" json:"last_batch,omitempty"`
+	// What the agent may do in the turn.
+	Bounds        *Bounds `protobuf:"bytes,10,opt,name=bounds,proto3" json:"bounds,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Turn) Reset() {
 	*x = Turn{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[18]
+	mi := &file_messages_session_v1_session_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2043,7 +2110,7 @@ func (x *Turn) String() string {
 func (*Turn) ProtoMessage() {}
 
 func (x *Turn) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[18]
+	mi := &file_messages_session_v1_session_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2056,7 +2123,7 @@ func (x *Turn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Turn.ProtoReflect.Descriptor instead.
 func (*Turn) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{18}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Turn) GetId() uint64 {
@@ -2115,6 +2182,13 @@ func (x *Turn) GetLastBatch() uint64 {
 	return 0
 }
 
+func (x *Turn) GetBounds() *Bounds {
+	if x != nil {
+		return x.Bounds
+	}
+	return nil
+}
+
 // Pending is an input that no turn has taken.
 type Pending struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -2124,13 +2198,14 @@ type Pending struct {
 	// The tier that was resolved when the input was accepted.
 	Tier          v1.Tier `protobuf:"varint,4,opt,name=tier,proto3,enum=atelier.workspace.v1.Tier" json:"tier,omitempty"`
 	CreatedAt     int64   `protobuf:"varint,5,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	Bounds        *Bounds `protobuf:"bytes,7,opt,name=bounds,proto3" json:"bounds,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Pending) Reset() {
 	*x = Pending{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[19]
+	mi := &file_messages_session_v1_session_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2142,7 +2217,7 @@ func (x *Pending) String() string {
 func (*Pending) ProtoMessage() {}
 
 func (x *Pending) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[19]
+	mi := &file_messages_session_v1_session_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2155,7 +2230,7 @@ func (x *Pending) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pending.ProtoReflect.Descriptor instead.
 func (*Pending) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{19}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Pending) GetSeq() uint64 {
@@ -2193,18 +2268,27 @@ func (x *Pending) GetCreatedAt() int64 {
 	return 0
 }
 
+func (x *Pending) GetBounds() *Bounds {
+	if x != nil {
+		return x.Bounds
+	}
+	return nil
+}
+
 type PendingAsk struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Seq           uint64                 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
-	Text          string                 `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
-	Options       []*Option              `protobuf:"bytes,3,rep,name=options,proto3" json:"options,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Seq     uint64                 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
+	Text    string                 `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
+	Options []*Option              `protobuf:"bytes,3,rep,name=options,proto3" json:"options,omitempty"`
+	// The bounds of the turn that asks.
+	Bounds        *Bounds `protobuf:"bytes,5,opt,name=bounds,proto3" json:"bounds,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PendingAsk) Reset() {
 	*x = PendingAsk{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[20]
+	mi := &file_messages_session_v1_session_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2216,7 +2300,7 @@ func (x *PendingAsk) String() string {
 func (*PendingAsk) ProtoMessage() {}
 
 func (x *PendingAsk) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[20]
+	mi := &file_messages_session_v1_session_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2229,7 +2313,7 @@ func (x *PendingAsk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PendingAsk.ProtoReflect.Descriptor instead.
 func (*PendingAsk) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{20}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *PendingAsk) GetSeq() uint64 {
@@ -2253,6 +2337,13 @@ func (x *PendingAsk) GetOptions() []*Option {
 	return nil
 }
 
+func (x *PendingAsk) GetBounds() *Bounds {
+	if x != nil {
+		return x.Bounds
+	}
+	return nil
+}
+
 // Machine is the state of a job.
 type Machine struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2266,7 +2357,7 @@ type Machine struct {
 
 func (x *Machine) Reset() {
 	*x = Machine{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[21]
+	mi := &file_messages_session_v1_session_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2278,7 +2369,7 @@ func (x *Machine) String() string {
 func (*Machine) ProtoMessage() {}
 
 func (x *Machine) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[21]
+	mi := &file_messages_session_v1_session_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2291,7 +2382,7 @@ func (x *Machine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Machine.ProtoReflect.Descriptor instead.
 func (*Machine) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{21}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Machine) GetStep() string {
@@ -2337,7 +2428,7 @@ type AgentState struct {
 
 func (x *AgentState) Reset() {
 	*x = AgentState{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[22]
+	mi := &file_messages_session_v1_session_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2349,7 +2440,7 @@ func (x *AgentState) String() string {
 func (*AgentState) ProtoMessage() {}
 
 func (x *AgentState) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[22]
+	mi := &file_messages_session_v1_session_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2362,7 +2453,7 @@ func (x *AgentState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentState.ProtoReflect.Descriptor instead.
 func (*AgentState) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{22}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *AgentState) GetAgent() string {
@@ -2406,7 +2497,7 @@ type StartSession struct {
 
 func (x *StartSession) Reset() {
 	*x = StartSession{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[23]
+	mi := &file_messages_session_v1_session_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2418,7 +2509,7 @@ func (x *StartSession) String() string {
 func (*StartSession) ProtoMessage() {}
 
 func (x *StartSession) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[23]
+	mi := &file_messages_session_v1_session_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2431,7 +2522,7 @@ func (x *StartSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartSession.ProtoReflect.Descriptor instead.
 func (*StartSession) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{23}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *StartSession) GetParentId() string {
@@ -2510,7 +2601,7 @@ type SendInput struct {
 
 func (x *SendInput) Reset() {
 	*x = SendInput{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[24]
+	mi := &file_messages_session_v1_session_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2522,7 +2613,7 @@ func (x *SendInput) String() string {
 func (*SendInput) ProtoMessage() {}
 
 func (x *SendInput) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[24]
+	mi := &file_messages_session_v1_session_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2535,7 +2626,7 @@ func (x *SendInput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendInput.ProtoReflect.Descriptor instead.
 func (*SendInput) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{24}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SendInput) GetInput() *Input {
@@ -2570,7 +2661,7 @@ type Interrupt struct {
 
 func (x *Interrupt) Reset() {
 	*x = Interrupt{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[25]
+	mi := &file_messages_session_v1_session_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2582,7 +2673,7 @@ func (x *Interrupt) String() string {
 func (*Interrupt) ProtoMessage() {}
 
 func (x *Interrupt) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[25]
+	mi := &file_messages_session_v1_session_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2595,7 +2686,7 @@ func (x *Interrupt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Interrupt.ProtoReflect.Descriptor instead.
 func (*Interrupt) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{25}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Interrupt) GetReason() *Failure {
@@ -2616,7 +2707,7 @@ type StoreImage struct {
 
 func (x *StoreImage) Reset() {
 	*x = StoreImage{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[26]
+	mi := &file_messages_session_v1_session_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2628,7 +2719,7 @@ func (x *StoreImage) String() string {
 func (*StoreImage) ProtoMessage() {}
 
 func (x *StoreImage) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[26]
+	mi := &file_messages_session_v1_session_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2641,7 +2732,7 @@ func (x *StoreImage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreImage.ProtoReflect.Descriptor instead.
 func (*StoreImage) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{26}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *StoreImage) GetSha256() []byte {
@@ -2669,7 +2760,7 @@ type MoveCwd struct {
 
 func (x *MoveCwd) Reset() {
 	*x = MoveCwd{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[27]
+	mi := &file_messages_session_v1_session_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2681,7 +2772,7 @@ func (x *MoveCwd) String() string {
 func (*MoveCwd) ProtoMessage() {}
 
 func (x *MoveCwd) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[27]
+	mi := &file_messages_session_v1_session_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2694,7 +2785,7 @@ func (x *MoveCwd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveCwd.ProtoReflect.Descriptor instead.
 func (*MoveCwd) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{27}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *MoveCwd) GetCwd() string {
@@ -2720,7 +2811,7 @@ type RenameSession struct {
 
 func (x *RenameSession) Reset() {
 	*x = RenameSession{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[28]
+	mi := &file_messages_session_v1_session_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2732,7 +2823,7 @@ func (x *RenameSession) String() string {
 func (*RenameSession) ProtoMessage() {}
 
 func (x *RenameSession) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[28]
+	mi := &file_messages_session_v1_session_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2745,7 +2836,7 @@ func (x *RenameSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenameSession.ProtoReflect.Descriptor instead.
 func (*RenameSession) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{28}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *RenameSession) GetTitle() string {
@@ -2765,7 +2856,7 @@ type ArchiveSession struct {
 
 func (x *ArchiveSession) Reset() {
 	*x = ArchiveSession{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[29]
+	mi := &file_messages_session_v1_session_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2777,7 +2868,7 @@ func (x *ArchiveSession) String() string {
 func (*ArchiveSession) ProtoMessage() {}
 
 func (x *ArchiveSession) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[29]
+	mi := &file_messages_session_v1_session_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2790,7 +2881,7 @@ func (x *ArchiveSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ArchiveSession.ProtoReflect.Descriptor instead.
 func (*ArchiveSession) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{29}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ArchiveSession) GetScope() ArchiveScope {
@@ -2819,7 +2910,7 @@ type ChangeAudience struct {
 
 func (x *ChangeAudience) Reset() {
 	*x = ChangeAudience{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[30]
+	mi := &file_messages_session_v1_session_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2831,7 +2922,7 @@ func (x *ChangeAudience) String() string {
 func (*ChangeAudience) ProtoMessage() {}
 
 func (x *ChangeAudience) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[30]
+	mi := &file_messages_session_v1_session_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2844,7 +2935,7 @@ func (x *ChangeAudience) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeAudience.ProtoReflect.Descriptor instead.
 func (*ChangeAudience) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{30}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ChangeAudience) GetAdd() []string {
@@ -2877,7 +2968,7 @@ type MarkRead struct {
 
 func (x *MarkRead) Reset() {
 	*x = MarkRead{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[31]
+	mi := &file_messages_session_v1_session_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2889,7 +2980,7 @@ func (x *MarkRead) String() string {
 func (*MarkRead) ProtoMessage() {}
 
 func (x *MarkRead) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[31]
+	mi := &file_messages_session_v1_session_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2902,7 +2993,7 @@ func (x *MarkRead) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkRead.ProtoReflect.Descriptor instead.
 func (*MarkRead) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{31}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *MarkRead) GetSeq() uint64 {
@@ -2921,7 +3012,7 @@ type DeleteSession struct {
 
 func (x *DeleteSession) Reset() {
 	*x = DeleteSession{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[32]
+	mi := &file_messages_session_v1_session_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2933,7 +3024,7 @@ func (x *DeleteSession) String() string {
 func (*DeleteSession) ProtoMessage() {}
 
 func (x *DeleteSession) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[32]
+	mi := &file_messages_session_v1_session_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2946,7 +3037,7 @@ func (x *DeleteSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSession.ProtoReflect.Descriptor instead.
 func (*DeleteSession) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{32}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{33}
 }
 
 // DescribeSession is a query. Its reply is Description.
@@ -2958,7 +3049,7 @@ type DescribeSession struct {
 
 func (x *DescribeSession) Reset() {
 	*x = DescribeSession{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[33]
+	mi := &file_messages_session_v1_session_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2970,7 +3061,7 @@ func (x *DescribeSession) String() string {
 func (*DescribeSession) ProtoMessage() {}
 
 func (x *DescribeSession) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[33]
+	mi := &file_messages_session_v1_session_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2983,7 +3074,7 @@ func (x *DescribeSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeSession.ProtoReflect.Descriptor instead.
 func (*DescribeSession) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{33}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{34}
 }
 
 // AwaitInput is a query that is answered with Description when the input neither waits for a turn nor belongs to a running one.
@@ -2998,7 +3089,7 @@ type AwaitInput struct {
 
 func (x *AwaitInput) Reset() {
 	*x = AwaitInput{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[34]
+	mi := &file_messages_session_v1_session_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3010,7 +3101,7 @@ func (x *AwaitInput) String() string {
 func (*AwaitInput) ProtoMessage() {}
 
 func (x *AwaitInput) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[34]
+	mi := &file_messages_session_v1_session_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3023,7 +3114,7 @@ func (x *AwaitInput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AwaitInput.ProtoReflect.Descriptor instead.
 func (*AwaitInput) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{34}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *AwaitInput) GetSeq() uint64 {
@@ -3051,7 +3142,7 @@ type AdmitChild struct {
 
 func (x *AdmitChild) Reset() {
 	*x = AdmitChild{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[35]
+	mi := &file_messages_session_v1_session_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3063,7 +3154,7 @@ func (x *AdmitChild) String() string {
 func (*AdmitChild) ProtoMessage() {}
 
 func (x *AdmitChild) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[35]
+	mi := &file_messages_session_v1_session_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3076,7 +3167,7 @@ func (x *AdmitChild) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdmitChild.ProtoReflect.Descriptor instead.
 func (*AdmitChild) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{35}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *AdmitChild) GetChildId() string {
@@ -3097,7 +3188,7 @@ type ClaimTurn struct {
 
 func (x *ClaimTurn) Reset() {
 	*x = ClaimTurn{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[36]
+	mi := &file_messages_session_v1_session_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3109,7 +3200,7 @@ func (x *ClaimTurn) String() string {
 func (*ClaimTurn) ProtoMessage() {}
 
 func (x *ClaimTurn) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[36]
+	mi := &file_messages_session_v1_session_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3122,7 +3213,7 @@ func (x *ClaimTurn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimTurn.ProtoReflect.Descriptor instead.
 func (*ClaimTurn) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{36}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ClaimTurn) GetTurnId() uint64 {
@@ -3152,7 +3243,7 @@ type AwaitTurn struct {
 
 func (x *AwaitTurn) Reset() {
 	*x = AwaitTurn{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[37]
+	mi := &file_messages_session_v1_session_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3164,7 +3255,7 @@ func (x *AwaitTurn) String() string {
 func (*AwaitTurn) ProtoMessage() {}
 
 func (x *AwaitTurn) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[37]
+	mi := &file_messages_session_v1_session_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3177,7 +3268,7 @@ func (x *AwaitTurn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AwaitTurn.ProtoReflect.Descriptor instead.
 func (*AwaitTurn) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{37}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *AwaitTurn) GetTurnId() uint64 {
@@ -3225,7 +3316,7 @@ type RecordRows struct {
 
 func (x *RecordRows) Reset() {
 	*x = RecordRows{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[38]
+	mi := &file_messages_session_v1_session_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3237,7 +3328,7 @@ func (x *RecordRows) String() string {
 func (*RecordRows) ProtoMessage() {}
 
 func (x *RecordRows) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[38]
+	mi := &file_messages_session_v1_session_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3250,7 +3341,7 @@ func (x *RecordRows) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordRows.ProtoReflect.Descriptor instead.
 func (*RecordRows) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{38}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *RecordRows) GetTurnId() uint64 {
@@ -3339,7 +3430,7 @@ type EndTurn struct {
 
 func (x *EndTurn) Reset() {
 	*x = EndTurn{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[39]
+	mi := &file_messages_session_v1_session_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3351,7 +3442,7 @@ func (x *EndTurn) String() string {
 func (*EndTurn) ProtoMessage() {}
 
 func (x *EndTurn) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[39]
+	mi := &file_messages_session_v1_session_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3364,7 +3455,7 @@ func (x *EndTurn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndTurn.ProtoReflect.Descriptor instead.
 func (*EndTurn) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{39}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *EndTurn) GetTurnId() uint64 {
@@ -3450,7 +3541,7 @@ type PublishDelta struct {
 
 func (x *PublishDelta) Reset() {
 	*x = PublishDelta{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[40]
+	mi := &file_messages_session_v1_session_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3462,7 +3553,7 @@ func (x *PublishDelta) String() string {
 func (*PublishDelta) ProtoMessage() {}
 
 func (x *PublishDelta) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[40]
+	mi := &file_messages_session_v1_session_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3475,7 +3566,7 @@ func (x *PublishDelta) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishDelta.ProtoReflect.Descriptor instead.
 func (*PublishDelta) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{40}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *PublishDelta) GetInputSeq() uint64 {
@@ -3509,7 +3600,7 @@ type WakeSession struct {
 
 func (x *WakeSession) Reset() {
 	*x = WakeSession{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[41]
+	mi := &file_messages_session_v1_session_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3521,7 +3612,7 @@ func (x *WakeSession) String() string {
 func (*WakeSession) ProtoMessage() {}
 
 func (x *WakeSession) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[41]
+	mi := &file_messages_session_v1_session_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3534,7 +3625,7 @@ func (x *WakeSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WakeSession.ProtoReflect.Descriptor instead.
 func (*WakeSession) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{41}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *WakeSession) GetAt() int64 {
@@ -3553,7 +3644,7 @@ type AllowUsage struct {
 
 func (x *AllowUsage) Reset() {
 	*x = AllowUsage{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[42]
+	mi := &file_messages_session_v1_session_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3565,7 +3656,7 @@ func (x *AllowUsage) String() string {
 func (*AllowUsage) ProtoMessage() {}
 
 func (x *AllowUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[42]
+	mi := &file_messages_session_v1_session_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3578,7 +3669,7 @@ func (x *AllowUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllowUsage.ProtoReflect.Descriptor instead.
 func (*AllowUsage) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{42}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{43}
 }
 
 // EraseRows removes rows of lists of a session that is being deleted.
@@ -3591,7 +3682,7 @@ type EraseRows struct {
 
 func (x *EraseRows) Reset() {
 	*x = EraseRows{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[43]
+	mi := &file_messages_session_v1_session_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3603,7 +3694,7 @@ func (x *EraseRows) String() string {
 func (*EraseRows) ProtoMessage() {}
 
 func (x *EraseRows) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[43]
+	mi := &file_messages_session_v1_session_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3616,7 +3707,7 @@ func (x *EraseRows) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EraseRows.ProtoReflect.Descriptor instead.
 func (*EraseRows) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{43}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *EraseRows) GetRows() []*RowKey {
@@ -3636,7 +3727,7 @@ type RowKey struct {
 
 func (x *RowKey) Reset() {
 	*x = RowKey{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[44]
+	mi := &file_messages_session_v1_session_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3648,7 +3739,7 @@ func (x *RowKey) String() string {
 func (*RowKey) ProtoMessage() {}
 
 func (x *RowKey) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[44]
+	mi := &file_messages_session_v1_session_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3661,7 +3752,7 @@ func (x *RowKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RowKey.ProtoReflect.Descriptor instead.
 func (*RowKey) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{44}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *RowKey) GetList() string {
@@ -3687,7 +3778,7 @@ type ReportErased struct {
 
 func (x *ReportErased) Reset() {
 	*x = ReportErased{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[45]
+	mi := &file_messages_session_v1_session_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3699,7 +3790,7 @@ func (x *ReportErased) String() string {
 func (*ReportErased) ProtoMessage() {}
 
 func (x *ReportErased) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[45]
+	mi := &file_messages_session_v1_session_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3712,7 +3803,7 @@ func (x *ReportErased) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportErased.ProtoReflect.Descriptor instead.
 func (*ReportErased) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{45}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{46}
 }
 
 type Description struct {
@@ -3726,7 +3817,7 @@ type Description struct {
 
 func (x *Description) Reset() {
 	*x = Description{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[46]
+	mi := &file_messages_session_v1_session_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3738,7 +3829,7 @@ func (x *Description) String() string {
 func (*Description) ProtoMessage() {}
 
 func (x *Description) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[46]
+	mi := &file_messages_session_v1_session_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3751,7 +3842,7 @@ func (x *Description) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Description.ProtoReflect.Descriptor instead.
 func (*Description) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{46}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Description) GetSession() *Session {
@@ -3783,7 +3874,7 @@ type Accepted struct {
 
 func (x *Accepted) Reset() {
 	*x = Accepted{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[47]
+	mi := &file_messages_session_v1_session_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3795,7 +3886,7 @@ func (x *Accepted) String() string {
 func (*Accepted) ProtoMessage() {}
 
 func (x *Accepted) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[47]
+	mi := &file_messages_session_v1_session_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3808,7 +3899,7 @@ func (x *Accepted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Accepted.ProtoReflect.Descriptor instead.
 func (*Accepted) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{47}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Accepted) GetInputSeq() uint64 {
@@ -3848,7 +3939,7 @@ type Permissions struct {
 
 func (x *Permissions) Reset() {
 	*x = Permissions{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[48]
+	mi := &file_messages_session_v1_session_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3860,7 +3951,7 @@ func (x *Permissions) String() string {
 func (*Permissions) ProtoMessage() {}
 
 func (x *Permissions) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[48]
+	mi := &file_messages_session_v1_session_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3873,7 +3964,7 @@ func (x *Permissions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Permissions.ProtoReflect.Descriptor instead.
 func (*Permissions) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{48}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Permissions) GetSend() bool {
@@ -3941,7 +4032,7 @@ type Interrupted struct {
 
 func (x *Interrupted) Reset() {
 	*x = Interrupted{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[49]
+	mi := &file_messages_session_v1_session_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3953,7 +4044,7 @@ func (x *Interrupted) String() string {
 func (*Interrupted) ProtoMessage() {}
 
 func (x *Interrupted) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[49]
+	mi := &file_messages_session_v1_session_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3966,7 +4057,7 @@ func (x *Interrupted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Interrupted.ProtoReflect.Descriptor instead.
 func (*Interrupted) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{49}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Interrupted) GetInterrupted() bool {
@@ -3996,7 +4087,7 @@ type SessionStarted struct {
 
 func (x *SessionStarted) Reset() {
 	*x = SessionStarted{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[50]
+	mi := &file_messages_session_v1_session_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4008,7 +4099,7 @@ func (x *SessionStarted) String() string {
 func (*SessionStarted) ProtoMessage() {}
 
 func (x *SessionStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[50]
+	mi := &file_messages_session_v1_session_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4021,7 +4112,7 @@ func (x *SessionStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionStarted.ProtoReflect.Descriptor instead.
 func (*SessionStarted) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{50}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *SessionStarted) GetWorkspaceId() string {
@@ -4124,7 +4215,7 @@ type RowAdded struct {
 
 func (x *RowAdded) Reset() {
 	*x = RowAdded{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[51]
+	mi := &file_messages_session_v1_session_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4136,7 +4227,7 @@ func (x *RowAdded) String() string {
 func (*RowAdded) ProtoMessage() {}
 
 func (x *RowAdded) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[51]
+	mi := &file_messages_session_v1_session_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4149,7 +4240,7 @@ func (x *RowAdded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RowAdded.ProtoReflect.Descriptor instead.
 func (*RowAdded) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{51}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *RowAdded) GetRow() *Row {
@@ -4196,7 +4287,7 @@ type TurnStarted struct {
 
 func (x *TurnStarted) Reset() {
 	*x = TurnStarted{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[52]
+	mi := &file_messages_session_v1_session_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4208,7 +4299,7 @@ func (x *TurnStarted) String() string {
 func (*TurnStarted) ProtoMessage() {}
 
 func (x *TurnStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[52]
+	mi := &file_messages_session_v1_session_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4221,7 +4312,7 @@ func (x *TurnStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnStarted.ProtoReflect.Descriptor instead.
 func (*TurnStarted) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{52}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *TurnStarted) GetTurn() *Turn {
@@ -4242,7 +4333,7 @@ type TurnClaimed struct {
 
 func (x *TurnClaimed) Reset() {
 	*x = TurnClaimed{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[53]
+	mi := &file_messages_session_v1_session_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4254,7 +4345,7 @@ func (x *TurnClaimed) String() string {
 func (*TurnClaimed) ProtoMessage() {}
 
 func (x *TurnClaimed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[53]
+	mi := &file_messages_session_v1_session_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4267,7 +4358,7 @@ func (x *TurnClaimed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnClaimed.ProtoReflect.Descriptor instead.
 func (*TurnClaimed) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{53}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *TurnClaimed) GetTurnId() uint64 {
@@ -4300,7 +4391,7 @@ type InputsJoined struct {
 
 func (x *InputsJoined) Reset() {
 	*x = InputsJoined{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[54]
+	mi := &file_messages_session_v1_session_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4312,7 +4403,7 @@ func (x *InputsJoined) String() string {
 func (*InputsJoined) ProtoMessage() {}
 
 func (x *InputsJoined) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[54]
+	mi := &file_messages_session_v1_session_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4325,7 +4416,7 @@ func (x *InputsJoined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InputsJoined.ProtoReflect.Descriptor instead.
 func (*InputsJoined) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{54}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *InputsJoined) GetSeqs() []uint64 {
@@ -4349,7 +4440,7 @@ type BatchRecorded struct {
 
 func (x *BatchRecorded) Reset() {
 	*x = BatchRecorded{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[55]
+	mi := &file_messages_session_v1_session_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4361,7 +4452,7 @@ func (x *BatchRecorded) String() string {
 func (*BatchRecorded) ProtoMessage() {}
 
 func (x *BatchRecorded) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[55]
+	mi := &file_messages_session_v1_session_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4374,7 +4465,7 @@ func (x *BatchRecorded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchRecorded.ProtoReflect.Descriptor instead.
 func (*BatchRecorded) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{55}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *BatchRecorded) GetBatch() uint64 {
@@ -4430,7 +4521,7 @@ type TurnEnded struct {
 
 func (x *TurnEnded) Reset() {
 	*x = TurnEnded{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[56]
+	mi := &file_messages_session_v1_session_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4442,7 +4533,7 @@ func (x *TurnEnded) String() string {
 func (*TurnEnded) ProtoMessage() {}
 
 func (x *TurnEnded) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[56]
+	mi := &file_messages_session_v1_session_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4455,7 +4546,7 @@ func (x *TurnEnded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnEnded.ProtoReflect.Descriptor instead.
 func (*TurnEnded) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{56}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *TurnEnded) GetTurnId() uint64 {
@@ -4530,7 +4621,7 @@ type InterruptRequested struct {
 
 func (x *InterruptRequested) Reset() {
 	*x = InterruptRequested{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[57]
+	mi := &file_messages_session_v1_session_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4542,7 +4633,7 @@ func (x *InterruptRequested) String() string {
 func (*InterruptRequested) ProtoMessage() {}
 
 func (x *InterruptRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[57]
+	mi := &file_messages_session_v1_session_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4555,7 +4646,7 @@ func (x *InterruptRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InterruptRequested.ProtoReflect.Descriptor instead.
 func (*InterruptRequested) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{57}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *InterruptRequested) GetReason() *Failure {
@@ -4575,7 +4666,7 @@ type InputsDropped struct {
 
 func (x *InputsDropped) Reset() {
 	*x = InputsDropped{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[58]
+	mi := &file_messages_session_v1_session_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4587,7 +4678,7 @@ func (x *InputsDropped) String() string {
 func (*InputsDropped) ProtoMessage() {}
 
 func (x *InputsDropped) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[58]
+	mi := &file_messages_session_v1_session_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4600,7 +4691,7 @@ func (x *InputsDropped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InputsDropped.ProtoReflect.Descriptor instead.
 func (*InputsDropped) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{58}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *InputsDropped) GetSeqs() []uint64 {
@@ -4621,7 +4712,7 @@ type SessionWoken struct {
 
 func (x *SessionWoken) Reset() {
 	*x = SessionWoken{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[59]
+	mi := &file_messages_session_v1_session_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4633,7 +4724,7 @@ func (x *SessionWoken) String() string {
 func (*SessionWoken) ProtoMessage() {}
 
 func (x *SessionWoken) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[59]
+	mi := &file_messages_session_v1_session_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4646,7 +4737,7 @@ func (x *SessionWoken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionWoken.ProtoReflect.Descriptor instead.
 func (*SessionWoken) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{59}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *SessionWoken) GetAt() int64 {
@@ -4676,7 +4767,7 @@ type SessionArchived struct {
 
 func (x *SessionArchived) Reset() {
 	*x = SessionArchived{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[60]
+	mi := &file_messages_session_v1_session_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4688,7 +4779,7 @@ func (x *SessionArchived) String() string {
 func (*SessionArchived) ProtoMessage() {}
 
 func (x *SessionArchived) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[60]
+	mi := &file_messages_session_v1_session_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4701,7 +4792,7 @@ func (x *SessionArchived) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionArchived.ProtoReflect.Descriptor instead.
 func (*SessionArchived) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{60}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *SessionArchived) GetScope() ArchiveScope {
@@ -4734,7 +4825,7 @@ type AudienceChanged struct {
 
 func (x *AudienceChanged) Reset() {
 	*x = AudienceChanged{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[61]
+	mi := &file_messages_session_v1_session_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4746,7 +4837,7 @@ func (x *AudienceChanged) String() string {
 func (*AudienceChanged) ProtoMessage() {}
 
 func (x *AudienceChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[61]
+	mi := &file_messages_session_v1_session_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4759,7 +4850,7 @@ func (x *AudienceChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AudienceChanged.ProtoReflect.Descriptor instead.
 func (*AudienceChanged) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{61}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *AudienceChanged) GetAudience() *Audience {
@@ -4779,7 +4870,7 @@ type ReadMarked struct {
 
 func (x *ReadMarked) Reset() {
 	*x = ReadMarked{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[62]
+	mi := &file_messages_session_v1_session_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4791,7 +4882,7 @@ func (x *ReadMarked) String() string {
 func (*ReadMarked) ProtoMessage() {}
 
 func (x *ReadMarked) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[62]
+	mi := &file_messages_session_v1_session_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4804,7 +4895,7 @@ func (x *ReadMarked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadMarked.ProtoReflect.Descriptor instead.
 func (*ReadMarked) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{62}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ReadMarked) GetUserId() string {
@@ -4830,7 +4921,7 @@ type ChildAdmitted struct {
 
 func (x *ChildAdmitted) Reset() {
 	*x = ChildAdmitted{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[63]
+	mi := &file_messages_session_v1_session_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4842,7 +4933,7 @@ func (x *ChildAdmitted) String() string {
 func (*ChildAdmitted) ProtoMessage() {}
 
 func (x *ChildAdmitted) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[63]
+	mi := &file_messages_session_v1_session_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4855,7 +4946,7 @@ func (x *ChildAdmitted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChildAdmitted.ProtoReflect.Descriptor instead.
 func (*ChildAdmitted) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{63}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ChildAdmitted) GetChildId() string {
@@ -4874,7 +4965,7 @@ type UsageAllowed struct {
 
 func (x *UsageAllowed) Reset() {
 	*x = UsageAllowed{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[64]
+	mi := &file_messages_session_v1_session_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4886,7 +4977,7 @@ func (x *UsageAllowed) String() string {
 func (*UsageAllowed) ProtoMessage() {}
 
 func (x *UsageAllowed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[64]
+	mi := &file_messages_session_v1_session_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4899,7 +4990,7 @@ func (x *UsageAllowed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UsageAllowed.ProtoReflect.Descriptor instead.
 func (*UsageAllowed) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{64}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *UsageAllowed) GetUsage() *Usage {
@@ -4920,7 +5011,7 @@ type SessionSealed struct {
 
 func (x *SessionSealed) Reset() {
 	*x = SessionSealed{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[65]
+	mi := &file_messages_session_v1_session_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4932,7 +5023,7 @@ func (x *SessionSealed) String() string {
 func (*SessionSealed) ProtoMessage() {}
 
 func (x *SessionSealed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[65]
+	mi := &file_messages_session_v1_session_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4945,7 +5036,7 @@ func (x *SessionSealed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionSealed.ProtoReflect.Descriptor instead.
 func (*SessionSealed) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{65}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *SessionSealed) GetAt() int64 {
@@ -4978,7 +5069,7 @@ type SessionErased struct {
 
 func (x *SessionErased) Reset() {
 	*x = SessionErased{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[66]
+	mi := &file_messages_session_v1_session_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4990,7 +5081,7 @@ func (x *SessionErased) String() string {
 func (*SessionErased) ProtoMessage() {}
 
 func (x *SessionErased) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[66]
+	mi := &file_messages_session_v1_session_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5003,7 +5094,7 @@ func (x *SessionErased) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionErased.ProtoReflect.Descriptor instead.
 func (*SessionErased) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{66}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *SessionErased) GetAt() int64 {
@@ -5024,7 +5115,7 @@ type SummaryRow struct {
 
 func (x *SummaryRow) Reset() {
 	*x = SummaryRow{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[67]
+	mi := &file_messages_session_v1_session_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5036,7 +5127,7 @@ func (x *SummaryRow) String() string {
 func (*SummaryRow) ProtoMessage() {}
 
 func (x *SummaryRow) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[67]
+	mi := &file_messages_session_v1_session_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5049,7 +5140,7 @@ func (x *SummaryRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SummaryRow.ProtoReflect.Descriptor instead.
 func (*SummaryRow) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{67}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *SummaryRow) GetSession() *Session {
@@ -5069,7 +5160,7 @@ type Reference struct {
 
 func (x *Reference) Reset() {
 	*x = Reference{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[68]
+	mi := &file_messages_session_v1_session_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5081,7 +5172,7 @@ func (x *Reference) String() string {
 func (*Reference) ProtoMessage() {}
 
 func (x *Reference) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[68]
+	mi := &file_messages_session_v1_session_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5094,7 +5185,7 @@ func (x *Reference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reference.ProtoReflect.Descriptor instead.
 func (*Reference) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{68}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *Reference) GetKey() string {
@@ -5121,7 +5212,7 @@ type Filter struct {
 
 func (x *Filter) Reset() {
 	*x = Filter{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[69]
+	mi := &file_messages_session_v1_session_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5133,7 +5224,7 @@ func (x *Filter) String() string {
 func (*Filter) ProtoMessage() {}
 
 func (x *Filter) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[69]
+	mi := &file_messages_session_v1_session_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5146,7 +5237,7 @@ func (x *Filter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Filter.ProtoReflect.Descriptor instead.
 func (*Filter) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{69}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *Filter) GetAgentId() string {
@@ -5187,7 +5278,7 @@ type ChildRow struct {
 
 func (x *ChildRow) Reset() {
 	*x = ChildRow{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[70]
+	mi := &file_messages_session_v1_session_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5199,7 +5290,7 @@ func (x *ChildRow) String() string {
 func (*ChildRow) ProtoMessage() {}
 
 func (x *ChildRow) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[70]
+	mi := &file_messages_session_v1_session_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5212,7 +5303,7 @@ func (x *ChildRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChildRow.ProtoReflect.Descriptor instead.
 func (*ChildRow) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{70}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *ChildRow) GetChildId() string {
@@ -5234,7 +5325,7 @@ type TerminalRow struct {
 
 func (x *TerminalRow) Reset() {
 	*x = TerminalRow{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[71]
+	mi := &file_messages_session_v1_session_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5246,7 +5337,7 @@ func (x *TerminalRow) String() string {
 func (*TerminalRow) ProtoMessage() {}
 
 func (x *TerminalRow) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[71]
+	mi := &file_messages_session_v1_session_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5259,7 +5350,7 @@ func (x *TerminalRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TerminalRow.ProtoReflect.Descriptor instead.
 func (*TerminalRow) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{71}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *TerminalRow) GetSeq() uint64 {
@@ -5300,7 +5391,7 @@ type RequestRow struct {
 
 func (x *RequestRow) Reset() {
 	*x = RequestRow{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[72]
+	mi := &file_messages_session_v1_session_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5312,7 +5403,7 @@ func (x *RequestRow) String() string {
 func (*RequestRow) ProtoMessage() {}
 
 func (x *RequestRow) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[72]
+	mi := &file_messages_session_v1_session_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5325,7 +5416,7 @@ func (x *RequestRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestRow.ProtoReflect.Descriptor instead.
 func (*RequestRow) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{72}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *RequestRow) GetInputSeq() uint64 {
@@ -5373,7 +5464,7 @@ type TurnTask struct {
 
 func (x *TurnTask) Reset() {
 	*x = TurnTask{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[73]
+	mi := &file_messages_session_v1_session_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5385,7 +5476,7 @@ func (x *TurnTask) String() string {
 func (*TurnTask) ProtoMessage() {}
 
 func (x *TurnTask) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[73]
+	mi := &file_messages_session_v1_session_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5398,7 +5489,7 @@ func (x *TurnTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnTask.ProtoReflect.Descriptor instead.
 func (*TurnTask) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{73}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *TurnTask) GetTurnId() uint64 {
@@ -5418,7 +5509,7 @@ type DeletionTask struct {
 
 func (x *DeletionTask) Reset() {
 	*x = DeletionTask{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[74]
+	mi := &file_messages_session_v1_session_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5430,7 +5521,7 @@ func (x *DeletionTask) String() string {
 func (*DeletionTask) ProtoMessage() {}
 
 func (x *DeletionTask) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[74]
+	mi := &file_messages_session_v1_session_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5443,7 +5534,7 @@ func (x *DeletionTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletionTask.ProtoReflect.Descriptor instead.
 func (*DeletionTask) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{74}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *DeletionTask) GetSessionId() string {
@@ -5460,7 +5551,9 @@ const file_messages_session_v1_session_proto_rawDesc = "" +
 	"!messages/session/v1/session.proto\x12\x12atelier.session.v1\x1a%messages/workspace/v1/workspace.proto\"L\n" +
 	"\x06Sender\x122\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1e.atelier.session.v1.SenderKindR\x04kind\x12\x0e\n" +
-	"\x02id\x18\x02 \x01(\tR\x02id\"R\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\",\n" +
+	"\x06Bounds\x12\"\n" +
+	"\fcapabilities\x18\x01 \x03(\tR\fcapabilities\"R\n" +
 	"\x05Image\x12\x1d\n" +
 	"\n" +
 	"media_type\x18\x01 \x01(\tR\tmediaType\x12\x16\n" +
@@ -5485,7 +5578,7 @@ const file_messages_session_v1_session_proto_rawDesc = "" +
 	"\x04plan\x18\x05 \x01(\v2\x18.atelier.session.v1.PlanR\x04plan\x12)\n" +
 	"\x03ask\x18\x06 \x01(\v2\x17.atelier.session.v1.AskR\x03ask\x128\n" +
 	"\bterminal\x18\a \x01(\v2\x1c.atelier.session.v1.TerminalR\bterminal\x125\n" +
-	"\asetting\x18\b \x01(\v2\x1b.atelier.session.v1.SettingR\asetting\"\x93\x04\n" +
+	"\asetting\x18\b \x01(\v2\x1b.atelier.session.v1.SettingR\asetting\"\xc7\x04\n" +
 	"\x05Input\x121\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1d.atelier.session.v1.InputKindR\x04kind\x122\n" +
 	"\x06sender\x18\x02 \x01(\v2\x1a.atelier.session.v1.SenderR\x06sender\x12\x12\n" +
@@ -5499,7 +5592,8 @@ const file_messages_session_v1_session_proto_rawDesc = "" +
 	"\toption_id\x18\n" +
 	" \x01(\tR\boptionId\x12\x16\n" +
 	"\x06digest\x18\v \x01(\fR\x06digest\x12#\n" +
-	"\rdefault_owner\x18\f \x01(\tR\fdefaultOwner\"7\n" +
+	"\rdefault_owner\x18\f \x01(\tR\fdefaultOwner\x122\n" +
+	"\x06bounds\x18\x0f \x01(\v2\x1a.atelier.session.v1.BoundsR\x06bounds\"7\n" +
 	"\x04Text\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x1b\n" +
 	"\tinput_seq\x18\x02 \x01(\x04R\binputSeq\"\xa1\x01\n" +
@@ -5541,7 +5635,7 @@ const file_messages_session_v1_session_proto_rawDesc = "" +
 	"\finput_tokens\x18\x01 \x01(\x04R\vinputTokens\x12#\n" +
 	"\routput_tokens\x18\x02 \x01(\x04R\foutputTokens\x12\x1d\n" +
 	"\n" +
-	"running_ms\x18\x03 \x01(\x03R\trunningMs\"\x99\r\n" +
+	"running_ms\x18\x03 \x01(\x03R\trunningMs\"\xd6\r\n" +
 	"\aSession\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12!\n" +
 	"\fworkspace_id\x18\x02 \x01(\tR\vworkspaceId\x12\x1d\n" +
@@ -5585,7 +5679,9 @@ const file_messages_session_v1_session_proto_rawDesc = "" +
 	"\rprompt_digest\x18\" \x01(\fR\fpromptDigest\x127\n" +
 	"\tlast_tier\x18# \x01(\x0e2\x1a.atelier.workspace.v1.TierR\blastTier\x12\x1d\n" +
 	"\n" +
-	"lost_turns\x18$ \x01(\rR\tlostTurns\x1aE\n" +
+	"lost_turns\x18$ \x01(\rR\tlostTurns\x12;\n" +
+	"\vwake_bounds\x18) \x01(\v2\x1a.atelier.session.v1.BoundsR\n" +
+	"wakeBounds\x1aE\n" +
 	"\x17PersonalArchivedAtEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1a7\n" +
@@ -5594,7 +5690,7 @@ const file_messages_session_v1_session_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"A\n" +
 	"\bAudience\x12\x1a\n" +
 	"\bspecific\x18\x01 \x01(\bR\bspecific\x12\x19\n" +
-	"\buser_ids\x18\x02 \x03(\tR\auserIds\"\xfe\x01\n" +
+	"\buser_ids\x18\x02 \x03(\tR\auserIds\"\xb2\x02\n" +
 	"\x04Turn\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x16\n" +
 	"\x06inputs\x18\x02 \x03(\x04R\x06inputs\x12.\n" +
@@ -5605,19 +5701,23 @@ const file_messages_session_v1_session_proto_rawDesc = "" +
 	"\finterrupting\x18\x06 \x01(\bR\finterrupting\x12%\n" +
 	"\x0einterrupt_code\x18\a \x01(\tR\rinterruptCode\x12\x1d\n" +
 	"\n" +
-	"last_batch\x18\b \x01(\x04R\tlastBatch\"\xd7\x01\n" +
+	"last_batch\x18\b \x01(\x04R\tlastBatch\x122\n" +
+	"\x06bounds\x18\n" +
+	" \x01(\v2\x1a.atelier.session.v1.BoundsR\x06bounds\"\x8b\x02\n" +
 	"\aPending\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x121\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x1d.atelier.session.v1.InputKindR\x04kind\x128\n" +
 	"\bbehavior\x18\x03 \x01(\x0e2\x1c.atelier.session.v1.BehaviorR\bbehavior\x12.\n" +
 	"\x04tier\x18\x04 \x01(\x0e2\x1a.atelier.workspace.v1.TierR\x04tier\x12\x1d\n" +
 	"\n" +
-	"created_at\x18\x05 \x01(\x03R\tcreatedAt\"h\n" +
+	"created_at\x18\x05 \x01(\x03R\tcreatedAt\x122\n" +
+	"\x06bounds\x18\a \x01(\v2\x1a.atelier.session.v1.BoundsR\x06bounds\"\x9c\x01\n" +
 	"\n" +
 	"PendingAsk\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x124\n" +
-	"\aoptions\x18\x03 \x03(\v2\x1a.atelier.session.v1.OptionR\aoptions\"\x88\x01\n" +
+	"\aoptions\x18\x03 \x03(\v2\x1a.atelier.session.v1.OptionR\aoptions\x122\n" +
+	"\x06bounds\x18\x05 \x01(\v2\x1a.atelier.session.v1.BoundsR\x06bounds\"\x88\x01\n" +
 	"\aMachine\x12\x12\n" +
 	"\x04step\x18\x01 \x01(\tR\x04step\x12\x1c\n" +
 	"\tcompleted\x18\x02 \x01(\x04R\tcompleted\x12\x14\n" +
@@ -5908,7 +6008,7 @@ func file_messages_session_v1_session_proto_rawDescGZIP() []byte {
 }
 
 var file_messages_session_v1_session_proto_enumTypes = make([]protoimpl.EnumInfo, 10)
-var file_messages_session_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 77)
+var file_messages_session_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 78)
 var file_messages_session_v1_session_proto_goTypes = []any{
 	(TurnStatus)(0),            // 0: atelier.session.v1.TurnStatus
 	(Behavior)(0),              // 1: atelier.session.v1.Behavior
@@ -5921,177 +6021,183 @@ var file_messages_session_v1_session_proto_goTypes = []any{
 	(Outcome)(0),               // 8: atelier.session.v1.Outcome
 	(ArchiveScope)(0),          // 9: atelier.session.v1.ArchiveScope
 	(*Sender)(nil),             // 10: atelier.session.v1.Sender
-	(*Image)(nil),              // 11: atelier.session.v1.Image
-	(*StoredImage)(nil),        // 12: atelier.session.v1.StoredImage
-	(*Attachment)(nil),         // 13: atelier.session.v1.Attachment
-	(*Row)(nil),                // 14: atelier.session.v1.Row
-	(*Input)(nil),              // 15: atelier.session.v1.Input
-	(*Text)(nil),               // 16: atelier.session.v1.Text
-	(*Tool)(nil),               // 17: atelier.session.v1.Tool
-	(*Plan)(nil),               // 18: atelier.session.v1.Plan
-	(*PlanStep)(nil),           // 19: atelier.session.v1.PlanStep
-	(*Ask)(nil),                // 20: atelier.session.v1.Ask
-	(*Option)(nil),             // 21: atelier.session.v1.Option
-	(*Terminal)(nil),           // 22: atelier.session.v1.Terminal
-	(*Failure)(nil),            // 23: atelier.session.v1.Failure
-	(*Setting)(nil),            // 24: atelier.session.v1.Setting
-	(*Usage)(nil),              // 25: atelier.session.v1.Usage
-	(*Session)(nil),            // 26: atelier.session.v1.Session
-	(*Audience)(nil),           // 27: atelier.session.v1.Audience
-	(*Turn)(nil),               // 28: atelier.session.v1.Turn
-	(*Pending)(nil),            // 29: atelier.session.v1.Pending
-	(*PendingAsk)(nil),         // 30: atelier.session.v1.PendingAsk
-	(*Machine)(nil),            // 31: atelier.session.v1.Machine
-	(*AgentState)(nil),         // 32: atelier.session.v1.AgentState
-	(*StartSession)(nil),       // 33: atelier.session.v1.StartSession
-	(*SendInput)(nil),          // 34: atelier.session.v1.SendInput
-	(*Interrupt)(nil),          // 35: atelier.session.v1.Interrupt
-	(*StoreImage)(nil),         // 36: atelier.session.v1.StoreImage
-	(*MoveCwd)(nil),            // 37: atelier.session.v1.MoveCwd
-	(*RenameSession)(nil),      // 38: atelier.session.v1.RenameSession
-	(*ArchiveSession)(nil),     // 39: atelier.session.v1.ArchiveSession
-	(*ChangeAudience)(nil),     // 40: atelier.session.v1.ChangeAudience
-	(*MarkRead)(nil),           // 41: atelier.session.v1.MarkRead
-	(*DeleteSession)(nil),      // 42: atelier.session.v1.DeleteSession
-	(*DescribeSession)(nil),    // 43: atelier.session.v1.DescribeSession
-	(*AwaitInput)(nil),         // 44: atelier.session.v1.AwaitInput
-	(*AdmitChild)(nil),         // 45: atelier.session.v1.AdmitChild
-	(*ClaimTurn)(nil),          // 46: atelier.session.v1.ClaimTurn
-	(*AwaitTurn)(nil),          // 47: atelier.session.v1.AwaitTurn
-	(*RecordRows)(nil),         // 48: atelier.session.v1.RecordRows
-	(*EndTurn)(nil),            // 49: atelier.session.v1.EndTurn
-	(*PublishDelta)(nil),       // 50: atelier.session.v1.PublishDelta
-	(*WakeSession)(nil),        // 51: atelier.session.v1.WakeSession
-	(*AllowUsage)(nil),         // 52: atelier.session.v1.AllowUsage
-	(*EraseRows)(nil),          // 53: atelier.session.v1.EraseRows
-	(*RowKey)(nil),             // 54: atelier.session.v1.RowKey
-	(*ReportErased)(nil),       // 55: atelier.session.v1.ReportErased
-	(*Description)(nil),        // 56: atelier.session.v1.Description
-	(*Accepted)(nil),           // 57: atelier.session.v1.Accepted
-	(*Permissions)(nil),        // 58: atelier.session.v1.Permissions
-	(*Interrupted)(nil),        // 59: atelier.session.v1.Interrupted
-	(*SessionStarted)(nil),     // 60: atelier.session.v1.SessionStarted
-	(*RowAdded)(nil),           // 61: atelier.session.v1.RowAdded
-	(*TurnStarted)(nil),        // 62: atelier.session.v1.TurnStarted
-	(*TurnClaimed)(nil),        // 63: atelier.session.v1.TurnClaimed
-	(*InputsJoined)(nil),       // 64: atelier.session.v1.InputsJoined
-	(*BatchRecorded)(nil),      // 65: atelier.session.v1.BatchRecorded
-	(*TurnEnded)(nil),          // 66: atelier.session.v1.TurnEnded
-	(*InterruptRequested)(nil), // 67: atelier.session.v1.InterruptRequested
-	(*InputsDropped)(nil),      // 68: atelier.session.v1.InputsDropped
-	(*SessionWoken)(nil),       // 69: atelier.session.v1.SessionWoken
-	(*SessionArchived)(nil),    // 70: atelier.session.v1.SessionArchived
-	(*AudienceChanged)(nil),    // 71: atelier.session.v1.AudienceChanged
-	(*ReadMarked)(nil),         // 72: atelier.session.v1.ReadMarked
-	(*ChildAdmitted)(nil),      // 73: atelier.session.v1.ChildAdmitted
-	(*UsageAllowed)(nil),       // 74: atelier.session.v1.UsageAllowed
-	(*SessionSealed)(nil),      // 75: atelier.session.v1.SessionSealed
-	(*SessionErased)(nil),      // 76: atelier.session.v1.SessionErased
-	(*SummaryRow)(nil),         // 77: atelier.session.v1.SummaryRow
-	(*Reference)(nil),          // 78: atelier.session.v1.Reference
-	(*Filter)(nil),             // 79: atelier.session.v1.Filter
-	(*ChildRow)(nil),           // 80: atelier.session.v1.ChildRow
-	(*TerminalRow)(nil),        // 81: atelier.session.v1.TerminalRow
-	(*RequestRow)(nil),         // 82: atelier.session.v1.RequestRow
-	(*TurnTask)(nil),           // 83: atelier.session.v1.TurnTask
-	(*DeletionTask)(nil),       // 84: atelier.session.v1.DeletionTask
-	nil,                        // 85: atelier.session.v1.Session.PersonalArchivedAtEntry
-	nil,                        // 86: atelier.session.v1.Session.ReadEntry
-	(v1.Tier)(0),               // 87: atelier.workspace.v1.Tier
+	(*Bounds)(nil),             // 11: atelier.session.v1.Bounds
+	(*Image)(nil),              // 12: atelier.session.v1.Image
+	(*StoredImage)(nil),        // 13: atelier.session.v1.StoredImage
+	(*Attachment)(nil),         // 14: atelier.session.v1.Attachment
+	(*Row)(nil),                // 15: atelier.session.v1.Row
+	(*Input)(nil),              // 16: atelier.session.v1.Input
+	(*Text)(nil),               // 17: atelier.session.v1.Text
+	(*Tool)(nil),               // 18: atelier.session.v1.Tool
+	(*Plan)(nil),               // 19: atelier.session.v1.Plan
+	(*PlanStep)(nil),           // 20: atelier.session.v1.PlanStep
+	(*Ask)(nil),                // 21: atelier.session.v1.Ask
+	(*Option)(nil),             // 22: atelier.session.v1.Option
+	(*Terminal)(nil),           // 23: atelier.session.v1.Terminal
+	(*Failure)(nil),            // 24: atelier.session.v1.Failure
+	(*Setting)(nil),            // 25: atelier.session.v1.Setting
+	(*Usage)(nil),              // 26: atelier.session.v1.Usage
+	(*Session)(nil),            // 27: atelier.session.v1.Session
+	(*Audience)(nil),           // 28: atelier.session.v1.Audience
+	(*Turn)(nil),               // 29: atelier.session.v1.Turn
+	(*Pending)(nil),            // 30: atelier.session.v1.Pending
+	(*PendingAsk)(nil),         // 31: atelier.session.v1.PendingAsk
+	(*Machine)(nil),            // 32: atelier.session.v1.Machine
+	(*AgentState)(nil),         // 33: atelier.session.v1.AgentState
+	(*StartSession)(nil),       // 34: atelier.session.v1.StartSession
+	(*SendInput)(nil),          // 35: atelier.session.v1.SendInput
+	(*Interrupt)(nil),          // 36: atelier.session.v1.Interrupt
+	(*StoreImage)(nil),         // 37: atelier.session.v1.StoreImage
+	(*MoveCwd)(nil),            // 38: atelier.session.v1.MoveCwd
+	(*RenameSession)(nil),      // 39: atelier.session.v1.RenameSession
+	(*ArchiveSession)(nil),     // 40: atelier.session.v1.ArchiveSession
+	(*ChangeAudience)(nil),     // 41: atelier.session.v1.ChangeAudience
+	(*MarkRead)(nil),           // 42: atelier.session.v1.MarkRead
+	(*DeleteSession)(nil),      // 43: atelier.session.v1.DeleteSession
+	(*DescribeSession)(nil),    // 44: atelier.session.v1.DescribeSession
+	(*AwaitInput)(nil),         // 45: atelier.session.v1.AwaitInput
+	(*AdmitChild)(nil),         // 46: atelier.session.v1.AdmitChild
+	(*ClaimTurn)(nil),          // 47: atelier.session.v1.ClaimTurn
+	(*AwaitTurn)(nil),          // 48: atelier.session.v1.AwaitTurn
+	(*RecordRows)(nil),         // 49: atelier.session.v1.RecordRows
+	(*EndTurn)(nil),            // 50: atelier.session.v1.EndTurn
+	(*PublishDelta)(nil),       // 51: atelier.session.v1.PublishDelta
+	(*WakeSession)(nil),        // 52: atelier.session.v1.WakeSession
+	(*AllowUsage)(nil),         // 53: atelier.session.v1.AllowUsage
+	(*EraseRows)(nil),          // 54: atelier.session.v1.EraseRows
+	(*RowKey)(nil),             // 55: atelier.session.v1.RowKey
+	(*ReportErased)(nil),       // 56: atelier.session.v1.ReportErased
+	(*Description)(nil),        // 57: atelier.session.v1.Description
+	(*Accepted)(nil),           // 58: atelier.session.v1.Accepted
+	(*Permissions)(nil),        // 59: atelier.session.v1.Permissions
+	(*Interrupted)(nil),        // 60: atelier.session.v1.Interrupted
+	(*SessionStarted)(nil),     // 61: atelier.session.v1.SessionStarted
+	(*RowAdded)(nil),           // 62: atelier.session.v1.RowAdded
+	(*TurnStarted)(nil),        // 63: atelier.session.v1.TurnStarted
+	(*TurnClaimed)(nil),        // 64: atelier.session.v1.TurnClaimed
+	(*InputsJoined)(nil),       // 65: atelier.session.v1.InputsJoined
+	(*BatchRecorded)(nil),      // 66: atelier.session.v1.BatchRecorded
+	(*TurnEnded)(nil),          // 67: atelier.session.v1.TurnEnded
+	(*InterruptRequested)(nil), // 68: atelier.session.v1.InterruptRequested
+	(*InputsDropped)(nil),      // 69: atelier.session.v1.InputsDropped
+	(*SessionWoken)(nil),       // 70: atelier.session.v1.SessionWoken
+	(*SessionArchived)(nil),    // 71: atelier.session.v1.SessionArchived
+	(*AudienceChanged)(nil),    // 72: atelier.session.v1.AudienceChanged
+	(*ReadMarked)(nil),         // 73: atelier.session.v1.ReadMarked
+	(*ChildAdmitted)(nil),      // 74: atelier.session.v1.ChildAdmitted
+	(*UsageAllowed)(nil),       // 75: atelier.session.v1.UsageAllowed
+	(*SessionSealed)(nil),      // 76: atelier.session.v1.SessionSealed
+	(*SessionErased)(nil),      // 77: atelier.session.v1.SessionErased
+	(*SummaryRow)(nil),         // 78: atelier.session.v1.SummaryRow
+	(*Reference)(nil),          // 79: atelier.session.v1.Reference
+	(*Filter)(nil),             // 80: atelier.session.v1.Filter
+	(*ChildRow)(nil),           // 81: atelier.session.v1.ChildRow
+	(*TerminalRow)(nil),        // 82: atelier.session.v1.TerminalRow
+	(*RequestRow)(nil),         // 83: atelier.session.v1.RequestRow
+	(*TurnTask)(nil),           // 84: atelier.session.v1.TurnTask
+	(*DeletionTask)(nil),       // 85: atelier.session.v1.DeletionTask
+	nil,                        // 86: atelier.session.v1.Session.PersonalArchivedAtEntry
+	nil,                        // 87: atelier.session.v1.Session.ReadEntry
+	(v1.Tier)(0),               // 88: atelier.workspace.v1.Tier
 }
 var file_messages_session_v1_session_proto_depIdxs = []int32{
 	4,  // 0: atelier.session.v1.Sender.kind:type_name -> atelier.session.v1.SenderKind
-	15, // 1: atelier.session.v1.Row.input:type_name -> atelier.session.v1.Input
-	16, // 2: atelier.session.v1.Row.text:type_name -> atelier.session.v1.Text
-	16, // 3: atelier.session.v1.Row.thought:type_name -> atelier.session.v1.Text
-	17, // 4: atelier.session.v1.Row.tool:type_name -> atelier.session.v1.Tool
-	18, // 5: atelier.session.v1.Row.plan:type_name -> atelier.session.v1.Plan
-	20, // 6: atelier.session.v1.Row.ask:type_name -> atelier.session.v1.Ask
-	22, // 7: atelier.session.v1.Row.terminal:type_name -> atelier.session.v1.Terminal
-	24, // 8: atelier.session.v1.Row.setting:type_name -> atelier.session.v1.Setting
+	16, // 1: atelier.session.v1.Row.input:type_name -> atelier.session.v1.Input
+	17, // 2: atelier.session.v1.Row.text:type_name -> atelier.session.v1.Text
+	17, // 3: atelier.session.v1.Row.thought:type_name -> atelier.session.v1.Text
+	18, // 4: atelier.session.v1.Row.tool:type_name -> atelier.session.v1.Tool
+	19, // 5: atelier.session.v1.Row.plan:type_name -> atelier.session.v1.Plan
+	21, // 6: atelier.session.v1.Row.ask:type_name -> atelier.session.v1.Ask
+	23, // 7: atelier.session.v1.Row.terminal:type_name -> atelier.session.v1.Terminal
+	25, // 8: atelier.session.v1.Row.setting:type_name -> atelier.session.v1.Setting
 	3,  // 9: atelier.session.v1.Input.kind:type_name -> atelier.session.v1.InputKind
 	10, // 10: atelier.session.v1.Input.sender:type_name -> atelier.session.v1.Sender
-	87, // 11: atelier.session.v1.Input.tier:type_name -> atelier.workspace.v1.Tier
+	88, // 11: atelier.session.v1.Input.tier:type_name -> atelier.workspace.v1.Tier
 	1,  // 12: atelier.session.v1.Input.behavior:type_name -> atelier.session.v1.Behavior
-	11, // 13: atelier.session.v1.Input.images:type_name -> atelier.session.v1.Image
-	13, // 14: atelier.session.v1.Input.attachments:type_name -> atelier.session.v1.Attachment
-	19, // 15: atelier.session.v1.Plan.steps:type_name -> atelier.session.v1.PlanStep
-	21, // 16: atelier.session.v1.Ask.options:type_name -> atelier.session.v1.Option
-	0,  // 17: atelier.session.v1.Terminal.turn_status:type_name -> atelier.session.v1.TurnStatus
-	23, // 18: atelier.session.v1.Terminal.error:type_name -> atelier.session.v1.Failure
-	87, // 19: atelier.session.v1.Setting.tier:type_name -> atelier.workspace.v1.Tier
-	10, // 20: atelier.session.v1.Session.created_by:type_name -> atelier.session.v1.Sender
-	2,  // 21: atelier.session.v1.Session.mode:type_name -> atelier.session.v1.Mode
-	5,  // 22: atelier.session.v1.Session.title_origin:type_name -> atelier.session.v1.TitleOrigin
-	6,  // 23: atelier.session.v1.Session.title_status:type_name -> atelier.session.v1.TitleStatus
-	87, // 24: atelier.session.v1.Session.tier:type_name -> atelier.workspace.v1.Tier
-	27, // 25: atelier.session.v1.Session.audience:type_name -> atelier.session.v1.Audience
-	85, // 26: atelier.session.v1.Session.personal_archived_at:type_name -> atelier.session.v1.Session.PersonalArchivedAtEntry
-	86, // 27: atelier.session.v1.Session.read:type_name -> atelier.session.v1.Session.ReadEntry
-	0,  // 28: atelier.session.v1.Session.turn_status:type_name -> atelier.session.v1.TurnStatus
-	28, // 29: atelier.session.v1.Session.turn:type_name -> atelier.session.v1.Turn
-	29, // 30: atelier.session.v1.Session.pending:type_name -> atelier.session.v1.Pending
-	30, // 31: atelier.session.v1.Session.ask:type_name -> atelier.session.v1.PendingAsk
-	31, // 32: atelier.session.v1.Session.machine:type_name -> atelier.session.v1.Machine
-	25, // 33: atelier.session.v1.Session.usage:type_name -> atelier.session.v1.Usage
-	25, // 34: atelier.session.v1.Session.allowed:type_name -> atelier.session.v1.Usage
-	32, // 35: atelier.session.v1.Session.agent:type_name -> atelier.session.v1.AgentState
-	87, // 36: atelier.session.v1.Session.last_tier:type_name -> atelier.workspace.v1.Tier
-	87, // 37: atelier.session.v1.Turn.tier:type_name -> atelier.workspace.v1.Tier
-	3,  // 38: atelier.session.v1.Pending.kind:type_name -> atelier.session.v1.InputKind
-	1,  // 39: atelier.session.v1.Pending.behavior:type_name -> atelier.session.v1.Behavior
-	87, // 40: atelier.session.v1.Pending.tier:type_name -> atelier.workspace.v1.Tier
-	21, // 41: atelier.session.v1.PendingAsk.options:type_name -> atelier.session.v1.Option
-	8,  // 42: atelier.session.v1.Machine.outcome:type_name -> atelier.session.v1.Outcome
-	2,  // 43: atelier.session.v1.StartSession.mode:type_name -> atelier.session.v1.Mode
-	87, // 44: atelier.session.v1.StartSession.tier:type_name -> atelier.workspace.v1.Tier
-	87, // 45: atelier.session.v1.StartSession.default_tier:type_name -> atelier.workspace.v1.Tier
-	27, // 46: atelier.session.v1.StartSession.audience:type_name -> atelier.session.v1.Audience
-	15, // 47: atelier.session.v1.StartSession.prompt:type_name -> atelier.session.v1.Input
-	15, // 48: atelier.session.v1.SendInput.input:type_name -> atelier.session.v1.Input
-	87, // 49: atelier.session.v1.SendInput.default_tier:type_name -> atelier.workspace.v1.Tier
-	33, // 50: atelier.session.v1.SendInput.start:type_name -> atelier.session.v1.StartSession
-	23, // 51: atelier.session.v1.Interrupt.reason:type_name -> atelier.session.v1.Failure
-	12, // 52: atelier.session.v1.StoreImage.image:type_name -> atelier.session.v1.StoredImage
-	9,  // 53: atelier.session.v1.ArchiveSession.scope:type_name -> atelier.session.v1.ArchiveScope
-	14, // 54: atelier.session.v1.RecordRows.rows:type_name -> atelier.session.v1.Row
-	32, // 55: atelier.session.v1.RecordRows.agent:type_name -> atelier.session.v1.AgentState
-	25, // 56: atelier.session.v1.RecordRows.usage:type_name -> atelier.session.v1.Usage
-	31, // 57: atelier.session.v1.RecordRows.progress:type_name -> atelier.session.v1.Machine
-	0,  // 58: atelier.session.v1.EndTurn.status:type_name -> atelier.session.v1.TurnStatus
-	23, // 59: atelier.session.v1.EndTurn.error:type_name -> atelier.session.v1.Failure
-	20, // 60: atelier.session.v1.EndTurn.ask:type_name -> atelier.session.v1.Ask
-	32, // 61: atelier.session.v1.EndTurn.agent:type_name -> atelier.session.v1.AgentState
-	25, // 62: atelier.session.v1.EndTurn.usage:type_name -> atelier.session.v1.Usage
-	54, // 63: atelier.session.v1.EraseRows.rows:type_name -> atelier.session.v1.RowKey
-	26, // 64: atelier.session.v1.Description.session:type_name -> atelier.session.v1.Session
-	58, // 65: atelier.session.v1.Description.permissions:type_name -> atelier.session.v1.Permissions
-	2,  // 66: atelier.session.v1.SessionStarted.mode:type_name -> atelier.session.v1.Mode
-	27, // 67: atelier.session.v1.SessionStarted.audience:type_name -> atelier.session.v1.Audience
-	10, // 68: atelier.session.v1.SessionStarted.created_by:type_name -> atelier.session.v1.Sender
-	5,  // 69: atelier.session.v1.SessionStarted.title_origin:type_name -> atelier.session.v1.TitleOrigin
-	14, // 70: atelier.session.v1.RowAdded.row:type_name -> atelier.session.v1.Row
-	87, // 71: atelier.session.v1.RowAdded.resolved_tier:type_name -> atelier.workspace.v1.Tier
-	28, // 72: atelier.session.v1.TurnStarted.turn:type_name -> atelier.session.v1.Turn
-	32, // 73: atelier.session.v1.BatchRecorded.agent:type_name -> atelier.session.v1.AgentState
-	25, // 74: atelier.session.v1.BatchRecorded.usage:type_name -> atelier.session.v1.Usage
-	31, // 75: atelier.session.v1.BatchRecorded.progress:type_name -> atelier.session.v1.Machine
-	0,  // 76: atelier.session.v1.TurnEnded.status:type_name -> atelier.session.v1.TurnStatus
-	23, // 77: atelier.session.v1.TurnEnded.error:type_name -> atelier.session.v1.Failure
-	32, // 78: atelier.session.v1.TurnEnded.agent:type_name -> atelier.session.v1.AgentState
-	25, // 79: atelier.session.v1.TurnEnded.total:type_name -> atelier.session.v1.Usage
-	25, // 80: atelier.session.v1.TurnEnded.usage:type_name -> atelier.session.v1.Usage
-	23, // 81: atelier.session.v1.InterruptRequested.reason:type_name -> atelier.session.v1.Failure
-	9,  // 82: atelier.session.v1.SessionArchived.scope:type_name -> atelier.session.v1.ArchiveScope
-	27, // 83: atelier.session.v1.AudienceChanged.audience:type_name -> atelier.session.v1.Audience
-	25, // 84: atelier.session.v1.UsageAllowed.usage:type_name -> atelier.session.v1.Usage
-	26, // 85: atelier.session.v1.SummaryRow.session:type_name -> atelier.session.v1.Session
-	22, // 86: atelier.session.v1.TerminalRow.terminal:type_name -> atelier.session.v1.Terminal
-	87, // [87:87] is the sub-list for method output_type
-	87, // [87:87] is the sub-list for method input_type
-	87, // [87:87] is the sub-list for extension type_name
-	87, // [87:87] is the sub-list for extension extendee
-	0,  // [0:87] is the sub-list for field type_name
+	12, // 13: atelier.session.v1.Input.images:type_name -> atelier.session.v1.Image
+	14, // 14: atelier.session.v1.Input.attachments:type_name -> atelier.session.v1.Attachment
+	11, // 15: atelier.session.v1.Input.bounds:type_name -> atelier.session.v1.Bounds
+	20, // 16: atelier.session.v1.Plan.steps:type_name -> atelier.session.v1.PlanStep
+	22, // 17: atelier.session.v1.Ask.options:type_name -> atelier.session.v1.Option
+	0,  // 18: atelier.session.v1.Terminal.turn_status:type_name -> atelier.session.v1.TurnStatus
+	24, // 19: atelier.session.v1.Terminal.error:type_name -> atelier.session.v1.Failure
+	88, // 20: atelier.session.v1.Setting.tier:type_name -> atelier.workspace.v1.Tier
+	10, // 21: atelier.session.v1.Session.created_by:type_name -> atelier.session.v1.Sender
+	2,  // 22: atelier.session.v1.Session.mode:type_name -> atelier.session.v1.Mode
+	5,  // 23: atelier.session.v1.Session.title_origin:type_name -> atelier.session.v1.TitleOrigin
+	6,  // 24: atelier.session.v1.Session.title_status:type_name -> atelier.session.v1.TitleStatus
+	88, // 25: atelier.session.v1.Session.tier:type_name -> atelier.workspace.v1.Tier
+	28, // 26: atelier.session.v1.Session.audience:type_name -> atelier.session.v1.Audience
+	86, // 27: atelier.session.v1.Session.personal_archived_at:type_name -> atelier.session.v1.Session.PersonalArchivedAtEntry
+	87, // 28: atelier.session.v1.Session.read:type_name -> atelier.session.v1.Session.ReadEntry
+	0,  // 29: atelier.session.v1.Session.turn_status:type_name -> atelier.session.v1.TurnStatus
+	29, // 30: atelier.session.v1.Session.turn:type_name -> atelier.session.v1.Turn
+	30, // 31: atelier.session.v1.Session.pending:type_name -> atelier.session.v1.Pending
+	31, // 32: atelier.session.v1.Session.ask:type_name -> atelier.session.v1.PendingAsk
+	32, // 33: atelier.session.v1.Session.machine:type_name -> atelier.session.v1.Machine
+	26, // 34: atelier.session.v1.Session.usage:type_name -> atelier.session.v1.Usage
+	26, // 35: atelier.session.v1.Session.allowed:type_name -> atelier.session.v1.Usage
+	33, // 36: atelier.session.v1.Session.agent:type_name -> atelier.session.v1.AgentState
+	88, // 37: atelier.session.v1.Session.last_tier:type_name -> atelier.workspace.v1.Tier
+	11, // 38: atelier.session.v1.Session.wake_bounds:type_name -> atelier.session.v1.Bounds
+	88, // 39: atelier.session.v1.Turn.tier:type_name -> atelier.workspace.v1.Tier
+	11, // 40: atelier.session.v1.Turn.bounds:type_name -> atelier.session.v1.Bounds
+	3,  // 41: atelier.session.v1.Pending.kind:type_name -> atelier.session.v1.InputKind
+	1,  // 42: atelier.session.v1.Pending.behavior:type_name -> atelier.session.v1.Behavior
+	88, // 43: atelier.session.v1.Pending.tier:type_name -> atelier.workspace.v1.Tier
+	11, // 44: atelier.session.v1.Pending.bounds:type_name -> atelier.session.v1.Bounds
+	22, // 45: atelier.session.v1.PendingAsk.options:type_name -> atelier.session.v1.Option
+	11, // 46: atelier.session.v1.PendingAsk.bounds:type_name -> atelier.session.v1.Bounds
+	8,  // 47: atelier.session.v1.Machine.outcome:type_name -> atelier.session.v1.Outcome
+	2,  // 48: atelier.session.v1.StartSession.mode:type_name -> atelier.session.v1.Mode
+	88, // 49: atelier.session.v1.StartSession.tier:type_name -> atelier.workspace.v1.Tier
+	88, // 50: atelier.session.v1.StartSession.default_tier:type_name -> atelier.workspace.v1.Tier
+	28, // 51: atelier.session.v1.StartSession.audience:type_name -> atelier.session.v1.Audience
+	16, // 52: atelier.session.v1.StartSession.prompt:type_name -> atelier.session.v1.Input
+	16, // 53: atelier.session.v1.SendInput.input:type_name -> atelier.session.v1.Input
+	88, // 54: atelier.session.v1.SendInput.default_tier:type_name -> atelier.workspace.v1.Tier
+	34, // 55: atelier.session.v1.SendInput.start:type_name -> atelier.session.v1.StartSession
+	24, // 56: atelier.session.v1.Interrupt.reason:type_name -> atelier.session.v1.Failure
+	13, // 57: atelier.session.v1.StoreImage.image:type_name -> atelier.session.v1.StoredImage
+	9,  // 58: atelier.session.v1.ArchiveSession.scope:type_name -> atelier.session.v1.ArchiveScope
+	15, // 59: atelier.session.v1.RecordRows.rows:type_name -> atelier.session.v1.Row
+	33, // 60: atelier.session.v1.RecordRows.agent:type_name -> atelier.session.v1.AgentState
+	26, // 61: atelier.session.v1.RecordRows.usage:type_name -> atelier.session.v1.Usage
+	32, // 62: atelier.session.v1.RecordRows.progress:type_name -> atelier.session.v1.Machine
+	0,  // 63: atelier.session.v1.EndTurn.status:type_name -> atelier.session.v1.TurnStatus
+	24, // 64: atelier.session.v1.EndTurn.error:type_name -> atelier.session.v1.Failure
+	21, // 65: atelier.session.v1.EndTurn.ask:type_name -> atelier.session.v1.Ask
+	33, // 66: atelier.session.v1.EndTurn.agent:type_name -> atelier.session.v1.AgentState
+	26, // 67: atelier.session.v1.EndTurn.usage:type_name -> atelier.session.v1.Usage
+	55, // 68: atelier.session.v1.EraseRows.rows:type_name -> atelier.session.v1.RowKey
+	27, // 69: atelier.session.v1.Description.session:type_name -> atelier.session.v1.Session
+	59, // 70: atelier.session.v1.Description.permissions:type_name -> atelier.session.v1.Permissions
+	2,  // 71: atelier.session.v1.SessionStarted.mode:type_name -> atelier.session.v1.Mode
+	28, // 72: atelier.session.v1.SessionStarted.audience:type_name -> atelier.session.v1.Audience
+	10, // 73: atelier.session.v1.SessionStarted.created_by:type_name -> atelier.session.v1.Sender
+	5,  // 74: atelier.session.v1.SessionStarted.title_origin:type_name -> atelier.session.v1.TitleOrigin
+	15, // 75: atelier.session.v1.RowAdded.row:type_name -> atelier.session.v1.Row
+	88, // 76: atelier.session.v1.RowAdded.resolved_tier:type_name -> atelier.workspace.v1.Tier
+	29, // 77: atelier.session.v1.TurnStarted.turn:type_name -> atelier.session.v1.Turn
+	33, // 78: atelier.session.v1.BatchRecorded.agent:type_name -> atelier.session.v1.AgentState
+	26, // 79: atelier.session.v1.BatchRecorded.usage:type_name -> atelier.session.v1.Usage
+	32, // 80: atelier.session.v1.BatchRecorded.progress:type_name -> atelier.session.v1.Machine
+	0,  // 81: atelier.session.v1.TurnEnded.status:type_name -> atelier.session.v1.TurnStatus
+	24, // 82: atelier.session.v1.TurnEnded.error:type_name -> atelier.session.v1.Failure
+	33, // 83: atelier.session.v1.TurnEnded.agent:type_name -> atelier.session.v1.AgentState
+	26, // 84: atelier.session.v1.TurnEnded.total:type_name -> atelier.session.v1.Usage
+	26, // 85: atelier.session.v1.TurnEnded.usage:type_name -> atelier.session.v1.Usage
+	24, // 86: atelier.session.v1.InterruptRequested.reason:type_name -> atelier.session.v1.Failure
+	9,  // 87: atelier.session.v1.SessionArchived.scope:type_name -> atelier.session.v1.ArchiveScope
+	28, // 88: atelier.session.v1.AudienceChanged.audience:type_name -> atelier.session.v1.Audience
+	26, // 89: atelier.session.v1.UsageAllowed.usage:type_name -> atelier.session.v1.Usage
+	27, // 90: atelier.session.v1.SummaryRow.session:type_name -> atelier.session.v1.Session
+	23, // 91: atelier.session.v1.TerminalRow.terminal:type_name -> atelier.session.v1.Terminal
+	92, // [92:92] is the sub-list for method output_type
+	92, // [92:92] is the sub-list for method input_type
+	92, // [92:92] is the sub-list for extension type_name
+	92, // [92:92] is the sub-list for extension extendee
+	0,  // [0:92] is the sub-list for field type_name
 }
 
 func init() { file_messages_session_v1_session_proto_init() }
@@ -6099,15 +6205,15 @@ func file_messages_session_v1_session_proto_init() {
 	if File_messages_session_v1_session_proto != nil {
 		return
 	}
-	file_messages_session_v1_session_proto_msgTypes[14].OneofWrappers = []any{}
-	file_messages_session_v1_session_proto_msgTypes[30].OneofWrappers = []any{}
+	file_messages_session_v1_session_proto_msgTypes[15].OneofWrappers = []any{}
+	file_messages_session_v1_session_proto_msgTypes[31].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_messages_session_v1_session_proto_rawDesc), len(file_messages_session_v1_session_proto_rawDesc)),
 			NumEnums:      10,
-			NumMessages:   77,
+			NumMessages:   78,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

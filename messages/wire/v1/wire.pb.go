@@ -100,7 +100,8 @@ type Principal struct {
 	Kind         CredentialKind         `protobuf:"varint,1,opt,name=kind,proto3,enum=atelier.wire.v1.CredentialKind" json:"kind,omitempty"`
 	CredentialId string                 `protobuf:"bytes,2,opt,name=credential_id,json=credentialId,proto3" json:"credential_id,omitempty"`
 	UserId       string                 `protobuf:"bytes,3,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// The capabilities granted to an app or an OAuth client. Unused for credentials that have all capabilities of the person.
+	// The capabilities granted to an app, an OAuth client or a turn of a session. Unused for credentials that have all capabilities of
+	// the person.
 	Grants []string `protobuf:"bytes,4,rep,name=grants,proto3" json:"grants,omitempty"`
 	// The workspace to which the credential of an app, an OAuth client or a computer is bound. Empty: all workspaces of the
 	// person.
