@@ -9,6 +9,7 @@ import (
 	"github.com/atelier-run/atelier/entity/app"
 	"github.com/atelier-run/atelier/entity/entitytest"
 	appv1 "github.com/atelier-run/atelier/messages/app/v1"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
@@ -95,4 +96,19 @@ func TestGrantsLimitScopes(t *testing.T) {
 	w.as.Grants = []string{entity.Apps, entity.FilesRead}
 	w.must(&appv1.UpdateApp{Command: proto.String("two")})
 	w.refused(&appv1.UpdateApp{ApiScopes: &appv1.Scopes{Scopes: []string{entity.FilesRead, entity.FilesWrite}}}, entity.Forbidden)
+}
+
+// TestScopesByGrants compares each scope with each pair of grants: nobody gives an app a scope that its own credential lacks.
+func TestScopesByGrants(t *testing.T) {
+	for _, kind := range []wirev1.CredentialKind{kindApp, kindSession, kindOAuth} {
+		for _, granted := range app.Scopes {
+			call := entity.Call{Role: owner, Principal: &wirev1.Principal{Kind: kind, UserId: "u", Grants: []string{entity.Apps, granted}}}
+			for _, scope := range app.Scopes {
+				isGranted := scope == granted || scope == entity.Apps
+				if err := app.CheckGrants(call, []string{scope}); (err == nil) != isGranted {
+					t.Errorf("%s with the grant %s gives an app %s: %v", kind, granted, scope, err)
+				}
+			}
+		}
+	}
 }
