@@ -209,7 +209,7 @@ func TestToolsRefuseOtherCallers(t *testing.T) {
 	if err := json.NewDecoder(sc.get("/.well-known/oauth-protected-resource/mcp", nil).Body).Decode(&metadata); err != nil {
 		t.Fatal(err)
 	}
-	if fmt.Sprint(metadata) != "{http://localhost:8080/mcp [files:read files:write sessions] [http://localhost:8080]}" {
+	if fmt.Sprint(metadata) != "{http://localhost:8080/mcp [files:read files:write services sessions] [http://localhost:8080]}" {
 		t.Errorf("metadata is %v", metadata)
 	}
 }

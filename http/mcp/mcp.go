@@ -37,9 +37,10 @@ const (
 	longest = 6 * time.Minute
 )
 
-// Resource describes the endpoint to OAuth clients.
+// Resource describes the endpoint to OAuth clients. Without services, the agents of sessions that a client starts run no commands.
 var Resource = oauth.Resource{
-	Path: Path, Name: "the tools for agents", Scopes: []string{entity.FilesRead, entity.FilesWrite, entity.Sessions},
+	Path: Path, Name: "the tools for agents",
+	Scopes: []string{entity.FilesRead, entity.FilesWrite, entity.Services, entity.Sessions},
 }
 
 // Tools serves the tools.

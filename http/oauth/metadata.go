@@ -31,19 +31,20 @@ type ResourceMetadata struct {
 
 var responseTypes = []string{"code"}
 
-// scopeDescriptions describes each capability to the person who grants it.
+// scopeDescriptions describes each capability to the person who grants it. A client with sessions gives work to agents, which may do
+// what the client may do.
 var scopeDescriptions = map[string]string{
 	entity.Admin:        "Administer the workspace: its name, people's roles, suspension, audit log",
 	entity.Agents:       "Set up agents",
-	entity.Apps:         "See and manage apps",
+	entity.Apps:         "See and manage apps, whose commands can read and change all files",
 	entity.FilesRead:    "Read files and who did what to them",
 	entity.FilesWrite:   "Change, create and delete files",
 	entity.Integrations: "Use and set up integrations",
 	entity.Members:      "Invite people",
 	entity.Memory:       "Read and change what agents remember",
 	entity.Publish:      "Publish apps to anyone",
-	entity.Services:     "Run any program in the workspace's computer, which can read and change all files",
-	entity.Sessions:     "Read and take part in sessions with agents",
+	entity.Services:     "Run any program in the workspace's computer, also by agents, which can read and change all files",
+	entity.Sessions:     "Read sessions and give work to agents, which may do what is permitted here and nothing else",
 	entity.Share:        "Share files",
 }
 

@@ -33,7 +33,7 @@ const client = () => new Client({ name: 'test', version: '1.0.0' })
 await assert.rejects(client().connect(transport), UnauthorizedError)
 assert.equal(provider.asked.searchParams.has('state'), false)
 assert.equal(provider.asked.searchParams.get('resource'), endpoint.href)
-assert.equal(provider.asked.searchParams.get('scope'), 'files:read files:write sessions')
+assert.equal(provider.asked.searchParams.get('scope'), 'files:read files:write services sessions')
 
 let ticked
 const back = await decide(provider.asked, cookie, 'allow', (scopes) => { ticked = scopes })
