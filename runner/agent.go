@@ -419,6 +419,9 @@ func (l *agent) about(ctx context.Context, s *sessionv1.Session, before *session
 		return nil, err
 	}
 	about := map[string]any{meta.Mode: meta.ModeAuto, meta.Instructions: instructions, meta.Capabilities: l.Capabilities()}
+	if l.choice.Agent == Builtin && l.choice.HasModel {
+		about[meta.ModelKey] = l.token
+	}
 	if s.GetMode() == sessionv1.Mode_MODE_CONFIRM {
 		about[meta.Mode] = meta.ModeConfirm
 	}

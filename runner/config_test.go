@@ -64,7 +64,7 @@ budgets: {sessionTokens: 10, sessionMinutes: 2, workspaceTokensPerDay: 30, works
 		return argv, strings.Join(all, "\n")
 	}
 	argv, env := expand(workspacev1.Tier_TIER_BALANCED)
-	if !slices.Equal(argv, builtin) || env != "ATELIER_AGENT_API_KEY=tok\nATELIER_AGENT_BASE_URL=http://127.0.0.1:1/model/small\n"+
+	if !slices.Equal(argv, builtin) || env != "ATELIER_AGENT_BASE_URL=http://127.0.0.1:1/model/small\n"+
 		"ATELIER_AGENT_MODEL=small-1\nATELIER_AGENT_WIRE=anthropic" {
 		t.Errorf("built-in: %q\n%s", argv, env)
 	}

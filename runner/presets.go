@@ -84,8 +84,8 @@ func (a agentConfig) configure(m gateway.Model) (agentConfig, error) {
 }
 
 // expand returns the command and the environment of the agent with the values of the placeholders. address is that of the gateway.
-// The built-in agent gets its own variables (package builtin), which it hides from the commands that it starts; every other agent
-// ATELIER_GATEWAY, ATELIER_TOKEN, and, if it has a model, ATELIER_MODEL_URL, ATELIER_MODEL and ATELIER_MODEL_WIRE.
+// The built-in agent gets its own variables (package builtin), without the token, which it gets when it opens the session
+// (meta.ModelKey); every other agent ATELIER_GATEWAY, ATELIER_TOKEN, and, if it has a model, ATELIER_MODEL_URL, ATELIER_MODEL and ATELIER_MODEL_WIRE.
 func (c Choice) expand(builtin []string, address, token string) (argv, env []string) {
 	values := map[string]string{}
 	isBuiltin := c.Agent == Builtin
@@ -99,7 +99,6 @@ func (c Choice) expand(builtin []string, address, token string) (argv, env []str
 		names := []string{"ATELIER_MODEL_URL", "ATELIER_MODEL", "ATELIER_MODEL_WIRE"}
 		if isBuiltin {
 			names = []string{"ATELIER_AGENT_BASE_URL", "ATELIER_AGENT_MODEL", "ATELIER_AGENT_WIRE"}
-			values["ATELIER_AGENT_API_KEY"] = token
 		}
 		values[names[0]], values[names[1]], values[names[2]] = at, c.Model.ID, string(c.Model.Wire)
 	}

@@ -151,3 +151,23 @@ func TestGrantsBoundModels(t *testing.T) {
 		t.Errorf("a file was written: %q", found)
 	}
 }
+
+// TestAgentsHideTheirTokens has the command of a runbook read the memory and the environment of every process in its computer, among
+// them its own agent, which has the token of the turn. The kernel refuses both for agents.
+func TestAgentsHideTheirTokens(t *testing.T) {
+	s := newAgentSite(t)
+	line := s.follow(s.startSession(`$ for p in /proc/[0-9]*; do tr '\0' ' ' <$p/cmdline | grep -q '^/.atelier/atelier agent' || continue; `+
+		`echo agent; cat $p/environ 2>/dev/null; (exec 3<$p/mem) 2>/dev/null && echo memory; ls $p/fd 2>/dev/null; done; true`+"\n", nil))
+	if end := line.awaitTerminal(); end.String() != "terminal complete" {
+		t.Fatalf("the turn has ended with %s: %q", end, line.order)
+	}
+	var outputs []string
+	for _, r := range line.rows {
+		if r.Kind == "tool" && r.Output != "" {
+			outputs = append(outputs, strings.TrimSpace(r.Output))
+		}
+	}
+	if !slices.Equal(outputs, []string{"agent"}) {
+		t.Errorf("the command has read %q", outputs)
+	}
+}

@@ -13,7 +13,7 @@
 //	ATELIER_AGENT_MODEL       the model; empty for runbooks
 //	ATELIER_AGENT_WIRE        the format of its server: chat (the default), responses or anthropic
 //	ATELIER_AGENT_BASE_URL    the server's address before /chat/completions, /responses or /v1/messages
-//	ATELIER_AGENT_API_KEY     the key for the server
+//	ATELIER_AGENT_API_KEY     the key for the server, unless session/new has it (meta.ModelKey)
 //	ATELIER_AGENT_MAX_TOKENS  the most tokens of one reply
 //	ATELIER_DRIVE             the folder of the drive; by default /drive, or the session's folder if there is none
 //

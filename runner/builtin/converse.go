@@ -110,7 +110,7 @@ func (t *turn) request(ctx context.Context, available toolset) (model.Reply, err
 	s := t.session
 	var text strings.Builder
 	var usage model.Usage
-	reply, err := s.agent.model.Stream(ctx, model.Request{
+	reply, err := s.model.Stream(ctx, model.Request{
 		System: s.systemPrompt(), Messages: fit(s.conversation), Tools: available.tools(),
 	}, func(d model.Delta) {
 		t.updates.addText(d.Thought, true)
@@ -192,7 +192,7 @@ func (t *turn) startTitle(ctx context.Context, inputs []input) *titleRequest {
 	r := &titleRequest{done: make(chan struct{}), cancel: cancel}
 	go func() {
 		defer close(r.done)
-		reply, err := t.session.agent.model.Stream(ctx, model.Request{
+		reply, err := t.session.model.Stream(ctx, model.Request{
 			System: "Reply with a title of two to six words for the task below, in its language: no quotes, no period, nothing else.",
 			Messages: []model.Message{{
 				Role: model.User, Text: fmt.Sprintf("<task>\n%s\n</task>", string(text[:min(len(text), titleInput)])),

@@ -68,6 +68,20 @@ func conversation(server *modeltest.Server) []modeltest.Request {
 	return slices.DeleteFunc(server.Requests(), func(r modeltest.Request) bool { return len(r.Tools) == 0 })
 }
 
+// TestKeyOfTheSession opens a session with a key of its own for the model's server.
+func TestKeyOfTheSession(t *testing.T) {
+	eachWire(t, func(t *testing.T, server *modeltest.Server, p *process) {
+		p.open(map[string]any{meta.ModelKey: "of the session"})
+		server.Reply(modeltest.Reply{Text: []string{"Hello."}})
+		p.prompt("Hello?")
+		for _, r := range server.Requests() {
+			if sent := r.Header.Get("Authorization") + r.Header.Get("X-Api-Key"); !strings.HasSuffix(sent, "of the session") {
+				t.Errorf("a request has the key %q", sent)
+			}
+		}
+	})
+}
+
 func TestModelTurn(t *testing.T) {
 	eachWire(t, func(t *testing.T, server *modeltest.Server, p *process) {
 		p.open(map[string]any{

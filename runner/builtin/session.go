@@ -28,6 +28,8 @@ type session struct {
 	capabilities []string
 	drive        *tools.Drive
 	servers      *servers
+	// model is that of the agent, with the key of the session.
+	model        model.Model
 	state        state
 	conversation []model.Message
 	// isContinued is set if the session had turns before this process, or has had one.
@@ -54,8 +56,16 @@ const stateVersion = 1
 
 // newSession reads what session/new says about a session.
 func newSession(a *agent, p acp.NewSessionRequest) (*session, error) {
-	s := &session{agent: a}
-	var err error
+	s := &session{agent: a, model: a.model}
+	key, err := decodeMeta[string](p.Meta, meta.ModelKey)
+	if err == nil && key != "" && a.model != nil {
+		server := a.server
+		server.Key = key
+		s.model, err = model.New(server)
+	}
+	if err != nil {
+		return nil, err
+	}
 	if s.mode, err = decodeMeta[string](p.Meta, meta.Mode); err != nil {
 		return nil, err
 	}

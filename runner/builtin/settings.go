@@ -22,9 +22,10 @@ const (
 
 // settings are the agent's settings.
 type settings struct {
-	// model is nil for runbooks.
-	model model.Model
-	drive string
+	// model is nil for runbooks; server is the model's server.
+	model  model.Model
+	server model.Server
+	drive  string
 	// environ is the environment of commands and servers.
 	environ []string
 }
@@ -61,6 +62,7 @@ func newSettings(environ []string) (settings, error) {
 		}
 	}
 	var err error
+	s.server = server
 	s.model, err = model.New(server)
 	return s, err
 }

@@ -7,7 +7,7 @@
 //
 // # Starting a session
 //
-// session/new may carry [Mode], [Capabilities], [Instructions], [State] and [History]. State is what the last prompt response, or the last
+// session/new may carry [Mode], [Capabilities], [ModelKey], [Instructions], [State] and [History]. State is what the last prompt response, or the last
 // update, of an earlier process has carried; the agent goes on from there. History is the conversation so far, oldest first,
 // without the inputs of the next prompt, for an agent that keeps its conversation in memory.
 //
@@ -50,6 +50,9 @@ const (
 	Mode = "atelier.run/mode"
 	// Capabilities in session/new is an array of the capabilities in the workspace that the agent may use; absent: all.
 	Capabilities = "atelier.run/capabilities"
+	// ModelKey in session/new is the key for the server of the model, in place of the one in the agent's environment, which other
+	// processes can read while the agent starts.
+	ModelKey = "atelier.run/model_key"
 	// Instructions in session/new is a text for the model: AGENT.md and the list of skills.
 	Instructions = "atelier.run/instructions"
 	// History in session/new is an array of Entry.
