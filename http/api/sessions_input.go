@@ -364,8 +364,8 @@ var (
 	errNoSource = server.Invalid("sourceSessionId must be the id of a session of the workspace")
 )
 
-// checkReferences checks the references of an input: the files of its attachments and the session that it comes from. Errors:
-// invalid_request.
+// checkReferences checks the references of an input: the files of its attachments, which the caller must be allowed to read, and the
+// session that it comes from. Errors: invalid_request, forbidden.
 func (s sessions) checkReferences(c *server.Call, in *sessionv1.Input) error {
 	if source := in.GetSourceSessionId(); source != "" {
 		if _, err := describeSession(c, source); server.HasCode(err, entity.NotFound) {
@@ -375,6 +375,14 @@ func (s sessions) checkReferences(c *server.Call, in *sessionv1.Input) error {
 		}
 	}
 	attachments := in.GetAttachments()
+	if len(attachments) > 0 {
+		_, err := server.Ask[*workspacev1.Authorized](c, entity.Command{
+			Kind: entity.KindWorkspace, Identity: c.Workspace.ID, Message: &workspacev1.Authorize{Any: []string{entity.FilesRead}},
+		})
+		if err != nil {
+			return err
+		}
+	}
 	return server.ForEach(len(attachments), func(i int) error {
 		size, err := s.Folders.FileSize(c.Context, c.Workspace.ID, attachments[i].GetPath())
 		switch {
