@@ -38,7 +38,7 @@ var scopeDescriptions = map[string]string{
 	entity.Agents:       "Set up agents",
 	entity.Apps:         "See and manage apps, whose commands can read and change all files",
 	entity.FilesRead:    "Read files and who did what to them",
-	entity.FilesWrite:   "Change, create and delete files",
+	entity.FilesWrite:   "Change, create and delete files, also those of apps and agents, which run with rights of their own",
 	entity.Integrations: "Use and set up integrations",
 	entity.Members:      "Invite people",
 	entity.Memory:       "Read and change what agents remember",
