@@ -35,6 +35,7 @@ func TestAgentsInContainers(t *testing.T) {
 		{"permission of a lost container", testPermissionOfALostAgent},
 		{"reprovision", testReprovisionWaitsForSessions},
 		{"stopped node", testTurnEndsWithItsNode},
+		{"tokens of agents", testAgentsHideTheirTokens},
 	} {
 		t.Run(one.name, func(t *testing.T) { one.test(t, inContainers) })
 	}

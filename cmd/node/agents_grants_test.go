@@ -154,10 +154,12 @@ func TestGrantsBoundModels(t *testing.T) {
 
 // TestAgentsHideTheirTokens has the command of a runbook read the memory and the environment of every process in its computer, among
 // them its own agent, which has the token of the turn. The kernel refuses both for agents.
-func TestAgentsHideTheirTokens(t *testing.T) {
-	s := newAgentSite(t)
+func TestAgentsHideTheirTokens(t *testing.T) { testAgentsHideTheirTokens(t) }
+
+func testAgentsHideTheirTokens(t *testing.T, changes ...func(*Options)) {
+	s := newAgentSite(t, changes...)
 	line := s.follow(s.startSession(`$ for p in /proc/[0-9]*; do tr '\0' ' ' <$p/cmdline | grep -q '^/.atelier/atelier agent' || continue; `+
-		`echo agent; cat $p/environ 2>/dev/null; (exec 3<$p/mem) 2>/dev/null && echo memory; ls $p/fd 2>/dev/null; done; true`+"\n", nil))
+		`echo agent; cat $p/environ 2>/dev/null; (exec 3<$p/mem) 2>/dev/null && echo memory; readlink $p/fd/0; done; true`+"\n", nil))
 	if end := line.awaitTerminal(); end.String() != "terminal complete" {
 		t.Fatalf("the turn has ended with %s: %q", end, line.order)
 	}
