@@ -62,7 +62,8 @@
 //
 // The programs of agents must be in the image of computers. In commands and variables, {{url}} is the address of the model in the
 // gateway, below which are the paths of its wire format with and without /v1, {{model}} the name of the model on its server, and
-// {{wire}} its wire format; in variables, {{token}} is the token, which every process of the computer could read in an argument. Every agent but the built-in one also has the variables ATELIER_GATEWAY,
+// {{wire}} its wire format; in variables, {{token}} is the token, which every process of the computer could read in an argument. Every
+// agent but the built-in one also has the variables ATELIER_GATEWAY,
 // ATELIER_TOKEN, and, with a model, ATELIER_MODEL_URL, ATELIER_MODEL and ATELIER_MODEL_WIRE; all have ATELIER_DRIVE, the path of
 // the drive. A tier that the file does not name ends its turns with model_unavailable; nothing falls back to another model.
 //
