@@ -1,6 +1,7 @@
 package computer
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/atelier-run/atelier/entity"
@@ -57,6 +58,9 @@ func (l Launch) group(processID string) string {
 		return kindOfProcess(l.Kind) + ":" + processID
 	}
 }
+
+// person returns the person to whom the process counts: the creator of the session or the app, or else the caller.
+func (l Launch) person() string { return cmp.Or(l.UserID, l.Principal.GetUserId()) }
 
 // OwnNetworks reports whether Launch can give a process a network of its own.
 func (f *Fleet) OwnNetworks() bool { return f.o.Host.OwnNetworks() }

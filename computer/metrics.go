@@ -1,6 +1,8 @@
 package computer
 
 import (
+	"errors"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/atelier-run/atelier/entity"
@@ -13,6 +15,8 @@ type metrics struct {
 	running   *prometheus.GaugeVec
 	starts    *prometheus.CounterVec
 	ends      *prometheus.CounterVec
+	evictions *prometheus.CounterVec
+	refusals  *prometheus.CounterVec
 	leftovers *prometheus.CounterVec
 	backups   *prometheus.CounterVec
 	// lastBackup is the time of the last backup in this process, in seconds since the Unix epoch.
@@ -35,6 +39,14 @@ func newMetrics() *metrics {
 			Name: "atelier_computer_process_ends_total",
 			Help: "Ends of processes by kind and reason: exited, out_of_memory, disk_full, stopped, lost.",
 		}, []string{"kind", "reason"}),
+		evictions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "atelier_computer_idle_evictions_total",
+			Help: "Idle processes of agents that were ended because another process needed something, by reason: place, memory.",
+		}, []string{"reason"}),
+		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "atelier_computer_process_refusals_total",
+			Help: "Starts of processes that were refused because places were short, by kind and reason: node (all are taken), workspace, person (it has its share).",
+		}, []string{"kind", "reason"}),
 		leftovers: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "atelier_computer_leftovers_total",
 			Help: "What an earlier process of the node had left on the machine and the start has removed, by kind.",
@@ -55,6 +67,9 @@ func newMetrics() *metrics {
 	for _, kind := range []string{"process", "mount", "cgroup", "namespace", "socket", "container"} {
 		m.leftovers.WithLabelValues(kind)
 	}
+	for _, reason := range []string{evictedForPlace, evictedForMemory} {
+		m.evictions.WithLabelValues(reason)
+	}
 	for _, outcome := range []string{"taken", "covered", "failed"} {
 		m.backups.WithLabelValues(outcome)
 	}
@@ -67,12 +82,24 @@ func newMetrics() *metrics {
 		for _, outcome := range []string{"started", "refused", "failed"} {
 			m.starts.WithLabelValues(kind, outcome)
 		}
+		for _, reason := range refusalReasons {
+			m.refusals.WithLabelValues(kind, reason)
+		}
 		for _, reason := range []string{exited, string(EndedOutOfMemory), string(EndedDiskFull), string(EndedStopped), string(EndedLost)} {
 			m.ends.WithLabelValues(kind, reason)
 		}
 	}
 	return m
 }
+
+// The reasons for which idle processes are ended.
+const (
+	evictedForPlace  = "place"
+	evictedForMemory = "memory"
+)
+
+// refusalReasons has the label of each error of a start for which there is no place.
+var refusalReasons = map[*entity.Error]string{errNodeBusy: "node", errWorkspaceBusy: "workspace", errPersonBusy: "person"}
 
 // exited is the reason of a process that ended by itself or that its user has ended.
 const exited = "exited"
@@ -87,6 +114,9 @@ func (m *metrics) countStart(k computerv1.ProcessKind, err error) {
 		outcome = "failed"
 	}
 	m.starts.WithLabelValues(kindOfProcess(k), outcome).Inc()
+	if refused, is := errors.AsType[*entity.Error](err); is && refusalReasons[refused] != "" {
+		m.refusals.WithLabelValues(kindOfProcess(k), refusalReasons[refused]).Inc()
+	}
 }
 
 // countEnd counts the end of a process that was started.
@@ -100,7 +130,7 @@ func (m *metrics) countEnd(k computerv1.ProcessKind, exit Exit) {
 }
 
 func (m *metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.samples, m.running, m.starts, m.ends, m.leftovers, m.backups, m.lastBackup}
+	return []prometheus.Collector{m.samples, m.running, m.starts, m.ends, m.evictions, m.refusals, m.leftovers, m.backups, m.lastBackup}
 }
 
 // Describe implements prometheus.Collector.
@@ -109,6 +139,8 @@ func (f *Fleet) Describe(descriptions chan<- *prometheus.Desc) {
 		c.Describe(descriptions)
 	}
 	descriptions <- overdueDescription
+	descriptions <- placesDescription
+	descriptions <- idleDescription
 }
 
 // Collect implements prometheus.Collector.
@@ -117,4 +149,13 @@ func (f *Fleet) Collect(metrics chan<- prometheus.Metric) {
 		c.Collect(metrics)
 	}
 	metrics <- prometheus.MustNewConstMetric(overdueDescription, prometheus.GaugeValue, float64(f.overdue.total()))
+	metrics <- prometheus.MustNewConstMetric(placesDescription, prometheus.GaugeValue, float64(f.o.MaxProcesses))
+	metrics <- prometheus.MustNewConstMetric(idleDescription, prometheus.GaugeValue, float64(f.processes.idle()))
 }
+
+var (
+	placesDescription = prometheus.NewDesc("atelier_computer_process_places",
+		"The number of processes that may run in all computers together; 0: no limit.", nil, nil)
+	idleDescription = prometheus.NewDesc("atelier_computer_idle_processes",
+		"Processes of agents without a running turn, which end when another process needs their place or memory.", nil, nil)
+)

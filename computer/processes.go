@@ -14,7 +14,6 @@ import (
 	"github.com/atelier-run/atelier/entity"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
-	"github.com/oklog/ulid/v2"
 )
 
 // startTimeout limits the start of a process, with that of its computer.
@@ -42,7 +41,13 @@ type Running struct {
 	ID          string
 	WorkspaceID string
 	kind        computerv1.ProcessKind
-	process     Process
+	// userID is the person to whom the process counts; empty if there is none.
+	userID  string
+	process Process
+	// all guards idleSince, which is zero unless the process is idle, and isEvicted, which is set while it is ended because it is idle.
+	all       *processes
+	idleSince time.Time
+	isEvicted bool
 	// started is closed when the process runs or could not be started, and ended when its end is recorded.
 	started, ended chan struct{}
 	exit           Exit
@@ -89,75 +94,9 @@ func (r *Running) Wait(ctx context.Context) (Exit, error) {
 	}
 }
 
-// processes has the processes that this process of the node starts and runs.
-type processes struct {
-	mu      sync.Mutex
-	running map[string]*Running
-	// stopping counts, for each workspace, the tasks that need a computer without processes.
-	stopping map[string]int
-	isClosed bool
-	// most is Options.MaxProcesses.
-	most int
-}
-
-var (
-	errComputerBusy = &entity.Error{
-		Code: entity.Unavailable, Message: "the computer is being replaced, restored or stopped", RetryAfter: 5 * time.Second,
-	}
-	errNodeBusy = &entity.Error{
-		Code: entity.Unavailable, Message: "too many processes are running on the server", RetryAfter: 5 * time.Second,
-	}
-)
-
 // errUnobserved hides an error of the kernel, which the log has.
 var errUnobserved = &entity.Error{
 	Code: entity.Unavailable, Message: "changes of processes cannot be recorded at the moment", RetryAfter: 5 * time.Second,
-}
-
-// admit adds a process that is about to be started, or a listener that is about to be opened. Errors: unavailable.
-func (p *processes) admit(workspaceID string, kind computerv1.ProcessKind) (*Running, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.isClosed || p.stopping[workspaceID] > 0 {
-		return nil, errComputerBusy
-	}
-	if p.most > 0 && len(p.running) >= p.most {
-		return nil, errNodeBusy
-	}
-	r := &Running{
-		ID: "prc_" + strings.ToLower(ulid.Make().String()), WorkspaceID: workspaceID, kind: kind,
-		started: make(chan struct{}), ended: make(chan struct{}),
-	}
-	p.running[r.ID] = r
-	return r, nil
-}
-
-// isRunning reports whether this process of the node starts or runs the process with an id.
-func (p *processes) isRunning(id string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.running[id] != nil
-}
-
-// remove removes a process whose end is recorded, or that was never admitted by the entity.
-func (p *processes) remove(r *Running) {
-	p.mu.Lock()
-	delete(p.running, r.ID)
-	p.mu.Unlock()
-	close(r.ended)
-}
-
-// in returns the processes of a workspace; "" means all workspaces.
-func (p *processes) in(workspaceID string) []*Running {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var found []*Running
-	for _, r := range p.running {
-		if workspaceID == "" || r.WorkspaceID == workspaceID {
-			found = append(found, r)
-		}
-	}
-	return found
 }
 
 // Launch starts a process in the computer of a workspace. ctx bounds the start only. "Processes and terminals" in the comment of
@@ -179,12 +118,12 @@ func (f *Fleet) Launch(ctx context.Context, l Launch) (_ *Running, err error) {
 	if l.OwnNetwork && !f.OwnNetworks() {
 		return nil, entity.Errorf(entity.InvalidRequest, "this node cannot give processes networks of their own")
 	}
-	r, err := f.processes.admit(l.WorkspaceID, l.Kind)
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	r, err := f.admit(ctx, l)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
 	reply, err := f.o.Asker.Ask(ctx, entity.Command{
 		Kind: entity.KindComputer, Identity: l.WorkspaceID, Principal: l.Principal,
 		Message: &computerv1.StartProcess{
@@ -205,6 +144,20 @@ func (f *Fleet) Launch(ctx context.Context, l Launch) (_ *Running, err error) {
 	if err != nil {
 		// The entity may have recorded the process.
 		go f.recordEnd(r, Exit{Reason: EndedLost})
+		return nil, err
+	}
+	return r, nil
+}
+
+// admit gives a process that is about to be started a place, and ends the idle process that has lost it. Errors: unavailable.
+func (f *Fleet) admit(ctx context.Context, l Launch) (*Running, error) {
+	r, evicted, err := f.processes.admit(l)
+	if err != nil || evicted == nil {
+		return r, err
+	}
+	if err := f.endEvicted(ctx, evicted, evictedForPlace); err != nil {
+		close(r.started)
+		f.processes.remove(r)
 		return nil, err
 	}
 	return r, nil

@@ -17,7 +17,7 @@ import (
 // daily is a policy of a backup a day.
 var daily = &computerv1.BackupPolicy{EveryMs: (24 * time.Hour).Milliseconds(), Keep: 3}
 
-// metricOf returns the values of a fleet's metric by the label outcome.
+// metricOf returns the values of a fleet's metric by its last label, summed over the other labels.
 func metricOf(t *testing.T, f *computer.Fleet, name string) map[string]float64 {
 	t.Helper()
 	registry := prometheus.NewRegistry()
@@ -34,7 +34,7 @@ func metricOf(t *testing.T, f *computer.Fleet, name string) map[string]float64 {
 				label = l.GetValue()
 			}
 			if family.GetName() == name {
-				values[label] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
+				values[label] += m.GetGauge().GetValue() + m.GetCounter().GetValue()
 			}
 		}
 	}
