@@ -65,6 +65,9 @@ func (p *builtinProcess) End(context.Context) error {
 	return p.stdin.Close()
 }
 
+func (*builtinProcess) Rest()         {}
+func (*builtinProcess) Resume() error { return nil }
+
 func (p *builtinProcess) Wait(ctx context.Context) (status int, reason string, err error) {
 	select {
 	case <-p.ended:

@@ -129,8 +129,9 @@ func keyOf(list string, encoded []byte) (rest, owner string, err error) {
 	return "", "", fmt.Errorf("no key is known for the list %s", list)
 }
 
-// Suspend executes the workspace's task of the kind workspace.SuspendTask: it interrupts all running sessions, and returns the
-// command that completes the task. Turns that no run has taken wait until the workspace runs again.
+// Suspend executes the workspace's task of the kind workspace.SuspendTask: it interrupts all running sessions, ends the idle agents, and
+// returns the command that completes the task. The agents of the interrupted turns end with their turns. Turns that no run has taken
+// wait until the workspace runs again.
 func (r *Runner) Suspend(ctx context.Context, workspaceID string, m *workspacev1.SessionStop) (proto.Message, error) {
 	for _, archived := range []bool{false, true} {
 		prefix := session.RangePrefix(session.ScopeAll, session.BucketRunning, archived)
@@ -153,5 +154,6 @@ func (r *Runner) Suspend(ctx context.Context, workspaceID string, m *workspacev1
 			return nil, err
 		}
 	}
+	r.pool.discardIdle(workspaceID)
 	return &workspacev1.ReportSessionsStopped{TaskId: m.GetTaskId()}, nil
 }

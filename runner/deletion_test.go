@@ -1,6 +1,7 @@
 package runner_test
 
 import (
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/coder/acp-go-sdk"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
@@ -85,8 +87,17 @@ func TestDelete(t *testing.T) {
 
 func TestSuspend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t, &runnertest.Agent{Prompt: waitForCancel}, nil)
+		f := newFixture(t, &runnertest.Agent{Prompt: func(ctx context.Context, p *runnertest.Process, r acp.PromptRequest) (acp.PromptResponse, error) {
+			if textOf(r) == "idle" {
+				return done, nil
+			}
+			return waitForCancel(ctx, p, r)
+		}}, nil)
 		defer f.end()
+		f.ask("ses_3", &sessionv1.StartSession{Prompt: &sessionv1.Input{Text: "idle"}})
+		if err := f.runAs("ses_3"); err != nil {
+			t.Fatal(err)
+		}
 		f.start("go", auto)
 		f.ask("ses_2", &sessionv1.StartSession{Prompt: &sessionv1.Input{Text: "not taken"}})
 		stopped := make(chan struct{})
@@ -103,6 +114,13 @@ func TestSuspend(t *testing.T) {
 		f.last(t, 1, "terminal interrupted workspace_suspended")
 		if f.world.Session("ses_2").GetTurn() == nil {
 			t.Error("a turn that no run has taken has ended")
+		}
+		began := time.Now()
+		for _, p := range f.computers.Started() {
+			<-p.Ended()
+		}
+		if took := time.Since(began); took > 0 {
+			t.Errorf("the agents ended %s after the stop", took)
 		}
 	})
 }

@@ -71,7 +71,7 @@ func TestInterrupt(t *testing.T) {
 		ends     bool
 	}{
 		"by a person":      {want: "terminal interrupted"},
-		"by the platform":  {reason: &sessionv1.Failure{Code: "workspace_suspended"}, want: "terminal interrupted workspace_suspended"},
+		"by the platform":  {reason: &sessionv1.Failure{Code: "workspace_suspended"}, want: "terminal interrupted workspace_suspended", ends: true},
 		"a stubborn agent": {stubborn: true, want: "terminal interrupted", ends: true},
 	} {
 		t.Run(name, func(t *testing.T) {

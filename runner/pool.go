@@ -6,8 +6,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/session"
 	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
+	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 )
 
 // A pool has the agents of this process by their sessions: those with a running turn, and those that are idle.
@@ -37,7 +39,7 @@ func newPool(r *Runner) *pool {
 }
 
 // acquire returns the agent of a session for a turn: the idle one, if it is as the session requires, or else a new one. The
-// caller releases it. Errors: those of Runner.start, errTooManyAgents.
+// caller releases it. Errors: those of Runner.start and of Process.Resume, errTooManyAgents.
 func (p *pool) acquire(ctx context.Context, s *sessionv1.Session, choice Choice) (*agent, error) {
 	id := sessionID{s.GetWorkspaceId(), s.GetId()}
 	if err := p.enter(ctx, id); err != nil {
@@ -86,10 +88,19 @@ func (p *pool) findOrStart(ctx context.Context, id sessionID, s *sessionv1.Sessi
 	}
 	var before *agent
 	if found := p.agents[id]; found != nil {
+		isResumed := false
+		if found.agent.suits(s, choice) {
+			err := found.agent.process.Resume()
+			if refusal, is := errors.AsType[*entity.Error](err); is {
+				p.mu.Unlock()
+				return nil, refusal // the agent remains idle
+			}
+			isResumed = err == nil
+		}
 		if found.timer != nil {
 			found.timer.Stop()
 		}
-		if found.agent.suits(s, choice) {
+		if isResumed {
 			found.idleSince = time.Time{}
 			p.mu.Unlock()
 			return found.agent, nil
@@ -192,19 +203,45 @@ func (p *pool) release(l *agent) {
 		return
 	}
 	found.idleSince = time.Now()
-	found.timer = time.AfterFunc(p.r.o.IdleTimeout, func() { p.expire(found) })
+	l.process.Rest()
+	since := found.idleSince
+	found.timer = time.AfterFunc(min(p.r.o.IdleTimeout, checkEvery), func() { p.expire(found, since) })
 }
 
-func (p *pool) expire(c *pooled) {
+// checkEvery is the interval in which the creators of the sessions of idle agents are checked.
+const checkEvery = 5 * time.Second
+
+// expire ends an agent that has been idle since a time, if this is long ago, or the person who created the session is disabled. Otherwise
+// it checks again later.
+func (p *pool) expire(c *pooled, since time.Time) {
+	left := p.r.o.IdleTimeout - time.Since(since)
+	isOver := left <= 0 || p.r.isDisabled(c.agent.userID)
 	p.mu.Lock()
-	isIdle := p.agents[c.agent.id] == c && !c.idleSince.IsZero() && time.Since(c.idleSince) >= p.r.o.IdleTimeout
-	if isIdle {
+	isIdle := p.agents[c.agent.id] == c && c.idleSince.Equal(since)
+	switch {
+	case isIdle && isOver:
 		delete(p.agents, c.agent.id)
+	case isIdle:
+		c.timer.Reset(min(left, checkEvery))
 	}
 	p.mu.Unlock()
-	if isIdle {
+	if isIdle && isOver {
 		c.agent.end()
 	}
+}
+
+// isDisabled reports whether the account of a person is known to be disabled.
+func (r *Runner) isDisabled(userID string) bool {
+	if userID == "" {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), checkEvery)
+	defer cancel()
+	reply, err := r.o.Asker.Ask(ctx, entity.Command{
+		Kind: entity.KindUser, Identity: userID, Principal: entity.Platform(), Message: &userv1.DescribeStanding{},
+	})
+	standing, ok := reply.(*userv1.Standing)
+	return err == nil && ok && standing.GetDisabled()
 }
 
 // remove removes an agent whose process has ended.
@@ -227,6 +264,23 @@ func (p *pool) discard(id sessionID) {
 	p.mu.Unlock()
 	if found != nil {
 		found.agent.end()
+	}
+}
+
+// discardIdle ends the agents of a workspace that are idle.
+func (p *pool) discardIdle(workspace string) {
+	p.mu.Lock()
+	var idle []*agent
+	for id, c := range p.agents {
+		if id.workspace == workspace && !c.idleSince.IsZero() {
+			c.timer.Stop()
+			delete(p.agents, id)
+			idle = append(idle, c.agent)
+		}
+	}
+	p.mu.Unlock()
+	for _, l := range idle {
+		l.end()
 	}
 }
 

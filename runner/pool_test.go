@@ -2,6 +2,7 @@ package runner_test
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -165,6 +166,82 @@ func TestAgentOfAnotherFolderEndsFirst(t *testing.T) {
 		f.last(t, 1, "terminal complete")
 		if n := len(f.computers.Started()); n != 2 {
 			t.Errorf("%d agents were started", n)
+		}
+	})
+}
+
+// TestIdleAgentsRest checks that the computer knows which agents it may end, and that a turn gets none that it ends.
+func TestIdleAgentsRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		isFull, isEnding := false, false
+		f := newFixture(t, &runnertest.Agent{
+			Prompt: func(_ context.Context, p *runnertest.Process, _ acp.PromptRequest) (acp.PromptResponse, error) {
+				if p.IsResting() {
+					t.Error("an agent that works may be ended")
+				}
+				return done, nil
+			},
+			Resume: func(p *runnertest.Process) error {
+				switch {
+				case isFull:
+					return &entity.Error{Code: entity.Unavailable, Message: "no place"}
+				case isEnding:
+					return errors.New("the process ends")
+				}
+				return nil
+			},
+		}, nil)
+		defer f.end()
+		f.start("go", auto)
+		f.mustRun()
+		first := f.computers.Started()[0]
+		if !first.IsResting() {
+			t.Error("an agent without a turn may not be ended")
+		}
+
+		isFull = true
+		f.send("more")
+		if err := f.run(t.Context()); err == nil || f.world.Session(sessionID).GetTurn().GetRunId() != "" || !first.IsResting() {
+			t.Errorf("a turn without a place: %v", err)
+		}
+		isFull = false
+		f.mustRun()
+		if n := len(f.computers.Started()); n != 1 {
+			t.Errorf("%d agents were started, want that the idle one is used", n)
+		}
+
+		isEnding = true
+		f.send("again")
+		f.mustRun()
+		f.last(t, 2, "input again", "terminal complete")
+		if n := len(f.computers.Started()); n != 2 {
+			t.Errorf("%d agents were started, want a second one", n)
+		}
+	})
+}
+
+// TestIdleAgentOfADisabledPerson disables the account of the person who created one of two sessions.
+func TestIdleAgentOfADisabledPerson(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, &runnertest.Agent{Prompt: func(context.Context, *runnertest.Process, acp.PromptRequest) (acp.PromptResponse, error) {
+			return done, nil
+		}}, nil)
+		defer f.end()
+		f.start("go", auto) // by alice
+		f.mustRun()
+		f.ask("ses_b", &sessionv1.StartSession{Prompt: &sessionv1.Input{Text: "go"}})
+		if err := f.runAs("ses_b"); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		f.world.Disable("alice")
+		<-f.computers.Started()[0].Ended()
+		if took := time.Since(began); took > time.Minute {
+			t.Errorf("the agent of the disabled person ended after %s", took)
+		}
+		<-f.computers.Started()[1].Ended()
+		if took := time.Since(began); took < 5*time.Minute || took > 6*time.Minute {
+			t.Errorf("the agent of another person ended after %s", took)
 		}
 	})
 }

@@ -52,6 +52,11 @@ type Process interface {
 	Stderr() io.Reader
 	// End ends the process and its descendants.
 	End(ctx context.Context) error
+	// Rest tells the computer that the process is idle: the computer may then end it at any time, to make room for another process.
+	Rest()
+	// Resume ends the effect of Rest, before the process is used again. Errors: *entity.Error of the code unavailable if the
+	// process may not be used now, and remains idle; any other error means that the computer ends the process.
+	Resume() error
 	// Wait returns how the process has ended: its exit status, and the reason for which the computer has ended it ("stopped",
 	// "lost", "out_of_memory", "disk_full"), or "". If the end is known already, it is returned even if ctx has ended. The ends of
 	// all processes of a computer are known before its successor can be used.

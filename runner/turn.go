@@ -130,6 +130,9 @@ func (r *Runner) run(ctx context.Context, s *sessionv1.Session) (*sessionv1.EndT
 		defer r.pool.release(l)
 	}
 	if err := r.checkWorkspace(ctx, id.workspace); err != nil { // the start of an agent takes time
+		if _, isStopped := errors.AsType[*stoppedWorkspace](err); isStopped {
+			r.pool.discard(id)
+		}
 		return nil, err
 	}
 	if end, err := t.claim(ctx); end != nil || err != nil {
@@ -141,7 +144,11 @@ func (r *Runner) run(ctx context.Context, s *sessionv1.Session) (*sessionv1.EndT
 	}
 	r.metrics.running.Inc()
 	defer r.metrics.running.Dec()
-	return t.carryOut(ctx), nil
+	end := t.carryOut(ctx)
+	if isRequestedCode(end.GetError().GetCode()) {
+		r.pool.discard(id) // a workspace that is stopped has no idle agents
+	}
+	return end, nil
 }
 
 // prepare returns an agent for the next turn of a session. Errors: *failure if none can run.

@@ -36,6 +36,8 @@ type Agent struct {
 	New func(p *Process, r acp.NewSessionRequest)
 	// Steer answers the extension's request; nil: the inputs are not accepted.
 	Steer func(p *Process, r meta.SteerRequest[acp.ContentBlock]) bool
+	// Resume is the error of Process.Resume; nil: none.
+	Resume func(p *Process) error
 	// Broken makes the process end at once with the status.
 	Broken int
 }
@@ -173,9 +175,10 @@ type Process struct {
 	connected, ended chan struct{}
 	status           int
 	reason           string
-	// cancels has the cancel functions of the prompts that run.
-	mu      sync.Mutex
-	cancels map[acp.SessionId]context.CancelFunc
+	// cancels has the cancel functions of the prompts that run. isResting is set by Rest.
+	mu        sync.Mutex
+	isResting bool
+	cancels   map[acp.SessionId]context.CancelFunc
 }
 
 func newProcess(a *Agent, l runner.Launch) *Process {
@@ -237,6 +240,33 @@ func (p *Process) Stderr() io.Reader { return p.stderr }
 func (p *Process) End(context.Context) error {
 	p.Exit(137, "")
 	return nil
+}
+
+// Rest implements runner.Process.
+func (p *Process) Rest() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.isResting = true
+}
+
+// Resume implements runner.Process. It returns what Agent.Resume returns.
+func (p *Process) Resume() error {
+	if p.agent.Resume != nil {
+		if err := p.agent.Resume(p); err != nil {
+			return err
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.isResting = false
+	return nil
+}
+
+// IsResting reports whether the process is idle.
+func (p *Process) IsResting() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.isResting
 }
 
 // Wait implements runner.Process.

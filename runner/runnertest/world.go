@@ -17,6 +17,7 @@ import (
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/session"
 	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
+	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
@@ -30,6 +31,7 @@ type World struct {
 	workspace *workspacev1.Workspace
 	usage     *workspacev1.AgentUsage
 	added     map[string]bool
+	disabled  map[string]bool
 	deltas    []*sessionv1.PublishDelta
 	commands  []proto.Message
 	intercept func(entity.Command) error
@@ -47,6 +49,7 @@ const WorkspaceID = "ws_1"
 func New() *World {
 	return &World{
 		changed: make(chan struct{}), sessions: map[string]*stored{}, rows: map[string]map[string][]byte{}, added: map[string]bool{},
+		disabled:  map[string]bool{},
 		workspace: &workspacev1.Workspace{Id: WorkspaceID, Status: workspacev1.Status_STATUS_ACTIVE},
 		usage:     &workspacev1.AgentUsage{Used: &workspacev1.AgentWork{}, Allowed: &workspacev1.AgentWork{}},
 	}
@@ -130,8 +133,13 @@ func (w *World) Ask(ctx context.Context, c entity.Command) (proto.Message, error
 			return nil, err
 		}
 	}
-	if c.Kind == entity.KindWorkspace {
+	switch c.Kind {
+	case entity.KindWorkspace:
 		return w.askWorkspace(c)
+	case entity.KindUser:
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return &userv1.Standing{Disabled: w.disabled[c.Identity]}, nil
 	}
 	for {
 		w.mu.Lock()
@@ -227,6 +235,13 @@ func readTimeline(s *stored, m *wirev1.ReadTimeline) (*wirev1.Timeline, error) {
 		page.Events = append(page.Events, &wirev1.TimelineEvent{Version: uint64(i) + 1, Name: entity.MessageName(s.events[i]), Payload: payload})
 	}
 	return page, nil
+}
+
+// Disable disables the account of a person.
+func (w *World) Disable(userID string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.disabled[userID] = true
 }
 
 func (w *World) askWorkspace(c entity.Command) (proto.Message, error) {
