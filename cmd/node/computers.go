@@ -48,6 +48,9 @@ type ComputerOptions struct {
 	Policy  egress.Policy
 	// DetachedLimit is the time after which a terminal without clients ends; 0: computer.DefaultDetachedLimit.
 	DetachedLimit time.Duration
+	// MaxProcesses is the number of processes that the server starts in all computers together, if the limit of open files allows them;
+	// 0: as many as follow from the memory and the processors of the machine (defaultProcesses).
+	MaxProcesses int
 	// Program is the program of the containers of the docker driver, which has the commands of this one; empty: this one. Tests have
 	// another, because theirs may not be static.
 	Program string
@@ -124,7 +127,7 @@ func (n *Node) newDriver(o Options) (driver, error) {
 	}
 	d, err := local.New(local.Options{
 		Drives: n.Drives, Node: name, AllowUnisolated: o.Computers.AllowUnisolated, Limits: o.Computers.Limits,
-		IdleAfter: o.Computers.IdleAfter, Network: network, Log: o.Log,
+		IdleAfter: o.Computers.IdleAfter, MaxComputers: o.Computers.processes, Network: network, Log: o.Log,
 	})
 	if err != nil {
 		return nil, err

@@ -8,28 +8,49 @@ import (
 )
 
 func TestDivideDescriptors(t *testing.T) {
-	for _, runs := range []bool{false, true} {
+	for _, processes := range []int{0, 1, 256, 10_000} {
 		least := leastDescriptors
-		if runs {
+		if processes > 0 {
 			least += leastComputerDescriptors
 		}
 		for limit := least; limit < 1<<20; limit += 1 + limit/7 {
 			for _, wanted := range []int{1, 100, 12_000, 1_000_000} {
-				expectShares(t, limit, wanted, runs)
+				expectShares(t, limit, wanted, processes)
 			}
 		}
-		if d, err := divideDescriptors(65536, 12_000, runs); err != nil || d.connections != 12_000 || d.drives < 4*4096 {
+		if d, err := divideDescriptors(65536, 12_000, processes); err != nil || d.connections != 12_000 || d.drives < 4*4096 || d.processes < min(processes, 2000) {
 			t.Errorf("with the limit of the documentation: %+v, %v", d, err)
 		}
-		if _, err := divideDescriptors(least-1, 100, runs); err == nil {
+		if _, err := divideDescriptors(least-1, 100, processes); err == nil {
 			t.Error("a node starts with too few descriptors")
+		}
+	}
+	if d, err := divideDescriptors(1024, 12_000, 256); err != nil || d.processes < 24 || d.connections < 256 {
+		t.Errorf("with the usual limit of a shell: %+v, %v", d, err)
+	}
+}
+
+func TestDefaultProcesses(t *testing.T) {
+	for _, c := range []struct {
+		memory     uint64
+		processors int
+		want       int
+	}{
+		{8 << 30, 2, 256},
+		{2 << 30, 8, 64},
+		{256 << 30, 4, 512},
+		{256 << 20, 1, 16},
+		{0, 2, 128},
+	} {
+		if got := defaultProcesses(c.memory, c.processors); got != c.want {
+			t.Errorf("%d MiB and %d processors: %d processes, want %d", c.memory>>20, c.processors, got, c.want)
 		}
 	}
 }
 
-func expectShares(t *testing.T, limit, wanted int, runs bool) {
+func expectShares(t *testing.T, limit, wanted, processes int) {
 	t.Helper()
-	d, err := divideDescriptors(limit, wanted, runs)
+	d, err := divideDescriptors(limit, wanted, processes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +62,7 @@ func expectShares(t *testing.T, limit, wanted int, runs bool) {
 	if d.drives < drive.MinDescriptors || d.journalFiles < persistence.MinOpenFiles || d.connections < 1 || d.connections > wanted {
 		t.Errorf("%d, %d wanted: %+v", limit, wanted, d)
 	}
-	if runs != (d.processes > 0) || runs != (d.flows > 0) {
+	if runs := processes > 0; runs != (d.processes > 0) || runs != (d.flows > 0) || d.processes > processes {
 		t.Errorf("%d: computers have %+v", limit, d)
 	}
 }

@@ -348,6 +348,24 @@ func (g *guest) stopIdle() {
 	}
 }
 
+// isUnused reports whether the computer runs without a process. The caller holds mu.
+func (g *guest) isUnused() bool { return g.box != nil && len(g.processes) == 0 && !g.stopping }
+
+// stopUnused stops the computer if it has no process.
+func (g *guest) stopUnused(ctx context.Context) error {
+	if err := g.take(ctx); err != nil {
+		return err
+	}
+	defer g.give()
+	g.mu.Lock()
+	isUnused := g.isUnused()
+	g.mu.Unlock()
+	if !isUnused {
+		return nil
+	}
+	return g.halt(ctx)
+}
+
 // release stops the computer for good.
 func (g *guest) release(ctx context.Context) error {
 	g.mu.Lock()

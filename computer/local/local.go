@@ -39,8 +39,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -99,6 +101,9 @@ type Options struct {
 	Network Network
 	// IdleAfter is the time after which a computer without processes stops. 0: 5 minutes.
 	IdleAfter time.Duration
+	// MaxComputers limits how many computers run at the same time. At the limit, a computer that is to start replaces the one that has
+	// been without a process for the longest time. 0: maxComputers.
+	MaxComputers int
 	// ScratchBytes limits the temporary folders of a computer, the home folder included. 0: 1 GiB. They count as memory.
 	ScratchBytes int64
 	// FirstUID is the first of the user ids of computers, of which there are maxComputers. 0: 1879048192, the beginning of a range
@@ -137,7 +142,9 @@ type Driver struct {
 	guests   map[string]*guest
 	released map[string]bool
 	uids     map[int]bool
-	serial   uint64
+	// starts is the number of computers that run or are being started.
+	starts int
+	serial uint64
 }
 
 // New returns a driver. It returns an error if there is no proc file system. That processes cannot be run is no error: Report
@@ -145,6 +152,7 @@ type Driver struct {
 func New(o Options) (*Driver, error) {
 	o.Proc, o.Log = cmp.Or(o.Proc, "/proc"), cmp.Or(o.Log, slog.Default())
 	o.IdleAfter = cmp.Or(o.IdleAfter, 5*time.Minute)
+	o.MaxComputers = min(cmp.Or(o.MaxComputers, maxComputers), maxComputers)
 	o.ScratchBytes, o.FirstUID = cmp.Or(o.ScratchBytes, 1<<30), cmp.Or(o.FirstUID, 0x70000000)
 	fs, err := procfs.NewFS(o.Proc)
 	if err != nil {
@@ -281,6 +289,51 @@ func (d *Driver) number() uint64 {
 	defer d.mu.Unlock()
 	d.serial++
 	return d.serial
+}
+
+// addComputer admits a computer that is about to start, and stops one without processes if too many run. removeComputer follows.
+func (d *Driver) addComputer(ctx context.Context) error {
+	for {
+		d.mu.Lock()
+		if d.starts < d.o.MaxComputers {
+			d.starts++
+			d.mu.Unlock()
+			return nil
+		}
+		d.mu.Unlock()
+		unused := d.longestUnused()
+		if unused == nil {
+			return entity.Errorf(entity.Unavailable, "too many computers run on this node")
+		}
+		// A computer that waits here is not one that runs, so that computers cannot wait for each other.
+		if err := unused.stopUnused(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// removeComputer records that a computer does not run any more, or was not started.
+func (d *Driver) removeComputer() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.starts--
+}
+
+// longestUnused returns the running computer that has been without a process for the longest time; nil if all have one.
+func (d *Driver) longestUnused() *guest {
+	d.mu.Lock()
+	all := slices.Collect(maps.Values(d.guests))
+	d.mu.Unlock()
+	var found *guest
+	var since time.Time
+	for _, g := range all {
+		g.mu.Lock()
+		if g.isUnused() && (found == nil || g.idleAt.Before(since)) {
+			found, since = g, g.idleAt
+		}
+		g.mu.Unlock()
+	}
+	return found
 }
 
 // takeUID returns a user id that no running computer has. The caller returns it with returnUID.

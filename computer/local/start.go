@@ -34,7 +34,13 @@ func (g *guest) ensure(ctx context.Context) error {
 	if failed != nil && time.Now().Before(retryAt) {
 		return failed
 	}
+	if err := g.driver.addComputer(ctx); err != nil {
+		return err
+	}
 	err := g.boot(ctx)
+	if err != nil {
+		g.driver.removeComputer()
+	}
 	if err != nil && ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -198,6 +204,7 @@ func (g *guest) discard() {
 		g.idle.Stop()
 	}
 	g.mu.Unlock()
+	defer g.driver.removeComputer()
 	if detach != nil {
 		detach()
 	}
