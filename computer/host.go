@@ -153,7 +153,8 @@ type EndReason string
 
 // The reasons for which a computer ends processes.
 const (
-	// EndedOutOfMemory: the kernel ended the process because a limit on memory was reached.
+	// EndedOutOfMemory: the kernel ended the process because a limit on memory was reached, or a descendant whose status 137 became
+	// that of the process, as in a shell.
 	EndedOutOfMemory EndReason = "out_of_memory"
 	// EndedDiskFull: the drive has exceeded its quota.
 	EndedDiskFull EndReason = "disk_full"

@@ -117,6 +117,7 @@ const (
 	codeRunnerLost       = session.FailureRunnerLost
 	codeComputerLost     = session.FailureComputerLost
 	codeAgentFailed      = "agent_failed"
+	codeOutOfMemory      = "out_of_memory"
 	codeAgentTimeout     = "agent_timeout"
 	codeAgentUnavailable = "agent_unavailable"
 	codeModelUnavailable = meta.CodeModelUnavailable

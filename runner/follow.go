@@ -284,6 +284,9 @@ func (t *turn) stopped(ctx context.Context) *sessionv1.EndTurn {
 	t.r.metrics.agentFailures.WithLabelValues("exit").Inc()
 	l.log().Error("an agent has ended in a turn", slog.Int("status", l.status), slog.String("reason", l.reason), slog.String("stderr", l.lastWords()))
 	text := fmt.Sprintf("The agent has ended with the status %d. The log of the server has its messages.", l.status)
+	if l.reason == codeOutOfMemory {
+		return t.interrupted(&failure{codeOutOfMemory, "The agent was ended because the memory of the computer was short."})
+	}
 	if l.reason != "" {
 		text = fmt.Sprintf("The computer has ended the agent (%s).", l.reason)
 	}

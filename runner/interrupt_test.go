@@ -136,7 +136,8 @@ func TestProcessThatEndsInATurn(t *testing.T) {
 		resumes      bool
 	}{
 		"crash":         {1, "", "terminal interrupted agent_failed", false},
-		"out of memory": {137, "out_of_memory", "terminal interrupted agent_failed", false},
+		"out of memory": {137, "out_of_memory", "terminal interrupted out_of_memory", false},
+		"disk full":     {137, "disk_full", "terminal interrupted agent_failed", false},
 		"computer lost": {137, "lost", "terminal interrupted computer_lost", true},
 		"stopped":       {137, "stopped", "terminal interrupted computer_lost", true},
 	} {

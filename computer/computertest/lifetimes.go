@@ -345,6 +345,14 @@ func testLimits(t *testing.T, w *workspace) {
 		if _, exit := w.start(t, s).finish(t); exit.Reason != computer.EndedOutOfMemory || exit.Status != 137 {
 			t.Errorf("memory: got %+v", exit)
 		}
+		s = w.spec("tail -n 1 /dev/zero; exit $?")
+		s.Group, s.Limits.MemoryBytes = "session:memory", 32<<20
+		if _, exit := w.start(t, s).finish(t); exit.Reason != computer.EndedOutOfMemory || exit.Status != 137 {
+			t.Errorf("memory, below a shell: got %+v", exit)
+		}
+		if _, exit := w.start(t, w.spec("sh -c 'kill -KILL $$'; exit $?")).finish(t); exit.Reason != "" || exit.Status != 137 {
+			t.Errorf("memory, killed by itself: got %+v", exit)
+		}
 	}
 	if w.LimitsProcesses {
 		s := w.spec("mkfifo held; for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do cat <held & done; echo all")

@@ -29,8 +29,8 @@ type process struct {
 	control *cgroup.Group
 	process *sandbox.Process
 	streams computer.Streams
-	// isFull is set when the process is ended because the drive is full.
-	isFull atomic.Bool
+	// isFull is set when the process is ended because the drive is full, isKilled when it is ended on request.
+	isFull, isKilled atomic.Bool
 	// ended is closed when the process and its descendants have ended and exit is set.
 	ended chan struct{}
 	exit  computer.Exit
@@ -102,6 +102,7 @@ func (p *process) End(ctx context.Context) error {
 		return nil
 	default:
 	}
+	p.isKilled.Store(true)
 	if p.control != nil {
 		if err := p.control.Kill(ctx); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
@@ -140,7 +141,9 @@ func (p *process) follow() {
 	default:
 		exit.Status = result.Status.ExitStatus()
 	}
-	if p.removeControl() > 0 && exit.Signal == unix.SIGKILL && exit.Reason == "" {
+	// A shell has the status of a command that was killed.
+	const killed = 128 + int(unix.SIGKILL)
+	if p.removeControl() > 0 && exit.Status == killed && exit.Reason == "" && !p.isKilled.Load() {
 		exit.Reason = computer.EndedOutOfMemory
 	}
 	p.network.close()
