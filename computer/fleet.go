@@ -88,7 +88,7 @@ func New(o Options) *Fleet {
 	}
 	f := &Fleet{
 		o: o, metrics: newMetrics(), progress: progresses{of: map[string]progress{}}, overdue: overdue{of: map[*followed]int{}},
-		processes: processes{running: map[string]*Running{}, stopping: map[string]int{}, most: o.MaxProcesses},
+		processes: processes{running: map[string]*Running{}, stopping: map[string]int{}, watched: map[string]bool{}, most: o.MaxProcesses},
 	}
 	f.running, f.cancel = context.WithCancel(context.Background())
 	return f

@@ -12,7 +12,7 @@ import (
 func (f *Fleet) Listen(ctx context.Context, workspaceID string, port int) (net.Listener, error) {
 	// A task waits until the listener is open, as it waits until a process has started: the computer would otherwise start
 	// after the task has stopped it.
-	r, _, err := f.processes.admit(Launch{WorkspaceID: workspaceID, Kind: computerv1.ProcessKind_PROCESS_KIND_UNSPECIFIED})
+	r, _, err := f.processes.admit(f, Launch{WorkspaceID: workspaceID, Kind: computerv1.ProcessKind_PROCESS_KIND_UNSPECIFIED})
 	if err != nil {
 		return nil, err
 	}

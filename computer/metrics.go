@@ -150,7 +150,10 @@ func (f *Fleet) Collect(metrics chan<- prometheus.Metric) {
 	}
 	metrics <- prometheus.MustNewConstMetric(overdueDescription, prometheus.GaugeValue, float64(f.overdue.total()))
 	metrics <- prometheus.MustNewConstMetric(placesDescription, prometheus.GaugeValue, float64(f.o.MaxProcesses))
-	metrics <- prometheus.MustNewConstMetric(idleDescription, prometheus.GaugeValue, float64(f.processes.idle()))
+	f.processes.mu.Lock()
+	idle, _ := f.processes.idle("")
+	f.processes.mu.Unlock()
+	metrics <- prometheus.MustNewConstMetric(idleDescription, prometheus.GaugeValue, float64(idle))
 }
 
 var (

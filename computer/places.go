@@ -51,17 +51,19 @@ type processes struct {
 	// stopping counts, for each workspace, the tasks that need a computer without processes.
 	stopping map[string]int
 	isClosed bool
+	// watched has the workspaces whose memory is watched, because they have idle processes.
+	watched map[string]bool
 	// most is Options.MaxProcesses.
 	most int
 }
 
 // admit adds a process that is about to be started. If all places are taken, evicted is an idle process whose place the new one gets,
 // and which the caller ends first. Errors: unavailable.
-func (p *processes) admit(l Launch) (admitted, evicted *Running, err error) {
+func (p *processes) admit(f *Fleet, l Launch) (admitted, evicted *Running, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r := &Running{
-		ID: "prc_" + strings.ToLower(ulid.Make().String()), WorkspaceID: l.WorkspaceID, kind: l.Kind, userID: l.person(), all: p,
+		ID: "prc_" + strings.ToLower(ulid.Make().String()), WorkspaceID: l.WorkspaceID, kind: l.Kind, userID: l.person(), fleet: f,
 		started: make(chan struct{}), ended: make(chan struct{}),
 	}
 	if p.isClosed || p.stopping[r.WorkspaceID] > 0 {
@@ -144,33 +146,22 @@ func (p *processes) makePlace(workspaceID string) (*Running, error) {
 	return found, nil
 }
 
-// evictLongestIdle returns the process of a workspace that has been idle for the longest time, which loses its place; nil if none is idle.
-func (p *processes) evictLongestIdle(workspaceID string) *Running {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var found *Running
-	for _, r := range p.running {
-		if r.WorkspaceID == workspaceID && r.isIdle() && (found == nil || r.idleSince.Before(found.idleSince)) {
-			found = r
-		}
-	}
-	if found != nil {
-		found.isEvicted = true
-	}
-	return found
-}
-
 // Rest marks the process as idle: it may be ended at any time to make room for another one, or to free memory of its computer.
 func (r *Running) Rest() {
-	r.all.mu.Lock()
-	defer r.all.mu.Unlock()
+	p := &r.fleet.processes
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	r.idleSince = time.Now()
+	if !p.watched[r.WorkspaceID] && !p.isClosed {
+		p.watched[r.WorkspaceID] = true
+		go r.fleet.watchMemory(r.WorkspaceID)
+	}
 }
 
 // Resume ends the effect of Rest before the process is used again. Errors: ErrEnding; unavailable if the workspace or the person has
 // its share of the places, and the process remains idle.
 func (r *Running) Resume() error {
-	p := r.all
+	p := &r.fleet.processes
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
@@ -234,15 +225,16 @@ func (p *processes) in(workspaceID string) []*Running {
 	return found
 }
 
-// idle returns the number of idle processes.
-func (p *processes) idle() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	n := 0
+// idle returns the number of idle processes of a workspace, "" means all, and the one that has been idle for the longest time. The
+// caller holds mu.
+func (p *processes) idle(workspaceID string) (n int, longest *Running) {
 	for _, r := range p.running {
-		if r.isIdle() {
-			n++
+		if !r.isIdle() || workspaceID != "" && r.WorkspaceID != workspaceID {
+			continue
+		}
+		if n++; longest == nil || r.idleSince.Before(longest.idleSince) {
+			longest = r
 		}
 	}
-	return n
+	return n, longest
 }

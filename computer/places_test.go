@@ -237,3 +237,42 @@ func TestResumeNeedsAShare(t *testing.T) {
 		}
 	})
 }
+
+// TestIdleProcessesFreeMemory starts processes that each use a part of the memory of a computer, and lets one of them grow.
+func TestIdleProcessesFreeMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := limited(t, 0)
+		defer w.close()
+		w.host.perProcess = 20
+		var all []*computer.Running
+		for range 3 {
+			all = append(all, w.launch(agentIn("ws_1", "usr_1")))
+			time.Sleep(time.Second)
+		}
+		busy := all[0]
+		all[1].Rest()
+		time.Sleep(time.Second)
+		all[2].Rest()
+		time.Sleep(time.Minute)
+		if isEnded(all[1]) || isEnded(all[2]) {
+			t.Error("an idle process ended though 60 of 100 are used")
+		}
+		if _, err := w.fleet.Launch(t.Context(), launch); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if !isEnded(all[1]) || isEnded(all[2]) {
+			t.Error("want the end of the process that was idle for longest, before a start with 60 of 100 used")
+		}
+		w.host.mu.Lock()
+		w.host.perProcess = 30
+		w.host.mu.Unlock()
+		<-all[2].Ended()
+		if isEnded(busy) {
+			t.Error("a process that works has ended")
+		}
+		if got := metricOf(t, w.fleet, "atelier_computer_idle_evictions_total"); got["memory"] != 2 || got["place"] != 0 {
+			t.Errorf("evictions: %v", got)
+		}
+	})
+}

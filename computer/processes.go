@@ -44,8 +44,9 @@ type Running struct {
 	// userID is the person to whom the process counts; empty if there is none.
 	userID  string
 	process Process
-	// all guards idleSince, which is zero unless the process is idle, and isEvicted, which is set while it is ended because it is idle.
-	all       *processes
+	// fleet guards, with mu of its processes, idleSince, which is zero unless the process is idle, and isEvicted, which is set while it
+	// is ended because it is idle.
+	fleet     *Fleet
 	idleSince time.Time
 	isEvicted bool
 	// started is closed when the process runs or could not be started, and ended when its end is recorded.
@@ -149,17 +150,20 @@ func (f *Fleet) Launch(ctx context.Context, l Launch) (_ *Running, err error) {
 	return r, nil
 }
 
-// admit gives a process that is about to be started a place, and ends the idle process that has lost it. Errors: unavailable.
+// admit gives a process that is about to be started a place and memory, for which it ends idle processes. Errors: unavailable.
 func (f *Fleet) admit(ctx context.Context, l Launch) (*Running, error) {
-	r, evicted, err := f.processes.admit(l)
-	if err != nil || evicted == nil {
-		return r, err
-	}
-	if err := f.endEvicted(ctx, evicted, evictedForPlace); err != nil {
-		close(r.started)
-		f.processes.remove(r)
+	r, evicted, err := f.processes.admit(f, l)
+	if err != nil {
 		return nil, err
 	}
+	if evicted != nil {
+		if err := f.endEvicted(ctx, evicted, evictedForPlace); err != nil {
+			close(r.started)
+			f.processes.remove(r)
+			return nil, err
+		}
+	}
+	f.freeMemory(ctx, l.WorkspaceID, memoryBeforeStart)
 	return r, nil
 }
 

@@ -35,6 +35,8 @@ type fakeHost struct {
 	startError error
 	// listen is Listen; nil: no computer can.
 	listen func(ctx context.Context, workspaceID string, port int) (net.Listener, error)
+	// perProcess is the memory that each process uses.
+	perProcess uint64
 	// ownNetworks is OwnNetworks.
 	ownNetworks bool
 }
@@ -92,6 +94,20 @@ func (h *fakeHost) Listen(ctx context.Context, workspaceID string, port int) (ne
 	return h.listen(ctx, workspaceID, port)
 }
 func (h *fakeHost) OwnNetworks() bool { return h.ownNetworks }
+
+// Memory returns perProcess for each process that has not ended, of a limit of 100.
+func (h *fakeHost) Memory(context.Context, string) (used, limit uint64, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, p := range h.processes {
+		select {
+		case <-p.ended:
+		default:
+			used += h.perProcess
+		}
+	}
+	return used, 100, nil
+}
 
 func (h *fakeHost) Freeze(context.Context, string, bool) error { return nil }
 func (h *fakeHost) Usage(context.Context, string) ([]computer.Usage, error) {

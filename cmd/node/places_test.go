@@ -1,7 +1,9 @@
 package node
 
 import (
+	"context"
 	"errors"
+	"io"
 	"testing"
 
 	"github.com/atelier-run/atelier/computer"
@@ -50,5 +52,76 @@ func TestProcessesWithFewDescriptors(t *testing.T) {
 	}
 	if ended == 0 || ended == len(agents) {
 		t.Errorf("%d of %d idle agents have ended, want only as many as are in the way", ended, len(agents))
+	}
+}
+
+// holding is the script of an agent that uses 55 MB of memory, and 80 MB more when it has read a line.
+const holding = `x=$(head -c 55000000 /dev/zero | tr '\0' x); echo held; read y; head -c 80000000 /dev/zero >/tmp/more; echo more; read y`
+
+// TestIdleAgentsFreeMemory starts an agent, and lets another one grow, beside idle ones in a computer that has not enough memory for all.
+func TestIdleAgentsFreeMemory(t *testing.T) {
+	h := newComputerHome(t, func(o *Options) { o.Computers.Limits.MemoryBytes = 288 << 20 })
+	if _, most, err := h.driver.Memory(t.Context(), ws); err != nil {
+		t.Fatal(err)
+	} else if h.launch(agentOf("ses_1", "", "true")); most > 0 {
+		t.Errorf("a computer that does not run has %d bytes", most)
+	}
+	start := func(session string) *computer.Running {
+		r := h.launch(agentOf(session, "", holding))
+		expectLine(t, r, "held")
+		return r
+	}
+	isEnded := func(r *computer.Running) bool {
+		select {
+		case <-r.Ended():
+			return true
+		default:
+			return false
+		}
+	}
+	first, second := start("ses_1"), start("ses_2")
+	used, most, err := h.driver.Memory(t.Context(), ws)
+	h.check(err)
+	if most == 0 {
+		t.Skip("this machine cannot limit the memory of computers")
+	}
+	t.Logf("two agents use %d of %d", used, most)
+	first.Rest()
+	second.Rest()
+	if err := second.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	third := start("ses_3")
+	third.Rest()
+	working := start("ses_4")
+	awaitEnd(t, first)
+	if isEnded(second) || isEnded(working) {
+		t.Error("an agent that works has ended")
+	}
+	_, err = working.Streams().Stdin.Write([]byte("\n"))
+	h.check(err)
+	expectLine(t, working, "more")
+	awaitEnd(t, third)
+	if isEnded(second) || isEnded(working) {
+		t.Error("an agent that works has ended")
+	}
+}
+
+// awaitEnd waits for the end of a process.
+func awaitEnd(t *testing.T, r *computer.Running) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
+	defer cancel()
+	if _, err := r.Wait(ctx); err != nil {
+		t.Fatalf("a process has not ended: %v", err)
+	}
+}
+
+// expectLine reads a line of the output of a process.
+func expectLine(t *testing.T, r *computer.Running, want string) {
+	t.Helper()
+	b := make([]byte, len(want)+1)
+	if _, err := io.ReadFull(r.Streams().Stdout, b); err != nil || string(b) != want+"\n" {
+		t.Fatalf("got %q, %v, want %q", b, err, want)
 	}
 }

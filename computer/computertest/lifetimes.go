@@ -354,6 +354,7 @@ func testLimits(t *testing.T, w *workspace) {
 			t.Errorf("memory, killed by itself: got %+v", exit)
 		}
 	}
+	testMemory(t, w)
 	if w.LimitsProcesses {
 		s := w.spec("mkfifo held; for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do cat <held & done; echo all")
 		s.Group, s.Limits.Processes = "session:processes", 10
@@ -362,6 +363,27 @@ func testLimits(t *testing.T, w *workspace) {
 		}
 	}
 	w.run(t, "true")
+}
+
+// hoard is a script that holds 50 MB of memory.
+const hoard = "x=$(head -c 50000000 /dev/zero | tr '\\0' x); echo held; read y"
+
+func testMemory(t *testing.T, w *workspace) {
+	if !w.LimitsMemory {
+		return
+	}
+	r := w.sh(t, hoard)
+	r.expect(t, "held")
+	used, most, err := w.Host.Memory(limit(t), w.id)
+	if err != nil || used < 50e6 || used > most {
+		t.Errorf("a computer with a process of 50 MB uses %d of %d, %v", used, most, err)
+	}
+	if err := r.End(limit(t)); err != nil {
+		t.Fatal(err)
+	}
+	if after, _, err := w.Host.Memory(limit(t), w.id); err != nil || used-after < 40e6 {
+		t.Errorf("after its end the computer uses %d of %d, %v", after, most, err)
+	}
 }
 
 // testIsolation looks from one workspace for the files of another and for the network of this machine.

@@ -240,6 +240,21 @@ func (d *Driver) Freeze(ctx context.Context, workspaceID string, isFrozen bool) 
 	return c.freeze(ctx, isFrozen)
 }
 
+// Memory implements computer.Host. It does not count files in memory, and counts shared memory of processes several times.
+func (d *Driver) Memory(ctx context.Context, workspaceID string) (used, limit uint64, err error) {
+	if d.options.Limits.MemoryBytes <= 0 {
+		return 0, 0, nil
+	}
+	groups, err := d.Usage(ctx, workspaceID)
+	if err != nil || len(groups) == 0 {
+		return 0, 0, err
+	}
+	for _, g := range groups {
+		used += g.MemoryBytes
+	}
+	return used, uint64(d.options.Limits.MemoryBytes), nil
+}
+
 // Usage implements computer.Host. It returns nothing if the computer is not running.
 func (d *Driver) Usage(ctx context.Context, workspaceID string) ([]computer.Usage, error) {
 	if err := d.checkExists(workspaceID); err != nil {

@@ -79,6 +79,25 @@ func (d *Driver) Stop(ctx context.Context, workspaceID string) error {
 	return g.stop(ctx)
 }
 
+// Memory implements computer.Host. It is known with control groups only.
+func (d *Driver) Memory(_ context.Context, workspaceID string) (used, limit uint64, err error) {
+	g, err := d.guest(workspaceID)
+	if err != nil {
+		return 0, 0, err
+	}
+	g.mu.Lock()
+	control := g.control
+	g.mu.Unlock()
+	if control == nil || d.o.Limits.MemoryBytes <= 0 {
+		return 0, 0, nil
+	}
+	all, err := control.Usage()
+	if err != nil {
+		return 0, 0, entity.Errorf(entity.Unavailable, "cannot measure the computer of workspace %s: %v", workspaceID, err)
+	}
+	return all.MemoryBytes, uint64(d.o.Limits.MemoryBytes), nil
+}
+
 // Usage implements computer.Host. Without control groups only the names of the groups are known.
 func (d *Driver) Usage(_ context.Context, workspaceID string) ([]computer.Usage, error) {
 	g, err := d.guest(workspaceID)
