@@ -174,6 +174,8 @@ type Usage struct {
 	// Processor is the processor time used since the group's first process started.
 	Processor time.Duration
 	Processes int
+	// OutOfMemory is the number of processes of the group that the kernel has ended because memory was short.
+	OutOfMemory uint64
 }
 
 // A Leftover is something that an earlier process of the node has left on the machine: a process, a mount, a control group, a

@@ -66,6 +66,7 @@ func (p *processes) admit(f *Fleet, l Launch) (admitted, evicted *Running, err e
 		ID: "prc_" + strings.ToLower(ulid.Make().String()), WorkspaceID: l.WorkspaceID, kind: l.Kind, userID: l.person(), fleet: f,
 		started: make(chan struct{}), ended: make(chan struct{}),
 	}
+	r.group = l.group(r.ID)
 	if p.isClosed || p.stopping[r.WorkspaceID] > 0 {
 		return nil, nil, errComputerBusy
 	}

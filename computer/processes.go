@@ -41,6 +41,8 @@ type Running struct {
 	ID          string
 	WorkspaceID string
 	kind        computerv1.ProcessKind
+	// group is Spec.Group.
+	group string
 	// userID is the person to whom the process counts; empty if there is none.
 	userID  string
 	process Process
@@ -71,6 +73,20 @@ func (r *Running) Dial(ctx context.Context, port int) (net.Conn, error) {
 // Listen listens on a port of the process's network; see Network.
 func (r *Running) Listen(ctx context.Context, port int) (net.Listener, error) {
 	return r.process.Listen(ctx, port)
+}
+
+// OutOfMemory returns the number of processes of its group that the kernel has ended because memory was short; 0 if it is unknown.
+func (r *Running) OutOfMemory(ctx context.Context) uint64 {
+	all, err := r.fleet.Usage(ctx, r.WorkspaceID)
+	if err != nil {
+		return 0
+	}
+	for _, u := range all {
+		if u.Group == r.group {
+			return u.OutOfMemory
+		}
+	}
+	return 0
 }
 
 // End ends the process and its descendants. It returns before their changes are recorded.
@@ -178,7 +194,7 @@ func (f *Fleet) start(ctx context.Context, r *Running, l Launch, author *activit
 		return err
 	}
 	r.process, err = f.o.Host.Start(ctx, l.WorkspaceID, Spec{
-		ID: r.ID, Group: l.group(r.ID), Argv: l.Argv, Cwd: l.Cwd, Env: l.Env, Terminal: l.Terminal,
+		ID: r.ID, Group: r.group, Argv: l.Argv, Cwd: l.Cwd, Env: l.Env, Terminal: l.Terminal,
 		Limits: l.Limits, OwnNetwork: l.OwnNetwork, Attribute: watch.Attribute, Prepare: l.Prepare,
 	})
 	if err != nil {

@@ -65,8 +65,9 @@ func (p *builtinProcess) End(context.Context) error {
 	return p.stdin.Close()
 }
 
-func (*builtinProcess) Rest()         {}
-func (*builtinProcess) Resume() error { return nil }
+func (*builtinProcess) OutOfMemory(context.Context) uint64 { return 0 }
+func (*builtinProcess) Rest()                              {}
+func (*builtinProcess) Resume() error                      { return nil }
 
 func (p *builtinProcess) Wait(ctx context.Context) (status int, reason string, err error) {
 	select {

@@ -2,6 +2,7 @@ package runner_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -292,4 +293,31 @@ func TestWorkspaceThatIsSuspendedMeanwhile(t *testing.T) {
 			f.expect("input go", "terminal interrupted workspace_suspended")
 		})
 	})
+}
+
+// TestCommandWithoutMemory has the kernel end a command of an agent, which then fails or goes on.
+func TestCommandWithoutMemory(t *testing.T) {
+	for name, c := range map[string]struct {
+		fails bool
+		want  string
+	}{
+		"the agent fails":   {true, "terminal interrupted out_of_memory"},
+		"the agent goes on": {false, "terminal complete"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t, &runnertest.Agent{Prompt: func(_ context.Context, p *runnertest.Process, _ acp.PromptRequest) (acp.PromptResponse, error) {
+					p.KillDescendant()
+					if c.fails {
+						return acp.PromptResponse{}, errors.New("no result")
+					}
+					return done, nil
+				}}, nil)
+				defer f.end()
+				f.start("go", auto)
+				f.mustRun()
+				f.expect("input go", c.want)
+			})
+		})
+	}
 }

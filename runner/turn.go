@@ -213,12 +213,16 @@ func (t *turn) carryOut(ctx context.Context) *sessionv1.EndTurn {
 	defer l.finish()
 	t.feed = l.out.attach(context.WithoutCancel(ctx), t.turnID, t.runID, t.turnID)
 	defer t.feed.detach()
+	killed := l.process.OutOfMemory(ctx)
 	end := t.begin(ctx)
 	if end == nil {
 		end = t.follow(ctx)
 	}
 	if end.GetStatus() != sessionv1.TurnStatus_TURN_STATUS_ASK || !l.isAsking() {
 		l.updates.endCalls()
+	}
+	if (end.GetError().GetCode() == meta.CodeRunbookFailed || end.GetError().GetCode() == codeAgentFailed) && l.process.OutOfMemory(ctx) > killed {
+		end.Error = (&failure{codeOutOfMemory, "The memory of the computer was short, and a command was ended. " + end.GetError().GetMessage()}).row()
 	}
 	t.close(ctx, end)
 	return end

@@ -125,3 +125,19 @@ func expectLine(t *testing.T, r *computer.Running, want string) {
 		t.Fatalf("got %q, %v, want %q", b, err, want)
 	}
 }
+
+// TestTurnNamesMissingMemory runs a command of a session that needs more memory than its computer has.
+func TestTurnNamesMissingMemory(t *testing.T) {
+	s := newAgentSite(t, func(o *Options) { o.Computers.Limits.MemoryBytes = 128 << 20 })
+	if _, most, err := s.driver.Memory(t.Context(), s.workspaceID); err != nil || most == 0 {
+		t.Skipf("this machine cannot limit the memory of computers: %v", err)
+	}
+	line := s.follow(s.startSession("$ tail -n 1 /dev/zero\nsay Never.", nil))
+	if end := line.awaitTerminal(); end.String() != "terminal interrupted out_of_memory" {
+		t.Errorf("the turn has ended with %s", end)
+	}
+	line = s.follow(s.startSession("$ exit 137", nil))
+	if end := line.awaitTerminal(); end.String() != "terminal interrupted runbook_failed" {
+		t.Errorf("the turn of a command with the status of a killed one has ended with %s", end)
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/coder/acp-go-sdk"
 
@@ -178,6 +179,7 @@ type Process struct {
 	// cancels has the cancel functions of the prompts that run. isResting is set by Rest.
 	mu        sync.Mutex
 	isResting bool
+	killed    atomic.Uint64
 	cancels   map[acp.SessionId]context.CancelFunc
 }
 
@@ -241,6 +243,12 @@ func (p *Process) End(context.Context) error {
 	p.Exit(137, "")
 	return nil
 }
+
+// KillDescendant makes OutOfMemory return one more.
+func (p *Process) KillDescendant() { p.killed.Add(1) }
+
+// OutOfMemory implements runner.Process.
+func (p *Process) OutOfMemory(context.Context) uint64 { return p.killed.Load() }
 
 // Rest implements runner.Process.
 func (p *Process) Rest() {
