@@ -125,6 +125,8 @@ var errUnobserved = &entity.Error{
 //     network.
 //  4. When it has ended, follow waits until its changes are recorded, and reports the end with ReportProcessEnded.
 //
+// Before the first step, the process gets one of the node's places (places.go), and its computer memory (idlememory.go).
+//
 // If the node ends between the first and the last step, the next owner of the partition reports the process as lost
 // (ReportLost). Errors: invalid_request, those of StartProcess, of Observer.Begin and of Host.Start.
 func (f *Fleet) Launch(ctx context.Context, l Launch) (_ *Running, err error) {
