@@ -210,7 +210,7 @@ func TestFlushFault(t *testing.T) {
 		f := newFaultyJournal(t, Options{})
 		f.mustAppend("a", 0)
 		tried := make(chan struct{}, 1)
-		full := faultOn(syscall.ENOSPC, ".sst", errorfs.OpCreate)
+		full := noSpaceFor(".sst")
 		f.injectFault(func(op errorfs.Op) error {
 			err := full(op)
 			if err != nil {
@@ -333,7 +333,7 @@ func TestWatchAfterFailure(t *testing.T) {
 func TestLogSwitchFault(t *testing.T) {
 	f := newFaultyJournal(t, Options{})
 	f.mustAppend("a", 0)
-	f.injectFault(faultOn(syscall.ENOSPC, ".log", errorfs.OpCreate, errorfs.OpReuseForWrite))
+	f.injectFault(noSpaceFor(".log"))
 	version := uint64(1)
 	for {
 		results := make(chan Result, 1)

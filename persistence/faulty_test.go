@@ -1,10 +1,12 @@
 package persistence
 
 import (
+	"cmp"
 	"errors"
 	"log/slog"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -164,4 +166,11 @@ func (f *faultyJournal) mustClose() {
 	if err := f.Close(); err != nil {
 		f.t.Fatal(err)
 	}
+}
+
+// noSpaceFor returns a fault that fails the creation of files with part in their path, and each use of the reserve, as on a full disk.
+func noSpaceFor(part string) func(errorfs.Op) error {
+	create := faultOn(syscall.ENOSPC, part, errorfs.OpCreate, errorfs.OpReuseForWrite)
+	reserve := faultOn(syscall.ENOSPC, reserveName+"/", errorfs.OpCreate, errorfs.OpReuseForWrite)
+	return func(op errorfs.Op) error { return cmp.Or(create(op), reserve(op)) }
 }

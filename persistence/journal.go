@@ -19,7 +19,8 @@
 //     to 1,024 entries or 1 MiB, without waiting for more, a round for each partition. Under load these commits grow by themselves.
 //     Each partition with queued entries gets its share of a commit, and a part of the bounds of the queue is reserved for
 //     each, so that one busy partition does not block the others.
-//  3. diskSpace.check refuses the commit if the disk is nearly full.
+//  3. diskSpace.check measures the disk. If it is nearly full, queue.takeRefused removes the entries from the commit that are
+//     not Proposal.Essential, and they are refused.
 //  4. committer.stage compares versions and epochs (applier.apply) and adds the rows of accepted proposals to the batch of
 //     the commit. A refused proposal adds nothing and does not affect the rest of its round.
 //  5. barrier.sync writes the batch and syncs Pebble's log, once for all partitions. Views that are opened meanwhile show
@@ -29,7 +30,7 @@
 //  7. callbacks.callCommitted calls done for each proposal.
 //
 // Callbacks run one at a time, and those of one partition in the order of its proposals. The callback of a proposal that
-// step 1 refuses may run before those of earlier proposals.
+// step 1 or 3 refuses may run before those of earlier proposals.
 //
 // The caller gives up ownership of everything a proposal refers to until done is called: payloads and states are not copied.
 // Conversely, an Event's Payload and an Entry's Data belong to the journal and are valid until the next step of the
@@ -82,8 +83,10 @@
 //
 // # Disk errors
 //
-// With less free space than Options.MinFreeBytes, proposals are refused with ErrRefused until there is space again. An error
-// of Pebble's log ends the journal and all terms (failure.fail): proposals in flight are answered with ErrUnknown, queued and
+// With less free space than Options.MinFreeBytes, or fewer free inodes than Options.MinFreeFiles, proposals are refused with
+// ErrRefused until there is space again. Essential proposals, such as those by which users delete something, are accepted
+// until the reserve is nearly used up. The reserve is a number of spare files, for when others have left neither a byte nor an
+// inode: with it the journal continues, and Open succeeds on a full disk (see reserve). An error of Pebble's log ends the journal and all terms (failure.fail): proposals in flight are answered with ErrUnknown, queued and
 // later ones with ErrClosed, and views continue to show the durable state. Failed then tells the process to exit, so that
 // its supervisor restarts it and the disk decides which of the proposals in flight are durable. Pebble retries flushes and
 // compactions that fail; they end the journal only if they keep failing for another reason than lack of space or of file
@@ -176,6 +179,8 @@ type Proposal struct {
 	Epoch   uint64
 	Events  []Event
 	Entries []Change
+	// Essential marks a small proposal that is accepted although the disk is nearly full.
+	Essential bool
 }
 
 // Event is one event of a stream. The journal assigns Version (from Expected + 1) and Sequence.

@@ -132,7 +132,11 @@ var storeMetrics = []storeMetric{
 	newStoreMetric("failed_partitions", "Partitions that have failed and have no leader.", prometheus.GaugeValue,
 		func(s *Store, _ *pebble.Metrics) float64 { return float64(s.queue.failedCount()) }),
 	newStoreMetric("disk_full", "1 while proposals are refused because the disk is nearly full.", prometheus.GaugeValue,
-		func(s *Store, _ *pebble.Metrics) float64 { return boolValue(s.diskSpace.full.Load()) }),
+		func(s *Store, _ *pebble.Metrics) float64 {
+			return boolValue(diskState(s.diskSpace.state.Load()) != spacious)
+		}),
+	newStoreMetric("reserve_files", "Spare files that the journal has for when the disk is full.", prometheus.GaugeValue,
+		func(s *Store, _ *pebble.Metrics) float64 { return float64(s.reserve.left.Load()) }),
 	newStoreMetric("pebble_disk_bytes", "Disk space that Pebble uses.", prometheus.GaugeValue,
 		func(_ *Store, m *pebble.Metrics) float64 { return float64(m.DiskSpaceUsage()) }),
 	newStoreMetric("pebble_wal_bytes_total", "Bytes written to the log.", prometheus.CounterValue,

@@ -29,6 +29,8 @@ type Options struct {
 	MemtableBytes int64
 	// MinFreeBytes is the free space below which proposals are refused: 64 MiB by default.
 	MinFreeBytes uint64
+	// MinFreeFiles is the number of free inodes of the disk below which proposals are refused. 0: no limit.
+	MinFreeFiles uint64
 	// QueueProposals and QueueBytes bound the queue of all partitions: 65,536 entries and 64 MiB by default.
 	QueueProposals int
 	QueueBytes     int

@@ -234,6 +234,29 @@ func (q *queue) moveToRound(l *lane, n load) {
 	}
 }
 
+// takeRefused removes the entries from the round of a lane that admits does not admit, and returns them for the caller to
+// answer. remains reports whether the round has other entries; if not, it is no longer in flight. It removes nothing if failLane or
+// closeAndTakeAll has already returned the entries.
+func (q *queue) takeRefused(l *lane, admits func(*queueEntry) bool) (refused []queueEntry, remains bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !l.inFlight {
+		return nil, false
+	}
+	admitted := l.round.pending[:0]
+	for i := range l.round.pending {
+		if entry := &l.round.pending[i]; admits(entry) {
+			admitted = append(admitted, *entry)
+		} else {
+			refused = append(refused, *entry)
+		}
+	}
+	clear(l.round.pending[len(admitted):])
+	l.round.pending = admitted
+	l.inFlight = len(admitted) > 0
+	return refused, l.inFlight
+}
+
 // claimRound reports whether the caller has to answer the round of a lane; it is false if failLane or closeAndTakeAll has
 // already returned the entries. If the round is a move and was committed, the new owner and epoch take effect.
 func (q *queue) claimRound(l *lane, isCommitted bool) bool {

@@ -27,6 +27,7 @@ type Store struct {
 	failure     *failure
 	metrics     *metrics
 	diskSpace   *diskSpace
+	reserve     *reserve
 	members     memberSet
 	// local is DefaultMember.
 	local *Member
@@ -44,11 +45,16 @@ var _ Journal = (*Store)(nil)
 // cannot be read; nothing has been changed then. Each opening begins a new term of every partition.
 func Open(o Options) (*Store, error) {
 	o = o.withDefaults()
+	reserve, err := newReserve(o)
+	if err != nil {
+		return nil, err
+	}
+	o.FS = reserve
 	d, err := openDirectory(o)
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{options: o, directory: d, metrics: newMetrics(), callbacks: &callbacks{}, failure: newFailure(o.Logger)}
+	s := &Store{options: o, reserve: reserve, directory: d, metrics: newMetrics(), callbacks: &callbacks{}, failure: newFailure(o.Logger)}
 	if err := s.failure.guard(s.start); err != nil {
 		s.releaseDirectory()
 		return nil, fmt.Errorf("data directory %s: %w", o.Dir, err)
@@ -103,7 +109,13 @@ func (s *Store) start() error {
 	if err := s.marksWriter.recordOpened(); err != nil {
 		return err
 	}
-	s.diskSpace = &diskSpace{fs: s.options.FS, dir: s.options.Dir, minFree: s.options.MinFreeBytes, interval: diskSpaceInterval}
+	s.reserve.isOpened.Store(true)
+	s.reserve.refill()
+	s.reserve.share()
+	s.diskSpace = &diskSpace{
+		reserve: s.reserve, dir: s.options.Dir, minBytes: s.options.MinFreeBytes, minFiles: s.options.MinFreeFiles,
+		interval: diskSpaceInterval, logger: s.options.Logger,
+	}
 	s.writer = &writer{
 		queue:     s.queue,
 		barrier:   barrier,

@@ -3,16 +3,13 @@ package persistence
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"log/slog"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/batchrepr"
-	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
 // writer commits the proposals of all partitions that share a barrier: steps 2 to 7 of a proposal in the package comment.
@@ -51,9 +48,11 @@ func (w *writer) run() {
 			bytes += l.round.divide()
 			entries += len(l.round.pending)
 		}
-		if err := w.diskSpace.check(bytes); err != nil {
-			w.refuseRounds(lanes, err)
-		} else if !w.commitRounds(lanes, bytes) {
+		admitted := lanes
+		if s := w.diskSpace.check(bytes); s != spacious {
+			admitted, bytes = w.refuse(lanes, s)
+		}
+		if len(admitted) > 0 && !w.commitRounds(admitted, bytes) {
 			return
 		}
 		for _, l := range lanes {
@@ -62,14 +61,23 @@ func (w *writer) run() {
 	}
 }
 
-// refuseRounds answers all proposals of a commit with an error: the disk is nearly full.
-func (w *writer) refuseRounds(lanes []*lane, err error) {
+// refuse answers the entries of a commit that the state of the disk does not admit with errDiskFull. It returns the lanes with
+// other entries, and the bytes of these.
+func (w *writer) refuse(lanes []*lane, state diskState) (admitted []*lane, bytes int) {
 	for _, l := range lanes {
-		w.metrics.countRefused(reasonDiskFull, len(l.round.proposals))
-		if w.queue.claimRound(l, false) {
-			w.callbacks.enqueueResults(l.round.pending, err)
+		refused, remains := w.queue.takeRefused(l, func(e *queueEntry) bool { return state == nearlyFull && e.proposal.Essential })
+		bytes += l.round.divide()
+		for i := range refused {
+			if refused[i].snapshot == nil {
+				w.metrics.countRefused(reasonDiskFull, 1)
+			}
+		}
+		w.callbacks.enqueueResults(refused, errDiskFull)
+		if remains {
+			admitted = append(admitted, l)
 		}
 	}
+	return admitted, bytes
 }
 
 // commitRounds makes the rounds of the lanes durable and answers their proposals. It returns false if the journal has
@@ -370,39 +378,4 @@ func (c *callbacks) takeWaiting() []callback {
 	c.waiting = nil
 	c.draining = batch != nil
 	return batch
-}
-
-var errDiskFull = fmt.Errorf("%w: the disk is nearly full", ErrRefused)
-
-// diskSpace refuses commits while the disk is nearly full, so that Pebble has the space that flushes and compactions
-// need. It measures the free space at intervals, and after many bytes were written.
-type diskSpace struct {
-	fs  vfs.FS
-	dir string
-	// minFree is the free space below which commits are refused.
-	minFree  uint64
-	interval time.Duration
-
-	// measured is the time of the last measurement, written the bytes of the commits since then.
-	measured time.Time
-	written  int
-	full     atomic.Bool
-}
-
-const diskSpaceInterval = time.Second
-
-// check returns errDiskFull if the disk has too little space for a commit of this size. If the free space cannot be
-// determined, commits are accepted.
-func (s *diskSpace) check(bytes int) error {
-	now := time.Now()
-	s.written += bytes
-	if now.Sub(s.measured) >= s.interval || uint64(s.written) > s.minFree/8 {
-		s.measured, s.written = now, bytes
-		usage, err := s.fs.GetDiskUsage(s.dir)
-		s.full.Store(err == nil && usage.AvailBytes < s.minFree)
-	}
-	if s.full.Load() {
-		return errDiskFull
-	}
-	return nil
 }

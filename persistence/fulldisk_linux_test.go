@@ -1,0 +1,171 @@
+package persistence
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"golang.org/x/sys/unix"
+
+	"github.com/atelier-run/atelier/volume"
+)
+
+// mountSmall mounts a tmpfs at a folder of the test until its end. It skips the test if mounting is not possible.
+func mountSmall(t *testing.T, options string) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	if os.Geteuid() != 0 {
+		skipUnlessCI(t, "mounting needs root")
+	}
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, options); err != nil {
+		skipUnlessCI(t, fmt.Sprintf("mounting is not allowed: %v", err))
+	}
+	t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) })
+	return dir
+}
+
+func skipUnlessCI(t *testing.T, reason string) {
+	t.Helper()
+	if os.Getenv("CI") == "true" {
+		t.Fatal(reason)
+	}
+	t.Skip(reason)
+}
+
+// fillInodes makes files until the disk has no inode left.
+func fillInodes(t *testing.T, dir string) {
+	t.Helper()
+	if err := os.MkdirAll(dir, 0o700); err != nil && !errors.Is(err, unix.ENOSPC) {
+		t.Fatal(err)
+	}
+	for i := 0; ; i++ {
+		file, err := os.OpenFile(filepath.Join(dir, fmt.Sprint(i)), os.O_CREATE|os.O_WRONLY, 0o600)
+		if errors.Is(err, unix.ENOSPC) {
+			return
+		}
+		if err = errors.Join(err, file.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// fillBytes writes to a file until the disk has no block left.
+func fillBytes(t *testing.T, dir string) {
+	t.Helper()
+	file, err := os.OpenFile(filepath.Join(dir, "filler"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	for _, size := range []int{1 << 20, 4 << 10} {
+		block := make([]byte, size)
+		for {
+			if _, err := file.Write(block); errors.Is(err, unix.ENOSPC) {
+				break
+			} else if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// TestFullDisk fills a real file system with everything but the reserve, again after each step. The journal goes on with essential
+// proposals while it needs further logs and tables, is closed and opened on the full disk, and accepts everything as
+// soon as there is space. Nothing that was acknowledged is lost.
+func TestFullDisk(t *testing.T) {
+	for name, test := range map[string]struct {
+		options string
+		fill    func(t *testing.T, dir string)
+	}{
+		"inodes": {"size=512m,nr_inodes=300", fillInodes},
+		"bytes":  {"size=96m", fillBytes},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := mountSmall(t, test.options)
+			others := filepath.Join(dir, "others")
+			if err := os.Mkdir(others, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			o := Options{Dir: filepath.Join(dir, "data"), Logger: discardLog, CacheBytes: minCache, MinFreeBytes: 32 << 20, MinFreeFiles: 50}
+			s := openOnDisk(t, o)
+			acknowledged := appendUntilRefused(t, s, 0, 5, false)
+			test.fill(t, others)
+			opened := 0
+			for range 3 {
+				if n := appendUntilRefused(t, s, acknowledged, 1, false); n != acknowledged {
+					t.Fatal("an ordinary proposal was accepted on a full disk")
+				}
+				before := acknowledged
+				if acknowledged = appendUntilRefused(t, s, acknowledged, 15, true); acknowledged < before+10 {
+					t.Fatalf("start %d: %d of 15 essential proposals were accepted; %d spare files are left", opened, acknowledged-before, s.reserve.left.Load())
+				}
+				test.fill(t, others)
+				if err := s.Close(); err != nil { // the logs are replayed at the next start, as after a kill
+					t.Fatal(err)
+				}
+				test.fill(t, others)
+				s = openOnDisk(t, o)
+				opened++
+				if n := headOf(t, s, "a"); n != acknowledged {
+					t.Fatalf("version %d, want %d", n, acknowledged)
+				}
+				test.fill(t, others)
+			}
+			if err := os.RemoveAll(others); err != nil {
+				t.Fatal(err)
+			}
+			s.diskSpace.interval = 0
+			if n := appendUntilRefused(t, s, acknowledged, 5, false); n != acknowledged+5 {
+				t.Fatalf("with space again, %d of 5 proposals were accepted", n-acknowledged)
+			}
+			expectSpares(t, s.reserve, spareFiles, spareFiles)
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			free, err := volume.Measure(dir)
+			if err != nil || free.FreeFiles < 100 {
+				t.Errorf("%+v, %v", free, err)
+			}
+		})
+	}
+}
+
+func openOnDisk(t *testing.T, o Options) *Store {
+	t.Helper()
+	o.FS = vfs.Default
+	s, err := Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.diskSpace.interval = 0
+	return s
+}
+
+// appendUntilRefused appends up to n events of 100 KiB to a stream, until one is refused. It returns the version of the stream.
+func appendUntilRefused(t *testing.T, s *Store, version uint64, n int, essential bool) uint64 {
+	t.Helper()
+	random := rand.New(rand.NewPCG(version, 0))
+	for range n {
+		content := make([]byte, 100<<10)
+		for i := range content { // does not compress
+			content[i] = byte(random.Uint32())
+		}
+		results := make(chan Result, 1)
+		s.Append(Proposal{
+			Stream: "a", Expected: version, Epoch: s.watchers.notices[0].Epoch, Essential: essential, Events: []Event{{Name: "e", Payload: content}},
+		}, func(r Result) { results <- r })
+		r := <-results
+		switch {
+		case errors.Is(r.Err, ErrRefused):
+			return version
+		case r.Err != nil:
+			t.Fatal(r.Err)
+		}
+		version = r.Version
+	}
+	return version
+}
