@@ -40,9 +40,9 @@ type Options struct {
 	// which hold two more each, and for two walks that measure drives, which hold three each. 0: 4096; smaller values are raised
 	// to MinDescriptors.
 	Descriptors int
-	// Quota limits each drive. ReserveBytes is the space of the file system that drives leave free.
-	Quota        quota.Limit
-	ReserveBytes uint64
+	// Quota limits each drive. Reserve is the space of the file system that drives leave free.
+	Quota   quota.Limit
+	Reserve quota.Usage
 	// Log receives internal errors, which clients do not see. nil: slog.Default.
 	Log *slog.Logger
 }
@@ -95,13 +95,13 @@ func New(options Options) (*Drives, error) {
 	}
 	d := &Drives{
 		dir: dir, root: root, asker: options.Asker, generated: slices.Clone(generated),
-		log: cmp.Or(options.Log, slog.Default()), metrics: newMetrics(),
+		log: cmp.Or(options.Log, slog.Default()), metrics: newMetrics(dir),
 		sweepSlots: make(chan struct{}, 2), copySlots: make(walkSlots, maxWalks), countSlots: make(walkSlots, maxWalks),
 		sweeping: map[string]bool{},
 	}
 	d.cache.capacity = max(cmp.Or(options.Descriptors, defaultDescriptors), MinDescriptors)
 	d.cache.drives, d.cache.metrics, d.cache.newDrive = map[string]*Drive{}, d.metrics, d.newDrive
-	d.quota = quota.New(quota.Options{Dir: dir, Limit: options.Quota, ReserveBytes: options.ReserveBytes, Measure: d.measure, Log: d.log})
+	d.quota = quota.New(quota.Options{Dir: dir, Limit: options.Quota, Reserve: options.Reserve, Measure: d.measure, Log: d.log})
 	d.running, d.stop = context.WithCancel(context.Background())
 	return d, nil
 }

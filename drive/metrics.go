@@ -3,10 +3,12 @@ package drive
 import (
 	"context"
 	"errors"
+	"math"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/volume"
 )
 
 type metrics struct {
@@ -16,9 +18,12 @@ type metrics struct {
 	unresolved prometheus.Gauge
 	open       prometheus.Gauge
 	evicted    prometheus.Counter
+	// freeBytes and freeFiles are measured at each collection.
+	freeBytes, freeFiles prometheus.GaugeFunc
 }
 
-func newMetrics() *metrics {
+// newMetrics returns the metrics of the drives below a folder.
+func newMetrics(dir string) *metrics {
 	m := &metrics{
 		operations: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "atelier_drive_operations_total", Help: "Operations on drives by kind and outcome.",
@@ -39,14 +44,32 @@ func newMetrics() *metrics {
 			Name: "atelier_drive_evictions_total", Help: "Idle drives that were closed to free file descriptors.",
 		}),
 	}
+	m.freeBytes = newFreeGauge(dir, "bytes", "Free bytes of the file system of the drives.", func(u volume.Usage) uint64 { return u.FreeBytes })
+	m.freeFiles = newFreeGauge(dir, "files", "Free inodes of the file system of the drives; +Inf if their number is not limited.",
+		func(u volume.Usage) uint64 { return u.FreeFiles })
 	for _, direction := range []string{"in", "out"} {
 		m.bytes.WithLabelValues(direction) // a series that begins at 0 shows its first increase
 	}
 	return m
 }
 
+// newFreeGauge returns a gauge of a resource of a folder's file system; NaN if it cannot be measured.
+func newFreeGauge(dir, resource, help string, of func(volume.Usage) uint64) prometheus.GaugeFunc {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "atelier_drive_free_" + resource, Help: help}, func() float64 {
+		usage, err := volume.Measure(dir)
+		switch free := of(usage); {
+		case err != nil:
+			return math.NaN()
+		case free == volume.Unlimited:
+			return math.Inf(1)
+		default:
+			return float64(free)
+		}
+	})
+}
+
 func (m *metrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.operations, m.bytes, m.inFlight, m.unresolved, m.open, m.evicted}
+	return []prometheus.Collector{m.operations, m.bytes, m.inFlight, m.unresolved, m.open, m.evicted, m.freeBytes, m.freeFiles}
 }
 
 // Describe implements prometheus.Collector.

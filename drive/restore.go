@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/atelier-run/atelier/drive/quota"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 )
 
@@ -114,7 +115,7 @@ func (d *Drive) stageArchive(ctx context.Context, name, mark string, archive io.
 // requireSpace returns Full if the disk has no space for size bytes beside reservedBytes and that which drives leave free. It
 // ignores the quota, because the tree replaces another one.
 func (d *Drive) requireSpace(size int64) error {
-	return d.drives.quota.RequireFree(uint64(size) + reservedBytes)
+	return d.drives.quota.RequireFree(quota.Usage{Bytes: uint64(size) + reservedBytes, Files: 1})
 }
 
 // exchange swaps a staged tree and the drive's tree atomically.

@@ -131,8 +131,10 @@ func (c *serveCommand) options(log *slog.Logger, reserved net.Listener) (node.Op
 		Computers: computers, Domains: domains,
 		Dir: c.Data, Log: log, GeneratedTrees: c.GeneratedTrees, IdleAfter: c.IdleAfter, BackupURL: c.BackupURL,
 		ReactionAttempts: c.ReactionAttempts, BackupEvery: c.BackupEvery, BackupKeep: c.BackupKeep,
-		DriveQuota: quota.Limit{Bytes: uint64(c.DriveQuota), Files: uint64(c.DriveFiles)}, DriveReserve: uint64(max(c.DriveReserve, c.MinFreeSpace)),
-		Journal: persistence.Options{CacheBytes: c.cacheBytes(), MinFreeBytes: uint64(c.MinFreeSpace)},
+		DriveQuota: quota.Limit{Bytes: uint64(c.DriveQuota), Files: uint64(c.DriveFiles)}, DriveReserve: quota.Usage{
+			Bytes: uint64(max(c.DriveReserve, c.MinFreeSpace)), Files: uint64(max(c.DriveReserveFiles, c.MinFreeFiles)),
+		},
+		Journal: persistence.Options{CacheBytes: c.cacheBytes(), MinFreeBytes: uint64(c.MinFreeSpace), MinFreeFiles: uint64(c.MinFreeFiles)},
 		HTTP:    settings, Agents: c.Agents, CertificateFiles: c.httpsSettings.files(), Apps: c.appSettings.options(),
 	}, err
 }

@@ -58,6 +58,7 @@ type serveCommand struct {
 
 	CacheSize    size          `group:"Resources" default:"0" help:"Memory for the journal's blocks and tables, as 256MiB. 0: 256 MiB, or a quarter of GOMEMLIMIT where that is less."`
 	MinFreeSpace size          `group:"Resources" default:"64MiB" help:"Free space on the disk below which changes are refused."`
+	MinFreeFiles int           `group:"Resources" default:"200" help:"Free inodes on the disk below which changes are refused."`
 	IdleAfter    time.Duration `group:"Resources" default:"5m" help:"An entity leaves memory when it has not been used for this long."`
 
 	ReactionAttempts int `group:"Resources" default:"12" help:"Failed attempts of a reaction to an event, after which the reactions of its stream are parked until an operator retries or skips them."`
@@ -67,8 +68,10 @@ type serveCommand struct {
 	BackupEvery  time.Duration `group:"Drive" default:"0" help:"Time between two backups of a workspace's drive, as 24h, unless the workspace has a schedule of its own. 0: none are scheduled."`
 	BackupKeep   int           `group:"Drive" default:"7" help:"Number of scheduled backups of a workspace that are stored; the oldest are removed."`
 	DriveQuota   size          `group:"Drive" default:"0" help:"Bytes that the drive of a workspace may occupy, as 10GiB. 0: no limit."`
-	DriveFiles   int           `group:"Drive" default:"0" help:"Files, folders and links that the drive of a workspace may have. 0: no limit."`
+	DriveFiles   int           `group:"Drive" default:"1000000" help:"Files, folders and links that the drive of a workspace may have. 0: no limit."`
 	DriveReserve size          `group:"Drive" default:"512MiB" help:"Free space on the disk below which uploads are refused and computers run no processes; at least min-free-space."`
+
+	DriveReserveFiles int `group:"Drive" default:"1000" help:"Free inodes on the disk below which uploads are refused and computers run no processes; at least min-free-files."`
 
 	GeneratedTrees []string `group:"Drive" default:"node_modules,.git,target,dist,build,.venv,__pycache__,.cache" help:"Names of folders whose content is generated: operations below them are recorded in summaries."`
 
@@ -187,7 +190,8 @@ func (c *serveCommand) checkSizes() error {
 		errs = append(errs, between("drive-files", c.DriveFiles, 100, 1<<40))
 	}
 	return errors.Join(append(errs, between("min-free-space", c.MinFreeSpace, 1, maxCacheSize),
-		between("drive-reserve", c.DriveReserve, 0, 1<<50))...)
+		between("drive-reserve", c.DriveReserve, 0, 1<<50), between("min-free-files", c.MinFreeFiles, 0, 1<<30),
+		between("drive-reserve-files", c.DriveReserveFiles, 0, 1<<40))...)
 }
 
 func (c *serveCommand) checkTrees() error {

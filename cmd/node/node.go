@@ -55,7 +55,7 @@ type Options struct {
 	GeneratedTrees []string
 	// DriveQuota limits the drive of each workspace. DriveReserve is the space of the disk that drives leave free.
 	DriveQuota   quota.Limit
-	DriveReserve uint64
+	DriveReserve quota.Usage
 	// Descriptors is the number of file descriptors that the node may use; 0: the limit of the process.
 	Descriptors int
 	// IdleAfter is the time after its last use at which an entity leaves memory; 0: DefaultIdleAfter.
@@ -184,7 +184,7 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	n.Router = cluster.NewRouter(n.Journal.Partitions(), o.Wire)
 	if n.Drives, err = drive.New(drive.Options{
 		Dir: filepath.Join(o.Dir, datadir.DrivesName), Asker: n.Router, Generated: o.GeneratedTrees, Log: o.Log,
-		Descriptors: shares.drives, Quota: o.DriveQuota, ReserveBytes: o.DriveReserve,
+		Descriptors: shares.drives, Quota: o.DriveQuota, Reserve: o.DriveReserve,
 	}); err != nil {
 		return n, err
 	}

@@ -1,4 +1,4 @@
-// Package quota limits the bytes and files of drives, and keeps free space on the disk for the journal.
+// Package quota limits the bytes and files of drives, and keeps bytes and files (inodes) of the disk free for the journal.
 //
 // There are two ways to know what a drive uses:
 //
@@ -13,7 +13,7 @@
 //
 // The space that files occupy on the disk, and not their length: a sparse file counts with its blocks. Everything below the
 // drive's folder counts, so also uploads that are not finished, and what was deleted and is not yet swept. Files, folders and links
-// count as files.
+// count as files. If the whole file system has fewer files than a drive may have, the drive need not be walked for them.
 package quota
 
 import (
@@ -24,9 +24,8 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/volume"
 )
 
 // Full is the code of errors for a drive or disk that has no space.
@@ -51,8 +50,8 @@ type Options struct {
 	Dir string
 	// Limit is the limit of each drive.
 	Limit Limit
-	// ReserveBytes is the space of the file system that drives leave free.
-	ReserveBytes uint64
+	// Reserve is the space of the file system that drives leave free.
+	Reserve Usage
 	// Measure walks the folder of a workspace and returns what it uses.
 	Measure func(ctx context.Context, workspaceID string) (Usage, error)
 	Log     *slog.Logger
@@ -89,7 +88,7 @@ type account struct {
 	// free at that time.
 	measured time.Time
 	took     time.Duration
-	free     free
+	free     volume.Usage
 }
 
 func (l *Limiter) account(workspaceID string) *account {
@@ -131,14 +130,13 @@ func (l *Limiter) Fits(ctx context.Context, workspaceID string, need Usage) erro
 }
 
 func (l *Limiter) allow(ctx context.Context, workspaceID string, need, granted Usage) error {
-	if err := l.RequireFree(need.Bytes); err != nil {
+	free, err := l.requireFree(need)
+	if err != nil || !l.isLimited() {
 		return err
 	}
-	if !l.isLimited() {
-		return nil
-	}
 	a := l.account(workspaceID)
-	if !l.isCounted(a, workspaceID) && a.grant(need, granted, l.options.Limit) {
+	isCounted := l.isCounted(a, workspaceID)
+	if !l.mayExceed(free, need) || !isCounted && a.grant(need, granted, l.options.Limit) {
 		return nil
 	}
 	if err := l.measure(ctx, a, workspaceID, 0); err != nil {
@@ -162,27 +160,45 @@ func (a *account) grant(need, granted Usage, limit Limit) bool {
 	return true
 }
 
-// RequireFree returns Full if the disk would have too little free space after writing so many bytes.
-func (l *Limiter) RequireFree(bytes uint64) error {
-	if l.options.ReserveBytes == 0 && bytes == 0 {
-		return nil
-	}
-	free, err := l.free()
-	if err == nil && (free.bytes < l.options.ReserveBytes || free.bytes-l.options.ReserveBytes < bytes) {
-		return entity.Errorf(Full, "the disk of the server has too little free space; tell its operator")
-	}
+// RequireFree returns Full if the disk would have too little free space after an operation that needs so much.
+func (l *Limiter) RequireFree(need Usage) error {
+	_, err := l.requireFree(need)
 	return err
+}
+
+func (l *Limiter) requireFree(need Usage) (volume.Usage, error) {
+	free, err := volume.Measure(l.options.Dir)
+	switch reserve := l.options.Reserve; {
+	case err != nil:
+		return free, fmt.Errorf("quota: %w", err)
+	case isShort(free.FreeBytes, reserve.Bytes, need.Bytes):
+		return free, entity.Errorf(Full, "the disk of the server has too little free space; tell its operator")
+	case isShort(free.FreeFiles, reserve.Files, need.Files):
+		return free, entity.Errorf(Full, "the disk of the server has room for too few further files; tell its operator")
+	}
+	return free, nil
+}
+
+// isShort reports whether less than reserve would be free after need was taken.
+func isShort(free, reserve, need uint64) bool { return free < reserve || free-reserve < need }
+
+// mayExceed reports whether a drive with so much more might exceed the limit, as far as the use of the whole file system tells: a
+// drive has no more files than its file system.
+func (l *Limiter) mayExceed(free volume.Usage, need Usage) bool {
+	limit := l.options.Limit
+	return limit.Bytes > 0 || limit.Files > 0 && isShort(limit.Files, need.Files, free.UsedFiles)
 }
 
 // Check returns Full if processes may not run on a drive: the disk has too little free space, or the drive exceeds its limit and
 // the kernel does not enforce it. It is to be called before a process is started, and every few seconds while processes run. It
 // returns the errors of Measure, and ctx's error.
 func (l *Limiter) Check(ctx context.Context, workspaceID string) error {
-	if err := l.RequireFree(0); err != nil || !l.isLimited() {
+	free, err := l.requireFree(Usage{})
+	if err != nil || !l.isLimited() {
 		return err
 	}
 	a := l.account(workspaceID)
-	if l.isCounted(a, workspaceID) && l.kernel == enforces {
+	if isCounted := l.isCounted(a, workspaceID); !l.mayExceed(free, Usage{}) || isCounted && l.kernel == enforces {
 		return nil
 	}
 	if err := l.measure(ctx, a, workspaceID, checkEvery); err != nil {
@@ -214,11 +230,11 @@ func (l Limit) String() string {
 // Space returns the bytes that a drive uses and those that it may still use. Without a limit on bytes, used is that of the whole
 // file system. It returns the errors of Measure, and ctx's error. The result may be a minute old.
 func (l *Limiter) Space(ctx context.Context, workspaceID string) (used, available uint64, err error) {
-	free, err := l.free()
+	free, err := volume.Measure(l.options.Dir)
 	if err != nil {
 		return 0, 0, err
 	}
-	used, available = free.usedBytes, free.bytes-min(free.bytes, l.options.ReserveBytes)
+	used, available = free.UsedBytes, free.FreeBytes-min(free.FreeBytes, l.options.Reserve.Bytes)
 	if l.options.Limit.Bytes == 0 {
 		return used, available, nil
 	}
@@ -241,8 +257,8 @@ func (l *Limiter) Total() (uint64, error) {
 	if l.options.Limit.Bytes > 0 {
 		return l.options.Limit.Bytes, nil
 	}
-	free, err := l.free()
-	return free.totalBytes, err
+	free, err := volume.Measure(l.options.Dir)
+	return free.TotalBytes, err
 }
 
 // measure measures a drive again, unless it was measured within pause, or its walks have taken their share of the time, or the
@@ -275,7 +291,7 @@ func (l *Limiter) measure(ctx context.Context, a *account, workspaceID string, p
 
 func (l *Limiter) walk(ctx context.Context, a *account, workspaceID string) error {
 	began := time.Now()
-	free, err := l.free()
+	free, err := volume.Measure(l.options.Dir)
 	if err != nil {
 		return err
 	}
@@ -306,13 +322,14 @@ func (l *Limiter) isDue(a *account, pause time.Duration) bool {
 	if age < max(pause, (urgentShare-1)*a.took) {
 		return false
 	}
-	free, err := l.free()
+	free, err := volume.Measure(l.options.Dir)
 	switch {
 	case err != nil || age > staleAfter:
 		return true
 	case free == a.free && a.added == (Usage{}): // what was granted and has left no trace was not used, or is used no more
 		return false
-	case l.options.Limit.Bytes > 0 && free.bytes+l.options.Limit.Bytes < a.free.bytes+a.used.Bytes:
+	case l.options.Limit.Bytes > 0 && free.FreeBytes+l.options.Limit.Bytes < a.free.FreeBytes+a.used.Bytes,
+		l.options.Limit.Files > 0 && free.FreeFiles != volume.Unlimited && free.FreeFiles+l.options.Limit.Files < a.free.FreeFiles+a.used.Files:
 		return true
 	}
 	return age >= (share-1)*a.took
@@ -354,16 +371,4 @@ func (l *Limiter) Prepare(workspaceID string) {
 	if l.isLimited() {
 		l.isCounted(l.account(workspaceID), workspaceID)
 	}
-}
-
-// free is the free space of a file system.
-type free struct{ bytes, files, usedBytes, totalBytes uint64 }
-
-func (l *Limiter) free() (free, error) {
-	var st unix.Statfs_t
-	if err := unix.Statfs(l.options.Dir, &st); err != nil {
-		return free{}, fmt.Errorf("quota: cannot measure the free space of %s: %w", l.options.Dir, err)
-	}
-	size := uint64(st.Bsize)
-	return free{bytes: st.Bavail * size, files: st.Ffree, usedBytes: (st.Blocks - st.Bfree) * size, totalBytes: st.Blocks * size}, nil
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/volume"
 )
 
 // A fakeDrive is measured by a Limiter.
@@ -160,25 +161,25 @@ func TestWalksAreBounded(t *testing.T) {
 		{"slow walk, disk lost the rest of the limit", 6 * time.Second, 2 * time.Second, true, 91, true},
 		{"slow walk, disk lost less", 6 * time.Second, 2 * time.Second, true, 0, false},
 	} {
-		now, err := l.free()
+		now, err := volume.Measure(l.options.Dir)
 		if err != nil {
 			t.Fatal(err)
 		}
 		a.free = now
 		if test.changed {
-			a.free.files += 1 << 40
+			a.free.UsedFiles += 1 << 40
 			// What other processes do to the disk in the meantime is less.
-			a.free.bytes = a.free.bytes - a.free.bytes/2 + test.lost*(a.free.bytes/91)
+			a.free.FreeBytes = a.free.FreeBytes - a.free.FreeBytes/2 + test.lost*(a.free.FreeBytes/91)
 		}
 		a.took, a.measured = test.took, time.Now().Add(-test.age)
 		if !test.changed {
 			l.options.Dir = t.TempDir() // on a disk in use the free space changes all the time
-			if a.free, err = l.free(); err != nil {
+			if a.free, err = volume.Measure(l.options.Dir); err != nil {
 				t.Fatal(err)
 			}
 		}
 		if got := l.isDue(a, checkEvery); got != test.want {
-			if again, _ := l.free(); !test.changed && again != a.free {
+			if again, _ := volume.Measure(l.options.Dir); !test.changed && again != a.free {
 				t.Logf("%s: another process has used the disk", test.name)
 				continue
 			}
@@ -208,20 +209,56 @@ func TestConcurrentRequire(t *testing.T) {
 	})
 }
 
+func hasInodes(t *testing.T, dir string) bool {
+	t.Helper()
+	u, err := volume.Measure(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u.FreeFiles != volume.Unlimited
+}
+
+// TestMayExceed verifies when a drive has to be measured: not while its whole file system has fewer files than the drive may have.
+func TestMayExceed(t *testing.T) {
+	for _, test := range []struct {
+		limit Limit
+		used  uint64
+		need  uint64
+		want  bool
+	}{
+		{Limit{}, 1 << 40, 1, false},
+		{Limit{Files: 100}, 90, 10, false},
+		{Limit{Files: 100}, 90, 11, true},
+		{Limit{Files: 100}, 101, 0, true},
+		{Limit{Files: 100}, 0, 101, true},
+		{Limit{Files: 100}, volume.Unlimited, 0, true},
+		{Limit{Bytes: 1, Files: 100}, 0, 0, true},
+	} {
+		l := &Limiter{options: Options{Limit: test.limit}}
+		if got := l.mayExceed(volume.Usage{UsedFiles: test.used}, Usage{Files: test.need}); got != test.want {
+			t.Errorf("%+v: %v", test, got)
+		}
+	}
+}
+
 func TestReserve(t *testing.T) {
-	l := New(Options{Dir: t.TempDir(), ReserveBytes: 1 << 62, Log: slog.New(slog.DiscardHandler)})
+	l := New(Options{Dir: t.TempDir(), Reserve: Usage{Bytes: 1 << 62}, Log: slog.New(slog.DiscardHandler)})
 	for name, err := range map[string]error{
-		"Require": l.Require(t.Context(), "ws_1", Usage{}), "Check": l.Check(t.Context(), "ws_1"), "RequireFree": l.RequireFree(0),
+		"Require": l.Require(t.Context(), "ws_1", Usage{}), "Check": l.Check(t.Context(), "ws_1"), "RequireFree": l.RequireFree(Usage{}),
 	} {
 		if !isFull(err) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	l.options.ReserveBytes = 0
+	l.options.Reserve = Usage{Files: volume.Unlimited}
+	if err := l.Require(t.Context(), "ws_1", Usage{Files: 1}); !isFull(err) && hasInodes(t, l.options.Dir) {
+		t.Errorf("a reserve of files: %v", err)
+	}
+	l.options.Reserve = Usage{}
 	if err := errors.Join(l.Require(t.Context(), "ws_1", Usage{Bytes: 1}), l.Check(t.Context(), "ws_1")); err != nil {
 		t.Error(err)
 	}
-	if err := l.RequireFree(1 << 62); !isFull(err) {
+	if err := l.RequireFree(Usage{Bytes: 1 << 62}); !isFull(err) {
 		t.Error(err)
 	}
 	l.options.Dir = filepath.Join(l.options.Dir, "none")

@@ -13,6 +13,7 @@ import (
 
 	"github.com/atelier-run/atelier/drive/quota"
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/volume"
 )
 
 // available returns the value of the property quota-available-bytes of the root.
@@ -130,12 +131,50 @@ func TestSparseFile(t *testing.T) {
 // TestReserve verifies that drives leave space on the disk, with and without a quota.
 func TestReserve(t *testing.T) {
 	for _, limit := range []quota.Limit{{}, {Bytes: 1 << 30}} {
-		s := &site{t: t, dir: t.TempDir(), activity: newActivity(), quota: limit, reserve: 1 << 62}
+		s := &site{t: t, dir: t.TempDir(), activity: newActivity(), quota: limit, reserve: quota.Usage{Bytes: 1 << 62}}
 		s.start()
 		s.do("PUT", "/a", "x").is(507).says("the disk of the server")
 		s.do("MKCOL", "/a", "").is(507)
 		if got := s.available(); got != 0 || !s.isOverQuota() {
 			t.Errorf("%d bytes are available, and processes may run: %v", got, !s.isOverQuota())
 		}
+	}
+}
+
+// TestReserveOfFiles fills a file system of 100 inodes, of which drives leave 30 free, in every way that makes files: none succeeds
+// beyond the reserve, what exists can be read, changed in its place and deleted, and a deletion makes room.
+func TestReserveOfFiles(t *testing.T) {
+	s := &site{t: t, dir: t.TempDir(), activity: newActivity(), reserve: quota.Usage{Files: 30}}
+	mountSmall(t, s.dir, "size=64m,nr_inodes=100")
+	s.start()
+	made := 0
+	for ; made < 100 && s.do("PUT", fmt.Sprintf("/%d", made), "").status == 201; made++ {
+	}
+	for ; made < 100 && s.do("MKCOL", fmt.Sprintf("/%d", made), "").status == 201; made++ {
+	}
+	if made < 50 || made > 70 {
+		t.Errorf("%d files and folders were made", made)
+	}
+	if free, err := volume.Measure(s.dir); err != nil || free.FreeFiles < 30 {
+		t.Errorf("%d inodes are free, %v", free.FreeFiles, err)
+	}
+	s.do("PUT", "/a", "").is(507).says("too few further files")
+	s.do("MKCOL", "/a", "").is(507)
+	s.do("COPY", "/0", "", "Destination: "+prefix+"/b").is(507)
+	s.do("GET", "/0", "").is(200)
+	s.do("MOVE", "/0", "", "Destination: "+prefix+"/moved").is(201)
+	s.do("DELETE", "/1", "").is(204)
+	s.do("DELETE", "/2", "").is(204)
+	s.eventually(func() bool { return s.do("PUT", "/a", "").status == 201 })
+	if s.isOverQuota() {
+		t.Error("processes may not run although the reserve is free")
+	}
+	for i := range 10 { // as a process does
+		if err := os.WriteFile(s.files(fmt.Sprint("process", i)), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !s.isOverQuota() {
+		t.Error("processes may go on although they have made files of the reserve")
 	}
 }

@@ -36,7 +36,7 @@ type site struct {
 	drives   *drive.Drives
 	server   *httptest.Server
 	quota    quota.Limit
-	reserve  uint64
+	reserve  quota.Usage
 }
 
 // serve starts a site with an empty drive until the end of the test.
@@ -53,7 +53,7 @@ func newActivity() *drivetest.Activity { return &drivetest.Activity{} }
 func (s *site) start() {
 	s.t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
-	drives, err := drive.New(drive.Options{Dir: s.dir, Asker: s.activity, Log: quiet, Quota: s.quota, ReserveBytes: s.reserve})
+	drives, err := drive.New(drive.Options{Dir: s.dir, Asker: s.activity, Log: quiet, Quota: s.quota, Reserve: s.reserve})
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -14,16 +14,22 @@ import (
 	"github.com/atelier-run/atelier/tests/unprivileged"
 )
 
-// TestFullDisk runs on a file system of 1 MiB.
-func TestFullDisk(t *testing.T) {
+// mountSmall mounts a tmpfs with the options at a folder until the end of the test. It skips the test if mounting is not possible.
+func mountSmall(t *testing.T, dir, options string) {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		skipUnlessCI(t, "mounting needs root")
 	}
-	s := &site{t: t, dir: t.TempDir(), activity: newActivity()}
-	if err := unix.Mount("tmpfs", s.dir, "tmpfs", 0, "size=1m"); err != nil {
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, options); err != nil {
 		skipUnlessCI(t, fmt.Sprintf("mounting is not allowed: %v", err))
 	}
-	t.Cleanup(func() { unix.Unmount(s.dir, unix.MNT_DETACH) })
+	t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) })
+}
+
+// TestFullDisk runs on a file system of 1 MiB.
+func TestFullDisk(t *testing.T) {
+	s := &site{t: t, dir: t.TempDir(), activity: newActivity()}
+	mountSmall(t, s.dir, "size=1m")
 	s.start()
 	s.do("PUT", "/a", "old").is(201)
 	s.do("PUT", "/a", strings.Repeat("x", 2<<20)).is(507).says("insufficient_storage")
