@@ -120,6 +120,8 @@ type Options struct {
 	Kinds []entity.Kind
 	// Secret is the key with which the cursors in the frames of streams are signed.
 	Secret []byte
+	// Essential reports whether a command is accepted although the disk is nearly full (persistence.Proposal.Essential). nil: none is.
+	Essential func(entity.Command) bool
 	// Trail has the reactions to activity; the zero value has none.
 	Trail Trail
 	// Ask sends the commands of reactions, timers and tasks to entities of any partition.
@@ -177,6 +179,7 @@ type System struct {
 	runs      runs
 	follow    func(context.Context, OwnedPartition)
 	observe   func(kind, identity string, events []persistence.Event)
+	essential func(entity.Command) bool
 	// work counts the goroutines that run beside the actors: tasks, deliveries of timers, Options.Follow.
 	work sync.WaitGroup
 	// working is canceled by EndWork, before running.
@@ -217,7 +220,7 @@ func New(o Options) *System {
 	if s.progress == nil {
 		s.progress = func(_ context.Context, p persistence.Partition) (Progress, error) { return s.Progress(p) }
 	}
-	s.follow, s.observe = o.Follow, o.Observe
+	s.follow, s.observe, s.essential = o.Follow, o.Observe, o.Essential
 	s.executors = map[string]*executor{}
 	for kind, e := range o.Executors {
 		s.executors[kind] = &executor{Executor: e.complete(), system: s, kind: kind}

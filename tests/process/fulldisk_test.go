@@ -1,0 +1,175 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// mountSmall mounts a tmpfs at a folder of the test until its end. It skips the test if mounting is not possible.
+func mountSmall(t *testing.T, options string) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, options); err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal("mounting is not allowed: ", err)
+		}
+		t.Skip("mounting is not allowed: ", err)
+	}
+	t.Cleanup(func() { syscall.Unmount(dir, syscall.MNT_DETACH) })
+	return dir
+}
+
+// fillInodes makes files, as another program does, until the disk has no inode left.
+func fillInodes(t *testing.T, dir string) {
+	t.Helper()
+	for i := 0; ; i++ {
+		file, err := os.OpenFile(filepath.Join(dir, fmt.Sprint(i)), os.O_CREATE|os.O_WRONLY, 0o600)
+		if errors.Is(err, syscall.ENOSPC) {
+			return
+		}
+		if err = errors.Join(err, file.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// fillBytes writes to a file, as another program does, until the disk has no block left.
+func fillBytes(t *testing.T, dir string) {
+	t.Helper()
+	file, err := os.OpenFile(filepath.Join(dir, "filler"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	for _, size := range []int{1 << 20, 4 << 10} {
+		block := make([]byte, size)
+		for {
+			if _, err := file.Write(block); errors.Is(err, syscall.ENOSPC) {
+				break
+			} else if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// TestFullDisk fills the volume of a node in the two ways that there are: with files, of which one has no content, and with bytes. First
+// a user fills it until the drives' reserve, and then another program fills all of it, again after each step. The node serves reads,
+// deletions and operators, refuses other changes, starts on the full volume after it was killed, and accepts everything without a
+// restart as soon as there is space.
+func TestFullDisk(t *testing.T) {
+	for name, test := range map[string]struct {
+		options string
+		// settings are reserves for so small a disk; content is that of the files of the user.
+		settings []string
+		content  string
+		fill     func(t *testing.T, dir string)
+	}{
+		"inodes": {"size=1g,nr_inodes=2300", []string{"--drive-reserve=64MiB"}, "", fillInodes},
+		"bytes": {
+			"size=192m", []string{"--min-free-space=32MiB", "--drive-reserve=64MiB"}, strings.Repeat("x", 1<<20), fillBytes,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			disk := mountSmall(t, test.options)
+			others := filepath.Join(disk, "others")
+			if err := os.Mkdir(others, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			n := start(t, filepath.Join(disk, "data"), test.settings...)
+			_, key := newPerson(t, n, "ada@example.org")
+			newPerson(t, n, "bob@example.org")
+			c := newClient(n.address, key)
+			newWorkspace(t, c)
+
+			// A user cannot fill the disk so far that anything else fails.
+			files := fillDrive(t, c, test.content)
+			if files < 10 {
+				t.Fatalf("%d files were made", files)
+			}
+			newPerson(t, n, "eve@example.org")
+			c.expect(t, http.StatusNoContent, "DELETE", drivePath("0"), "")
+			eventually(t, "the space of a deleted file is free", func() bool {
+				status, _, err := c.do(t.Context(), "PUT", drivePath("0"), []byte(test.content))
+				return err == nil && status == http.StatusCreated
+			})
+
+			next, names := 0, 0
+			expectService := func() {
+				t.Helper()
+				test.fill(t, others)
+				eventually(t, "changes are refused", func() bool {
+					names++
+					name := fmt.Sprintf(`{"slug":"factory","name":"Factory %d","publicUrlBreakAcknowledged":true}`, names)
+					status, answer, err := c.do(t.Context(), "PATCH", "/v1/workspaces/factory", []byte(name), "Content-Type", "application/json")
+					test.fill(t, others)
+					if status != http.StatusOK && status != http.StatusServiceUnavailable {
+						t.Fatalf("renaming the workspace: %d %s %v", status, answer, err)
+					}
+					return err == nil && status == http.StatusServiceUnavailable
+				})
+				if got := c.expect(t, http.StatusOK, "GET", drivePath(fmt.Sprint(next)), ""); got != test.content {
+					t.Errorf("a file has %d bytes", len(got))
+				}
+				c.expect(t, http.StatusInsufficientStorage, "PUT", drivePath("more"), test.content)
+				c.expect(t, http.StatusNoContent, "DELETE", drivePath(fmt.Sprint(next)), "")
+				test.fill(t, others)
+				next++
+				c.expect(t, http.StatusNotFound, "GET", drivePath("0"), "")
+				for _, command := range [][]string{
+					{"user", "disable", "--email=bob@example.org"}, {"user", "enable", "--email=bob@example.org"},
+					{"user", "link", "--email=bob@example.org"},
+					{"workspace", "suspend", "--slug=factory"}, {"workspace", "resume", "--slug=factory"},
+				} {
+					if _, errs, code := atelier(append([]string{"admin", command[0], command[1], "--data=" + n.dir}, command[2:]...)...); code != 0 {
+						t.Errorf("admin %s: exit %d, %s", command, code, errs)
+					}
+				}
+			}
+			expectService()
+			for _, end := range []string{"killed", "killed again", "terminated"} {
+				if end == "terminated" {
+					if code := n.terminate(t); code != 0 {
+						t.Errorf("exit %d\n%s", code, n.logs)
+					}
+				} else {
+					n.kill()
+				}
+				test.fill(t, others)
+				n = start(t, n.dir, test.settings...)
+				c = newClient(n.address, key)
+				expectService()
+			}
+			if err := os.RemoveAll(others); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "the node accepts changes without a restart", func() bool {
+				status, _, err := c.do(t.Context(), "PUT", drivePath("more"), []byte(test.content))
+				return err == nil && status == http.StatusCreated
+			})
+			newPerson(t, n, "dan@example.org")
+		})
+	}
+}
+
+// fillDrive uploads files named 0, 1, … until one is refused because the disk is full. It returns their number.
+func fillDrive(t *testing.T, c *client, content string) int {
+	t.Helper()
+	for i := range 10_000 {
+		status, answer, err := c.do(t.Context(), "PUT", drivePath(fmt.Sprint(i)), []byte(content))
+		switch {
+		case err == nil && status == http.StatusInsufficientStorage && strings.Contains(string(answer), "the disk of the server"):
+			return i
+		case err != nil || status != http.StatusCreated:
+			t.Fatalf("PUT %d: %d %s %v", i, status, answer, err)
+		}
+	}
+	t.Fatal("no upload was refused")
+	return 0
+}
