@@ -1,0 +1,34 @@
+package actors
+
+import (
+	"testing"
+
+	"github.com/atelier-run/atelier/entity"
+	userv1 "github.com/atelier-run/atelier/messages/user/v1"
+	"github.com/atelier-run/atelier/persistence"
+)
+
+// TestIsEssential verifies that a decision is essential if its command is, and its events are small.
+func TestIsEssential(t *testing.T) {
+	disables := func(c entity.Command) bool { _, is := c.Message.(*userv1.Disable); return is }
+	for name, test := range map[string]struct {
+		essential func(entity.Command) bool
+		command   entity.Command
+		payload   int
+		want      bool
+	}{
+		"essential":        {disables, entity.Command{Message: &userv1.Disable{}}, 100, true},
+		"too_large":        {disables, entity.Command{Message: &userv1.Disable{}}, maxEssential + 1, false},
+		"ordinary":         {disables, entity.Command{Message: &userv1.ChangeProfile{}}, 100, false},
+		"none_is_declared": {nil, entity.Command{Message: &userv1.Disable{}}, 100, false},
+	} {
+		p := &pipeline{term: &term{system: &System{essential: test.essential}}}
+		next := &pending{
+			request:  &request{command: test.command},
+			decision: decision{events: []persistence.Event{{Payload: make([]byte, test.payload)}}},
+		}
+		if got := p.isEssential(next); got != test.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
