@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/coder/acp-go-sdk"
@@ -17,19 +18,18 @@ import (
 	"github.com/atelier-run/atelier/runner/meta"
 )
 
-// follow runs the turn until it ends: it waits for the agent, for inputs and interruptions of the session, and for limits.
+// follow runs the turn until it ends: it waits for the agent, for inputs and interruptions of the session, for the
+// loss of its participant's access, and for limits.
 func (t *turn) follow(ctx context.Context) *sessionv1.EndTurn {
 	l := t.l
-	news := make(chan *sessionv1.Session)
+	news, lost := make(chan *sessionv1.Session), make(chan *failure)
 	watching, cancel := context.WithCancel(ctx)
 	defer cancel()
-	watched := make(chan struct{})
-	go func() {
-		defer close(watched)
-		t.watch(watching, news)
-	}()
+	var watches sync.WaitGroup
+	watches.Go(func() { t.watch(watching, news) })
+	watches.Go(func() { t.watchParticipant(watching, lost) })
 	t.steeringContext = watching
-	defer func() { cancel(); <-watched; t.steering.Wait() }()
+	defer func() { cancel(); watches.Wait(); t.steering.Wait() }()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -47,6 +47,8 @@ func (t *turn) follow(ctx context.Context) *sessionv1.EndTurn {
 			if end := t.changed(ctx, s); end != nil {
 				return end
 			}
+		case f := <-lost:
+			return t.endAccessLost(ctx, f)
 		case <-p.done:
 			t.awaitSteering(ctx)
 			return t.ended(ctx, p)

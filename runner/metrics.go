@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/atelier-run/atelier/entity/session"
 	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
 )
 
@@ -86,7 +87,7 @@ func (m *metrics) countTurn(end *sessionv1.EndTurn) {
 		switch {
 		case code == codeRunnerLost:
 			outcome = outcomeLost
-		case code != "" && code != codeBudget && !isRequestedCode(code):
+		case code != "" && code != codeBudget && code != session.FailureAccessLost && !isRequestedCode(code):
 			outcome = "failed"
 		}
 	}

@@ -151,8 +151,11 @@ func (r *Runner) run(ctx context.Context, s *sessionv1.Session) (*sessionv1.EndT
 	return end, nil
 }
 
-// prepare returns an agent for the next turn of a session. Errors: *failure if none can run.
+// prepare returns an agent for the next turn of a session. Errors: *failure if none can run, or the participant has no access.
 func (r *Runner) prepare(ctx context.Context, s *sessionv1.Session) (*agent, error) {
+	if err := r.checkParticipant(ctx, s); err != nil {
+		return nil, err
+	}
 	tier := s.GetTurn().GetTier()
 	if tier == workspacev1.Tier_TIER_UNSPECIFIED {
 		tier = workspacev1.Tier_TIER_BALANCED
@@ -290,10 +293,16 @@ func (t *turn) begin(ctx context.Context) *sessionv1.EndTurn {
 }
 
 func (t *turn) tryBegin(ctx context.Context) (*sessionv1.EndTurn, error) {
-	// A workspace that was stopped before the run has taken the turn has not interrupted it.
+	// A workspace that was stopped before the run has taken the turn has not interrupted it. Starting the agent has taken time.
 	err := t.r.checkWorkspace(ctx, t.id.workspace)
 	if stopped, is := errors.AsType[*stoppedWorkspace](err); is {
 		return t.interrupted(&failure{string(stopped.code), requested(string(stopped.code))}), nil
+	}
+	if err == nil {
+		err = t.r.checkParticipant(ctx, t.s)
+	}
+	if f, is := errors.AsType[*failure](err); is {
+		return t.interrupted(f), nil
 	}
 	if err != nil {
 		return nil, err

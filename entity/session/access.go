@@ -73,6 +73,28 @@ func readerOf(p *wirev1.Principal) string {
 	return p.GetUserId()
 }
 
+// participantOf returns the participant of an input of a principal; nil for notes, which start no turn, and for inputs of the
+// system, which go on with the work of the last participant.
+func participantOf(p *wirev1.Principal, in *sessionv1.Input) *sessionv1.Participant {
+	if in.GetKind() == sessionv1.InputKind_INPUT_KIND_NOTE || entity.IsPlatform(p) {
+		return nil
+	}
+	participant := &sessionv1.Participant{UserId: p.GetUserId()}
+	if p.GetKind() == wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH {
+		participant.GrantId = p.GetCredentialId()
+	}
+	return participant
+}
+
+// ParticipantOf returns the participant whose access decides whether the turns of the session may go on: the last one, or the
+// creator of a session whose inputs were accepted before participants were recorded.
+func ParticipantOf(s *sessionv1.Session) *sessionv1.Participant {
+	if s.GetParticipant() != nil {
+		return s.GetParticipant()
+	}
+	return &sessionv1.Participant{UserId: s.GetCreatorUserId()}
+}
+
 // Visible returns not_found unless the principal of the call sees the session. A specific audience restricts people alone: its
 // members, the creator and owners see the session, and so do agents, apps and the workspace's computer.
 func Visible(call entity.Call, s *sessionv1.Session) error {

@@ -12,7 +12,7 @@ func shallowCopy(s *sessionv1.Session) *sessionv1.Session {
 		LastEventSeq: s.LastEventSeq, TurnStatus: s.TurnStatus, Turn: s.Turn, Pending: s.Pending, Ask: s.Ask,
 		Machine: s.Machine, Usage: s.Usage, Allowed: s.Allowed, Agent: s.Agent, Sealed: s.Sealed, Erased: s.Erased,
 		WakeAt: s.WakeAt, Children: s.Children, Started: s.Started, PromptSeq: s.PromptSeq, PromptDigest: s.PromptDigest,
-		LastTier: s.LastTier, LostTurns: s.LostTurns, WakeBounds: s.WakeBounds,
+		LastTier: s.LastTier, LostTurns: s.LostTurns, WakeBounds: s.WakeBounds, Participant: s.Participant,
 	}
 }
 

@@ -73,6 +73,9 @@ func applyRow(next *sessionv1.Session, e *sessionv1.RowAdded) {
 		next.Read = entity.With(next.GetRead(), user, e.GetSeq())
 	}
 	next.LastEventSeq, next.UpdatedAt = e.GetSeq(), e.GetAt()
+	if e.GetParticipant() != nil {
+		next.Participant = e.GetParticipant()
+	}
 	row := e.GetRow()
 	if row.GetInput() != nil {
 		applyInput(next, e)
@@ -189,6 +192,8 @@ const (
 	// FailureRunnerLost and FailureComputerLost end a turn whose process ended with the server or the computer.
 	FailureRunnerLost   = "runner_lost"
 	FailureComputerLost = "computer_lost"
+	// FailureAccessLost ends a turn whose participant has lost the right to take part in the session.
+	FailureAccessLost = "access_lost"
 )
 
 // outcomeOf returns the outcome of a job after a turn; unspecified while the job goes on.

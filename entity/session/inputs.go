@@ -82,7 +82,9 @@ func (d *draft) row(r *sessionv1.RowAdded) uint64 {
 // input adds an input and starts a turn with it if none runs and the input may start one. tier is the tier of a turn that the
 // input starts.
 func (d *draft) input(in *sessionv1.Input, tier workspacev1.Tier, reader string) uint64 {
-	seq := d.row(&sessionv1.RowAdded{Row: &sessionv1.Row{Input: in}, ResolvedTier: tier, Reader: reader})
+	seq := d.row(&sessionv1.RowAdded{
+		Row: &sessionv1.Row{Input: in}, ResolvedTier: tier, Reader: reader, Participant: participantOf(d.call.Principal, in),
+	})
 	d.startNext()
 	return seq
 }

@@ -141,7 +141,7 @@ func isListed(call entity.Call, row, filter []byte) (bool, error) {
 // summaryOf returns the part of a session that lists show and filter by.
 func summaryOf(s *sessionv1.Session) *sessionv1.SummaryRow {
 	shown := shallowCopy(s)
-	shown.Turn, shown.Pending, shown.Agent, shown.PromptDigest = nil, nil, nil, nil
+	shown.Turn, shown.Pending, shown.Agent, shown.PromptDigest, shown.Participant = nil, nil, nil, nil, nil
 	if s.GetAsk() != nil {
 		shown.Ask = &sessionv1.PendingAsk{Seq: s.GetAsk().GetSeq()}
 	}

@@ -19,6 +19,8 @@
 //   - A follow-up waits until the session neither runs, asks nor sleeps.
 //   - The agent may do in a turn what the credential of its input grants, and an input joins only a turn with the same bounds
 //     (bounds.go).
+//   - The last input that is no note determines the participant: the person on whose behalf turns run (access.go). A turn whose
+//     participant has lost the right to take part ends as interrupted, and so does one that starts later; package runner checks it.
 //
 // Members change settings, the audience and archives (settings.go). A deletion seals the session, which hides it from everybody
 // at once; the task DeletionTask then deletes its descendants and rows. Visibility and permissions depend on the sender's role,

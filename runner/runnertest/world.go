@@ -16,6 +16,7 @@ import (
 
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/session"
+	grantv1 "github.com/atelier-run/atelier/messages/grant/v1"
 	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
@@ -31,10 +32,13 @@ type World struct {
 	workspace *workspacev1.Workspace
 	usage     *workspacev1.AgentUsage
 	added     map[string]bool
-	disabled  map[string]bool
 	deltas    []*sessionv1.PublishDelta
 	commands  []proto.Message
 	intercept func(entity.Command) error
+	// refusals are the errors with which the access of people is refused, by user id.
+	refusals map[string]error
+	disabled map[string]bool
+	revoked  map[string]bool
 }
 
 type stored struct {
@@ -49,9 +53,9 @@ const WorkspaceID = "ws_1"
 func New() *World {
 	return &World{
 		changed: make(chan struct{}), sessions: map[string]*stored{}, rows: map[string]map[string][]byte{}, added: map[string]bool{},
-		disabled:  map[string]bool{},
 		workspace: &workspacev1.Workspace{Id: WorkspaceID, Status: workspacev1.Status_STATUS_ACTIVE},
-		usage:     &workspacev1.AgentUsage{Used: &workspacev1.AgentWork{}, Allowed: &workspacev1.AgentWork{}},
+		refusals:  map[string]error{}, disabled: map[string]bool{}, revoked: map[string]bool{},
+		usage: &workspacev1.AgentUsage{Used: &workspacev1.AgentWork{}, Allowed: &workspacev1.AgentWork{}},
 	}
 }
 
@@ -68,6 +72,27 @@ func (w *World) ChangeWorkspace(f func(*workspacev1.Workspace)) {
 	defer w.mu.Unlock()
 	w.workspace = proto.CloneOf(w.workspace)
 	f(w.workspace)
+}
+
+// Refuse makes the workspace refuse a person the right to take part in sessions; a nil error grants it again.
+func (w *World) Refuse(userID string, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.refusals[userID] = err
+}
+
+// Disable disables the account of a person.
+func (w *World) Disable(userID string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.disabled[userID] = true
+}
+
+// Revoke revokes an OAuth grant.
+func (w *World) Revoke(grantID string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.revoked[grantID] = true
 }
 
 // Usage returns what sessions have used in the workspace.
@@ -136,10 +161,17 @@ func (w *World) Ask(ctx context.Context, c entity.Command) (proto.Message, error
 	switch c.Kind {
 	case entity.KindWorkspace:
 		return w.askWorkspace(c)
-	case entity.KindUser:
+	case entity.KindUser, entity.KindGrant:
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		return &userv1.Standing{Disabled: w.disabled[c.Identity]}, nil
+		if c.Kind == entity.KindUser {
+			return &userv1.Standing{Disabled: w.disabled[c.Identity]}, nil
+		}
+		grant := &grantv1.Grant{Id: c.Identity}
+		if w.revoked[c.Identity] {
+			grant.RevokedAt = 1
+		}
+		return grant, nil
 	}
 	for {
 		w.mu.Lock()
@@ -237,17 +269,15 @@ func readTimeline(s *stored, m *wirev1.ReadTimeline) (*wirev1.Timeline, error) {
 	return page, nil
 }
 
-// Disable disables the account of a person.
-func (w *World) Disable(userID string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.disabled[userID] = true
-}
-
 func (w *World) askWorkspace(c entity.Command) (proto.Message, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch m := c.Message.(type) {
+	case *workspacev1.Authorize:
+		if err := w.refusals[c.Principal.GetUserId()]; err != nil {
+			return nil, err
+		}
+		return &workspacev1.Authorized{}, nil
 	case *workspacev1.DescribeWorkspace:
 		return &workspacev1.Description{Workspace: w.workspace}, nil
 	case *workspacev1.ReadAgentUsage:

@@ -1724,6 +1724,8 @@ type Session struct {
 	LastTier v1.Tier `protobuf:"varint,35,opt,name=last_tier,json=lastTier,proto3,enum=atelier.workspace.v1.Tier" json:"last_tier,omitempty"`
 	// The number of the last turns that have all ended because the computer was lost.
 	LostTurns uint32 `protobuf:"varint,36,opt,name=lost_turns,json=lostTurns,proto3" json:"lost_turns,omitempty"`
+	// The participant of the last input that is no note; unset if it was accepted before participants were recorded.
+	Participant *Participant `protobuf:"bytes,40,opt,name=participant,proto3" json:"participant,omitempty"`
 	// The bounds of the turn that sleeps; unset if none sleeps.
 	WakeBounds    *Bounds `protobuf:"bytes,41,opt,name=wake_bounds,json=wakeBounds,proto3" json:"wake_bounds,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2012,11 +2014,73 @@ func (x *Session) GetLostTurns() uint32 {
 	return 0
 }
 
+func (x *Session) GetParticipant() *Participant {
+	if x != nil {
+		return x.Participant
+	}
+	return nil
+}
+
 func (x *Session) GetWakeBounds() *Bounds {
 	if x != nil {
 		return x.WakeBounds
 	}
 	return nil
+}
+
+// A Participant is the person on whose behalf an input was sent. Its access ends the turns of the session when it ends.
+type Participant struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The person behind the credential of the sender; empty if there is none.
+	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	// The OAuth grant with which the sender was authorized; empty for all other credentials.
+	GrantId       string `protobuf:"bytes,2,opt,name=grant_id,json=grantId,proto3" json:"grant_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Participant) Reset() {
+	*x = Participant{}
+	mi := &file_messages_session_v1_session_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Participant) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Participant) ProtoMessage() {}
+
+func (x *Participant) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_session_v1_session_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Participant.ProtoReflect.Descriptor instead.
+func (*Participant) Descriptor() ([]byte, []int) {
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *Participant) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *Participant) GetGrantId() string {
+	if x != nil {
+		return x.GrantId
+	}
+	return ""
 }
 
 type Audience struct {
@@ -2031,7 +2095,7 @@ type Audience struct {
 
 func (x *Audience) Reset() {
 	*x = Audience{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[18]
+	mi := &file_messages_session_v1_session_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2043,7 +2107,7 @@ func (x *Audience) String() string {
 func (*Audience) ProtoMessage() {}
 
 func (x *Audience) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[18]
+	mi := &file_messages_session_v1_session_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2056,7 +2120,7 @@ func (x *Audience) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Audience.ProtoReflect.Descriptor instead.
 func (*Audience) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{18}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Audience) GetSpecific() bool {
@@ -2098,7 +2162,7 @@ type Turn struct {
 
 func (x *Turn) Reset() {
 	*x = Turn{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[19]
+	mi := &file_messages_session_v1_session_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2110,7 +2174,7 @@ func (x *Turn) String() string {
 func (*Turn) ProtoMessage() {}
 
 func (x *Turn) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[19]
+	mi := &file_messages_session_v1_session_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2123,7 +2187,7 @@ func (x *Turn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Turn.ProtoReflect.Descriptor instead.
 func (*Turn) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{19}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Turn) GetId() uint64 {
@@ -2205,7 +2269,7 @@ type Pending struct {
 
 func (x *Pending) Reset() {
 	*x = Pending{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[20]
+	mi := &file_messages_session_v1_session_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2217,7 +2281,7 @@ func (x *Pending) String() string {
 func (*Pending) ProtoMessage() {}
 
 func (x *Pending) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[20]
+	mi := &file_messages_session_v1_session_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2230,7 +2294,7 @@ func (x *Pending) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pending.ProtoReflect.Descriptor instead.
 func (*Pending) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{20}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Pending) GetSeq() uint64 {
@@ -2288,7 +2352,7 @@ type PendingAsk struct {
 
 func (x *PendingAsk) Reset() {
 	*x = PendingAsk{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[21]
+	mi := &file_messages_session_v1_session_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2300,7 +2364,7 @@ func (x *PendingAsk) String() string {
 func (*PendingAsk) ProtoMessage() {}
 
 func (x *PendingAsk) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[21]
+	mi := &file_messages_session_v1_session_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2313,7 +2377,7 @@ func (x *PendingAsk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PendingAsk.ProtoReflect.Descriptor instead.
 func (*PendingAsk) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{21}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *PendingAsk) GetSeq() uint64 {
@@ -2357,7 +2421,7 @@ type Machine struct {
 
 func (x *Machine) Reset() {
 	*x = Machine{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[22]
+	mi := &file_messages_session_v1_session_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2369,7 +2433,7 @@ func (x *Machine) String() string {
 func (*Machine) ProtoMessage() {}
 
 func (x *Machine) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[22]
+	mi := &file_messages_session_v1_session_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2382,7 +2446,7 @@ func (x *Machine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Machine.ProtoReflect.Descriptor instead.
 func (*Machine) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{22}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Machine) GetStep() string {
@@ -2428,7 +2492,7 @@ type AgentState struct {
 
 func (x *AgentState) Reset() {
 	*x = AgentState{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[23]
+	mi := &file_messages_session_v1_session_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2440,7 +2504,7 @@ func (x *AgentState) String() string {
 func (*AgentState) ProtoMessage() {}
 
 func (x *AgentState) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[23]
+	mi := &file_messages_session_v1_session_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2453,7 +2517,7 @@ func (x *AgentState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentState.ProtoReflect.Descriptor instead.
 func (*AgentState) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{23}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *AgentState) GetAgent() string {
@@ -2497,7 +2561,7 @@ type StartSession struct {
 
 func (x *StartSession) Reset() {
 	*x = StartSession{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[24]
+	mi := &file_messages_session_v1_session_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2509,7 +2573,7 @@ func (x *StartSession) String() string {
 func (*StartSession) ProtoMessage() {}
 
 func (x *StartSession) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[24]
+	mi := &file_messages_session_v1_session_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2522,7 +2586,7 @@ func (x *StartSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartSession.ProtoReflect.Descriptor instead.
 func (*StartSession) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{24}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *StartSession) GetParentId() string {
@@ -2601,7 +2665,7 @@ type SendInput struct {
 
 func (x *SendInput) Reset() {
 	*x = SendInput{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[25]
+	mi := &file_messages_session_v1_session_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2613,7 +2677,7 @@ func (x *SendInput) String() string {
 func (*SendInput) ProtoMessage() {}
 
 func (x *SendInput) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[25]
+	mi := &file_messages_session_v1_session_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2626,7 +2690,7 @@ func (x *SendInput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendInput.ProtoReflect.Descriptor instead.
 func (*SendInput) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{25}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SendInput) GetInput() *Input {
@@ -2661,7 +2725,7 @@ type Interrupt struct {
 
 func (x *Interrupt) Reset() {
 	*x = Interrupt{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[26]
+	mi := &file_messages_session_v1_session_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2673,7 +2737,7 @@ func (x *Interrupt) String() string {
 func (*Interrupt) ProtoMessage() {}
 
 func (x *Interrupt) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[26]
+	mi := &file_messages_session_v1_session_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2686,7 +2750,7 @@ func (x *Interrupt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Interrupt.ProtoReflect.Descriptor instead.
 func (*Interrupt) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{26}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Interrupt) GetReason() *Failure {
@@ -2707,7 +2771,7 @@ type StoreImage struct {
 
 func (x *StoreImage) Reset() {
 	*x = StoreImage{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[27]
+	mi := &file_messages_session_v1_session_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2719,7 +2783,7 @@ func (x *StoreImage) String() string {
 func (*StoreImage) ProtoMessage() {}
 
 func (x *StoreImage) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[27]
+	mi := &file_messages_session_v1_session_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2732,7 +2796,7 @@ func (x *StoreImage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreImage.ProtoReflect.Descriptor instead.
 func (*StoreImage) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{27}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *StoreImage) GetSha256() []byte {
@@ -2760,7 +2824,7 @@ type MoveCwd struct {
 
 func (x *MoveCwd) Reset() {
 	*x = MoveCwd{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[28]
+	mi := &file_messages_session_v1_session_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2772,7 +2836,7 @@ func (x *MoveCwd) String() string {
 func (*MoveCwd) ProtoMessage() {}
 
 func (x *MoveCwd) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[28]
+	mi := &file_messages_session_v1_session_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2785,7 +2849,7 @@ func (x *MoveCwd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveCwd.ProtoReflect.Descriptor instead.
 func (*MoveCwd) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{28}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *MoveCwd) GetCwd() string {
@@ -2811,7 +2875,7 @@ type RenameSession struct {
 
 func (x *RenameSession) Reset() {
 	*x = RenameSession{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[29]
+	mi := &file_messages_session_v1_session_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2823,7 +2887,7 @@ func (x *RenameSession) String() string {
 func (*RenameSession) ProtoMessage() {}
 
 func (x *RenameSession) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[29]
+	mi := &file_messages_session_v1_session_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2836,7 +2900,7 @@ func (x *RenameSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenameSession.ProtoReflect.Descriptor instead.
 func (*RenameSession) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{29}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *RenameSession) GetTitle() string {
@@ -2856,7 +2920,7 @@ type ArchiveSession struct {
 
 func (x *ArchiveSession) Reset() {
 	*x = ArchiveSession{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[30]
+	mi := &file_messages_session_v1_session_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2868,7 +2932,7 @@ func (x *ArchiveSession) String() string {
 func (*ArchiveSession) ProtoMessage() {}
 
 func (x *ArchiveSession) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[30]
+	mi := &file_messages_session_v1_session_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2881,7 +2945,7 @@ func (x *ArchiveSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ArchiveSession.ProtoReflect.Descriptor instead.
 func (*ArchiveSession) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{30}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ArchiveSession) GetScope() ArchiveScope {
@@ -2910,7 +2974,7 @@ type ChangeAudience struct {
 
 func (x *ChangeAudience) Reset() {
 	*x = ChangeAudience{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[31]
+	mi := &file_messages_session_v1_session_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2922,7 +2986,7 @@ func (x *ChangeAudience) String() string {
 func (*ChangeAudience) ProtoMessage() {}
 
 func (x *ChangeAudience) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[31]
+	mi := &file_messages_session_v1_session_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2935,7 +2999,7 @@ func (x *ChangeAudience) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeAudience.ProtoReflect.Descriptor instead.
 func (*ChangeAudience) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{31}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ChangeAudience) GetAdd() []string {
@@ -2968,7 +3032,7 @@ type MarkRead struct {
 
 func (x *MarkRead) Reset() {
 	*x = MarkRead{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[32]
+	mi := &file_messages_session_v1_session_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2980,7 +3044,7 @@ func (x *MarkRead) String() string {
 func (*MarkRead) ProtoMessage() {}
 
 func (x *MarkRead) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[32]
+	mi := &file_messages_session_v1_session_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2993,7 +3057,7 @@ func (x *MarkRead) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkRead.ProtoReflect.Descriptor instead.
 func (*MarkRead) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{32}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *MarkRead) GetSeq() uint64 {
@@ -3012,7 +3076,7 @@ type DeleteSession struct {
 
 func (x *DeleteSession) Reset() {
 	*x = DeleteSession{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[33]
+	mi := &file_messages_session_v1_session_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3024,7 +3088,7 @@ func (x *DeleteSession) String() string {
 func (*DeleteSession) ProtoMessage() {}
 
 func (x *DeleteSession) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[33]
+	mi := &file_messages_session_v1_session_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3037,7 +3101,7 @@ func (x *DeleteSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSession.ProtoReflect.Descriptor instead.
 func (*DeleteSession) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{33}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{34}
 }
 
 // DescribeSession is a query. Its reply is Description.
@@ -3049,7 +3113,7 @@ type DescribeSession struct {
 
 func (x *DescribeSession) Reset() {
 	*x = DescribeSession{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[34]
+	mi := &file_messages_session_v1_session_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3061,7 +3125,7 @@ func (x *DescribeSession) String() string {
 func (*DescribeSession) ProtoMessage() {}
 
 func (x *DescribeSession) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[34]
+	mi := &file_messages_session_v1_session_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3074,7 +3138,7 @@ func (x *DescribeSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeSession.ProtoReflect.Descriptor instead.
 func (*DescribeSession) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{34}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{35}
 }
 
 // AwaitInput is a query that is answered with Description when the input neither waits for a turn nor belongs to a running one.
@@ -3089,7 +3153,7 @@ type AwaitInput struct {
 
 func (x *AwaitInput) Reset() {
 	*x = AwaitInput{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[35]
+	mi := &file_messages_session_v1_session_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3101,7 +3165,7 @@ func (x *AwaitInput) String() string {
 func (*AwaitInput) ProtoMessage() {}
 
 func (x *AwaitInput) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[35]
+	mi := &file_messages_session_v1_session_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3114,7 +3178,7 @@ func (x *AwaitInput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AwaitInput.ProtoReflect.Descriptor instead.
 func (*AwaitInput) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{35}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *AwaitInput) GetSeq() uint64 {
@@ -3142,7 +3206,7 @@ type AdmitChild struct {
 
 func (x *AdmitChild) Reset() {
 	*x = AdmitChild{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[36]
+	mi := &file_messages_session_v1_session_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3154,7 +3218,7 @@ func (x *AdmitChild) String() string {
 func (*AdmitChild) ProtoMessage() {}
 
 func (x *AdmitChild) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[36]
+	mi := &file_messages_session_v1_session_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3167,7 +3231,7 @@ func (x *AdmitChild) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdmitChild.ProtoReflect.Descriptor instead.
 func (*AdmitChild) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{36}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *AdmitChild) GetChildId() string {
@@ -3188,7 +3252,7 @@ type ClaimTurn struct {
 
 func (x *ClaimTurn) Reset() {
 	*x = ClaimTurn{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[37]
+	mi := &file_messages_session_v1_session_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3200,7 +3264,7 @@ func (x *ClaimTurn) String() string {
 func (*ClaimTurn) ProtoMessage() {}
 
 func (x *ClaimTurn) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[37]
+	mi := &file_messages_session_v1_session_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3213,7 +3277,7 @@ func (x *ClaimTurn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimTurn.ProtoReflect.Descriptor instead.
 func (*ClaimTurn) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{37}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ClaimTurn) GetTurnId() uint64 {
@@ -3243,7 +3307,7 @@ type AwaitTurn struct {
 
 func (x *AwaitTurn) Reset() {
 	*x = AwaitTurn{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[38]
+	mi := &file_messages_session_v1_session_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3255,7 +3319,7 @@ func (x *AwaitTurn) String() string {
 func (*AwaitTurn) ProtoMessage() {}
 
 func (x *AwaitTurn) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[38]
+	mi := &file_messages_session_v1_session_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3268,7 +3332,7 @@ func (x *AwaitTurn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AwaitTurn.ProtoReflect.Descriptor instead.
 func (*AwaitTurn) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{38}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *AwaitTurn) GetTurnId() uint64 {
@@ -3316,7 +3380,7 @@ type RecordRows struct {
 
 func (x *RecordRows) Reset() {
 	*x = RecordRows{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[39]
+	mi := &file_messages_session_v1_session_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3328,7 +3392,7 @@ func (x *RecordRows) String() string {
 func (*RecordRows) ProtoMessage() {}
 
 func (x *RecordRows) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[39]
+	mi := &file_messages_session_v1_session_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3341,7 +3405,7 @@ func (x *RecordRows) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordRows.ProtoReflect.Descriptor instead.
 func (*RecordRows) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{39}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *RecordRows) GetTurnId() uint64 {
@@ -3430,7 +3494,7 @@ type EndTurn struct {
 
 func (x *EndTurn) Reset() {
 	*x = EndTurn{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[40]
+	mi := &file_messages_session_v1_session_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3442,7 +3506,7 @@ func (x *EndTurn) String() string {
 func (*EndTurn) ProtoMessage() {}
 
 func (x *EndTurn) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[40]
+	mi := &file_messages_session_v1_session_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3455,7 +3519,7 @@ func (x *EndTurn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndTurn.ProtoReflect.Descriptor instead.
 func (*EndTurn) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{40}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *EndTurn) GetTurnId() uint64 {
@@ -3541,7 +3605,7 @@ type PublishDelta struct {
 
 func (x *PublishDelta) Reset() {
 	*x = PublishDelta{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[41]
+	mi := &file_messages_session_v1_session_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3553,7 +3617,7 @@ func (x *PublishDelta) String() string {
 func (*PublishDelta) ProtoMessage() {}
 
 func (x *PublishDelta) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[41]
+	mi := &file_messages_session_v1_session_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3566,7 +3630,7 @@ func (x *PublishDelta) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishDelta.ProtoReflect.Descriptor instead.
 func (*PublishDelta) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{41}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *PublishDelta) GetInputSeq() uint64 {
@@ -3600,7 +3664,7 @@ type WakeSession struct {
 
 func (x *WakeSession) Reset() {
 	*x = WakeSession{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[42]
+	mi := &file_messages_session_v1_session_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3612,7 +3676,7 @@ func (x *WakeSession) String() string {
 func (*WakeSession) ProtoMessage() {}
 
 func (x *WakeSession) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[42]
+	mi := &file_messages_session_v1_session_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3625,7 +3689,7 @@ func (x *WakeSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WakeSession.ProtoReflect.Descriptor instead.
 func (*WakeSession) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{42}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *WakeSession) GetAt() int64 {
@@ -3644,7 +3708,7 @@ type AllowUsage struct {
 
 func (x *AllowUsage) Reset() {
 	*x = AllowUsage{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[43]
+	mi := &file_messages_session_v1_session_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3656,7 +3720,7 @@ func (x *AllowUsage) String() string {
 func (*AllowUsage) ProtoMessage() {}
 
 func (x *AllowUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[43]
+	mi := &file_messages_session_v1_session_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3669,7 +3733,7 @@ func (x *AllowUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllowUsage.ProtoReflect.Descriptor instead.
 func (*AllowUsage) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{43}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{44}
 }
 
 // EraseRows removes rows of lists of a session that is being deleted.
@@ -3682,7 +3746,7 @@ type EraseRows struct {
 
 func (x *EraseRows) Reset() {
 	*x = EraseRows{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[44]
+	mi := &file_messages_session_v1_session_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3694,7 +3758,7 @@ func (x *EraseRows) String() string {
 func (*EraseRows) ProtoMessage() {}
 
 func (x *EraseRows) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[44]
+	mi := &file_messages_session_v1_session_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3707,7 +3771,7 @@ func (x *EraseRows) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EraseRows.ProtoReflect.Descriptor instead.
 func (*EraseRows) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{44}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *EraseRows) GetRows() []*RowKey {
@@ -3727,7 +3791,7 @@ type RowKey struct {
 
 func (x *RowKey) Reset() {
 	*x = RowKey{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[45]
+	mi := &file_messages_session_v1_session_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3739,7 +3803,7 @@ func (x *RowKey) String() string {
 func (*RowKey) ProtoMessage() {}
 
 func (x *RowKey) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[45]
+	mi := &file_messages_session_v1_session_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3752,7 +3816,7 @@ func (x *RowKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RowKey.ProtoReflect.Descriptor instead.
 func (*RowKey) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{45}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *RowKey) GetList() string {
@@ -3778,7 +3842,7 @@ type ReportErased struct {
 
 func (x *ReportErased) Reset() {
 	*x = ReportErased{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[46]
+	mi := &file_messages_session_v1_session_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3790,7 +3854,7 @@ func (x *ReportErased) String() string {
 func (*ReportErased) ProtoMessage() {}
 
 func (x *ReportErased) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[46]
+	mi := &file_messages_session_v1_session_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3803,7 +3867,7 @@ func (x *ReportErased) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportErased.ProtoReflect.Descriptor instead.
 func (*ReportErased) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{46}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{47}
 }
 
 type Description struct {
@@ -3817,7 +3881,7 @@ type Description struct {
 
 func (x *Description) Reset() {
 	*x = Description{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[47]
+	mi := &file_messages_session_v1_session_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3829,7 +3893,7 @@ func (x *Description) String() string {
 func (*Description) ProtoMessage() {}
 
 func (x *Description) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[47]
+	mi := &file_messages_session_v1_session_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3842,7 +3906,7 @@ func (x *Description) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Description.ProtoReflect.Descriptor instead.
 func (*Description) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{47}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Description) GetSession() *Session {
@@ -3874,7 +3938,7 @@ type Accepted struct {
 
 func (x *Accepted) Reset() {
 	*x = Accepted{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[48]
+	mi := &file_messages_session_v1_session_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3886,7 +3950,7 @@ func (x *Accepted) String() string {
 func (*Accepted) ProtoMessage() {}
 
 func (x *Accepted) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[48]
+	mi := &file_messages_session_v1_session_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3899,7 +3963,7 @@ func (x *Accepted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Accepted.ProtoReflect.Descriptor instead.
 func (*Accepted) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{48}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Accepted) GetInputSeq() uint64 {
@@ -3939,7 +4003,7 @@ type Permissions struct {
 
 func (x *Permissions) Reset() {
 	*x = Permissions{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[49]
+	mi := &file_messages_session_v1_session_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3951,7 +4015,7 @@ func (x *Permissions) String() string {
 func (*Permissions) ProtoMessage() {}
 
 func (x *Permissions) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[49]
+	mi := &file_messages_session_v1_session_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3964,7 +4028,7 @@ func (x *Permissions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Permissions.ProtoReflect.Descriptor instead.
 func (*Permissions) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{49}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Permissions) GetSend() bool {
@@ -4032,7 +4096,7 @@ type Interrupted struct {
 
 func (x *Interrupted) Reset() {
 	*x = Interrupted{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[50]
+	mi := &file_messages_session_v1_session_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4044,7 +4108,7 @@ func (x *Interrupted) String() string {
 func (*Interrupted) ProtoMessage() {}
 
 func (x *Interrupted) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[50]
+	mi := &file_messages_session_v1_session_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4057,7 +4121,7 @@ func (x *Interrupted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Interrupted.ProtoReflect.Descriptor instead.
 func (*Interrupted) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{50}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Interrupted) GetInterrupted() bool {
@@ -4087,7 +4151,7 @@ type SessionStarted struct {
 
 func (x *SessionStarted) Reset() {
 	*x = SessionStarted{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[51]
+	mi := &file_messages_session_v1_session_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4099,7 +4163,7 @@ func (x *SessionStarted) String() string {
 func (*SessionStarted) ProtoMessage() {}
 
 func (x *SessionStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[51]
+	mi := &file_messages_session_v1_session_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4112,7 +4176,7 @@ func (x *SessionStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionStarted.ProtoReflect.Descriptor instead.
 func (*SessionStarted) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{51}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *SessionStarted) GetWorkspaceId() string {
@@ -4208,14 +4272,16 @@ type RowAdded struct {
 	// The tier of the turn that an input starts.
 	ResolvedTier v1.Tier `protobuf:"varint,4,opt,name=resolved_tier,json=resolvedTier,proto3,enum=atelier.workspace.v1.Tier" json:"resolved_tier,omitempty"`
 	// The user id of the sender. The row counts as read by this user; empty: by nobody.
-	Reader        string `protobuf:"bytes,5,opt,name=reader,proto3" json:"reader,omitempty"`
+	Reader string `protobuf:"bytes,5,opt,name=reader,proto3" json:"reader,omitempty"`
+	// Unset if the row is no input, a note, or an input of the system.
+	Participant   *Participant `protobuf:"bytes,10,opt,name=participant,proto3" json:"participant,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RowAdded) Reset() {
 	*x = RowAdded{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[52]
+	mi := &file_messages_session_v1_session_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4227,7 +4293,7 @@ func (x *RowAdded) String() string {
 func (*RowAdded) ProtoMessage() {}
 
 func (x *RowAdded) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[52]
+	mi := &file_messages_session_v1_session_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4240,7 +4306,7 @@ func (x *RowAdded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RowAdded.ProtoReflect.Descriptor instead.
 func (*RowAdded) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{52}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *RowAdded) GetRow() *Row {
@@ -4278,6 +4344,13 @@ func (x *RowAdded) GetReader() string {
 	return ""
 }
 
+func (x *RowAdded) GetParticipant() *Participant {
+	if x != nil {
+		return x.Participant
+	}
+	return nil
+}
+
 type TurnStarted struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Turn          *Turn                  `protobuf:"bytes,1,opt,name=turn,proto3" json:"turn,omitempty"`
@@ -4287,7 +4360,7 @@ type TurnStarted struct {
 
 func (x *TurnStarted) Reset() {
 	*x = TurnStarted{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[53]
+	mi := &file_messages_session_v1_session_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4299,7 +4372,7 @@ func (x *TurnStarted) String() string {
 func (*TurnStarted) ProtoMessage() {}
 
 func (x *TurnStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[53]
+	mi := &file_messages_session_v1_session_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4312,7 +4385,7 @@ func (x *TurnStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnStarted.ProtoReflect.Descriptor instead.
 func (*TurnStarted) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{53}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *TurnStarted) GetTurn() *Turn {
@@ -4333,7 +4406,7 @@ type TurnClaimed struct {
 
 func (x *TurnClaimed) Reset() {
 	*x = TurnClaimed{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[54]
+	mi := &file_messages_session_v1_session_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4345,7 +4418,7 @@ func (x *TurnClaimed) String() string {
 func (*TurnClaimed) ProtoMessage() {}
 
 func (x *TurnClaimed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[54]
+	mi := &file_messages_session_v1_session_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4358,7 +4431,7 @@ func (x *TurnClaimed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnClaimed.ProtoReflect.Descriptor instead.
 func (*TurnClaimed) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{54}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *TurnClaimed) GetTurnId() uint64 {
@@ -4391,7 +4464,7 @@ type InputsJoined struct {
 
 func (x *InputsJoined) Reset() {
 	*x = InputsJoined{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[55]
+	mi := &file_messages_session_v1_session_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4403,7 +4476,7 @@ func (x *InputsJoined) String() string {
 func (*InputsJoined) ProtoMessage() {}
 
 func (x *InputsJoined) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[55]
+	mi := &file_messages_session_v1_session_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4416,7 +4489,7 @@ func (x *InputsJoined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InputsJoined.ProtoReflect.Descriptor instead.
 func (*InputsJoined) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{55}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *InputsJoined) GetSeqs() []uint64 {
@@ -4440,7 +4513,7 @@ type BatchRecorded struct {
 
 func (x *BatchRecorded) Reset() {
 	*x = BatchRecorded{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[56]
+	mi := &file_messages_session_v1_session_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4452,7 +4525,7 @@ func (x *BatchRecorded) String() string {
 func (*BatchRecorded) ProtoMessage() {}
 
 func (x *BatchRecorded) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[56]
+	mi := &file_messages_session_v1_session_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4465,7 +4538,7 @@ func (x *BatchRecorded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchRecorded.ProtoReflect.Descriptor instead.
 func (*BatchRecorded) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{56}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *BatchRecorded) GetBatch() uint64 {
@@ -4521,7 +4594,7 @@ type TurnEnded struct {
 
 func (x *TurnEnded) Reset() {
 	*x = TurnEnded{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[57]
+	mi := &file_messages_session_v1_session_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4533,7 +4606,7 @@ func (x *TurnEnded) String() string {
 func (*TurnEnded) ProtoMessage() {}
 
 func (x *TurnEnded) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[57]
+	mi := &file_messages_session_v1_session_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4546,7 +4619,7 @@ func (x *TurnEnded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnEnded.ProtoReflect.Descriptor instead.
 func (*TurnEnded) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{57}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *TurnEnded) GetTurnId() uint64 {
@@ -4621,7 +4694,7 @@ type InterruptRequested struct {
 
 func (x *InterruptRequested) Reset() {
 	*x = InterruptRequested{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[58]
+	mi := &file_messages_session_v1_session_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4633,7 +4706,7 @@ func (x *InterruptRequested) String() string {
 func (*InterruptRequested) ProtoMessage() {}
 
 func (x *InterruptRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[58]
+	mi := &file_messages_session_v1_session_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4646,7 +4719,7 @@ func (x *InterruptRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InterruptRequested.ProtoReflect.Descriptor instead.
 func (*InterruptRequested) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{58}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *InterruptRequested) GetReason() *Failure {
@@ -4666,7 +4739,7 @@ type InputsDropped struct {
 
 func (x *InputsDropped) Reset() {
 	*x = InputsDropped{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[59]
+	mi := &file_messages_session_v1_session_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4678,7 +4751,7 @@ func (x *InputsDropped) String() string {
 func (*InputsDropped) ProtoMessage() {}
 
 func (x *InputsDropped) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[59]
+	mi := &file_messages_session_v1_session_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4691,7 +4764,7 @@ func (x *InputsDropped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InputsDropped.ProtoReflect.Descriptor instead.
 func (*InputsDropped) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{59}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *InputsDropped) GetSeqs() []uint64 {
@@ -4712,7 +4785,7 @@ type SessionWoken struct {
 
 func (x *SessionWoken) Reset() {
 	*x = SessionWoken{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[60]
+	mi := &file_messages_session_v1_session_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4724,7 +4797,7 @@ func (x *SessionWoken) String() string {
 func (*SessionWoken) ProtoMessage() {}
 
 func (x *SessionWoken) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[60]
+	mi := &file_messages_session_v1_session_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4737,7 +4810,7 @@ func (x *SessionWoken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionWoken.ProtoReflect.Descriptor instead.
 func (*SessionWoken) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{60}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *SessionWoken) GetAt() int64 {
@@ -4767,7 +4840,7 @@ type SessionArchived struct {
 
 func (x *SessionArchived) Reset() {
 	*x = SessionArchived{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[61]
+	mi := &file_messages_session_v1_session_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4779,7 +4852,7 @@ func (x *SessionArchived) String() string {
 func (*SessionArchived) ProtoMessage() {}
 
 func (x *SessionArchived) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[61]
+	mi := &file_messages_session_v1_session_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4792,7 +4865,7 @@ func (x *SessionArchived) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionArchived.ProtoReflect.Descriptor instead.
 func (*SessionArchived) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{61}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *SessionArchived) GetScope() ArchiveScope {
@@ -4825,7 +4898,7 @@ type AudienceChanged struct {
 
 func (x *AudienceChanged) Reset() {
 	*x = AudienceChanged{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[62]
+	mi := &file_messages_session_v1_session_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4837,7 +4910,7 @@ func (x *AudienceChanged) String() string {
 func (*AudienceChanged) ProtoMessage() {}
 
 func (x *AudienceChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[62]
+	mi := &file_messages_session_v1_session_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4850,7 +4923,7 @@ func (x *AudienceChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AudienceChanged.ProtoReflect.Descriptor instead.
 func (*AudienceChanged) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{62}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *AudienceChanged) GetAudience() *Audience {
@@ -4870,7 +4943,7 @@ type ReadMarked struct {
 
 func (x *ReadMarked) Reset() {
 	*x = ReadMarked{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[63]
+	mi := &file_messages_session_v1_session_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4882,7 +4955,7 @@ func (x *ReadMarked) String() string {
 func (*ReadMarked) ProtoMessage() {}
 
 func (x *ReadMarked) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[63]
+	mi := &file_messages_session_v1_session_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4895,7 +4968,7 @@ func (x *ReadMarked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadMarked.ProtoReflect.Descriptor instead.
 func (*ReadMarked) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{63}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ReadMarked) GetUserId() string {
@@ -4921,7 +4994,7 @@ type ChildAdmitted struct {
 
 func (x *ChildAdmitted) Reset() {
 	*x = ChildAdmitted{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[64]
+	mi := &file_messages_session_v1_session_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4933,7 +5006,7 @@ func (x *ChildAdmitted) String() string {
 func (*ChildAdmitted) ProtoMessage() {}
 
 func (x *ChildAdmitted) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[64]
+	mi := &file_messages_session_v1_session_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4946,7 +5019,7 @@ func (x *ChildAdmitted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChildAdmitted.ProtoReflect.Descriptor instead.
 func (*ChildAdmitted) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{64}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *ChildAdmitted) GetChildId() string {
@@ -4965,7 +5038,7 @@ type UsageAllowed struct {
 
 func (x *UsageAllowed) Reset() {
 	*x = UsageAllowed{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[65]
+	mi := &file_messages_session_v1_session_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4977,7 +5050,7 @@ func (x *UsageAllowed) String() string {
 func (*UsageAllowed) ProtoMessage() {}
 
 func (x *UsageAllowed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[65]
+	mi := &file_messages_session_v1_session_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4990,7 +5063,7 @@ func (x *UsageAllowed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UsageAllowed.ProtoReflect.Descriptor instead.
 func (*UsageAllowed) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{65}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *UsageAllowed) GetUsage() *Usage {
@@ -5011,7 +5084,7 @@ type SessionSealed struct {
 
 func (x *SessionSealed) Reset() {
 	*x = SessionSealed{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[66]
+	mi := &file_messages_session_v1_session_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5023,7 +5096,7 @@ func (x *SessionSealed) String() string {
 func (*SessionSealed) ProtoMessage() {}
 
 func (x *SessionSealed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[66]
+	mi := &file_messages_session_v1_session_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5036,7 +5109,7 @@ func (x *SessionSealed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionSealed.ProtoReflect.Descriptor instead.
 func (*SessionSealed) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{66}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *SessionSealed) GetAt() int64 {
@@ -5069,7 +5142,7 @@ type SessionErased struct {
 
 func (x *SessionErased) Reset() {
 	*x = SessionErased{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[67]
+	mi := &file_messages_session_v1_session_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5081,7 +5154,7 @@ func (x *SessionErased) String() string {
 func (*SessionErased) ProtoMessage() {}
 
 func (x *SessionErased) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[67]
+	mi := &file_messages_session_v1_session_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5094,7 +5167,7 @@ func (x *SessionErased) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionErased.ProtoReflect.Descriptor instead.
 func (*SessionErased) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{67}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *SessionErased) GetAt() int64 {
@@ -5115,7 +5188,7 @@ type SummaryRow struct {
 
 func (x *SummaryRow) Reset() {
 	*x = SummaryRow{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[68]
+	mi := &file_messages_session_v1_session_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5127,7 +5200,7 @@ func (x *SummaryRow) String() string {
 func (*SummaryRow) ProtoMessage() {}
 
 func (x *SummaryRow) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[68]
+	mi := &file_messages_session_v1_session_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5140,7 +5213,7 @@ func (x *SummaryRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SummaryRow.ProtoReflect.Descriptor instead.
 func (*SummaryRow) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{68}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *SummaryRow) GetSession() *Session {
@@ -5160,7 +5233,7 @@ type Reference struct {
 
 func (x *Reference) Reset() {
 	*x = Reference{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[69]
+	mi := &file_messages_session_v1_session_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5172,7 +5245,7 @@ func (x *Reference) String() string {
 func (*Reference) ProtoMessage() {}
 
 func (x *Reference) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[69]
+	mi := &file_messages_session_v1_session_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5185,7 +5258,7 @@ func (x *Reference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reference.ProtoReflect.Descriptor instead.
 func (*Reference) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{69}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *Reference) GetKey() string {
@@ -5212,7 +5285,7 @@ type Filter struct {
 
 func (x *Filter) Reset() {
 	*x = Filter{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[70]
+	mi := &file_messages_session_v1_session_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5224,7 +5297,7 @@ func (x *Filter) String() string {
 func (*Filter) ProtoMessage() {}
 
 func (x *Filter) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[70]
+	mi := &file_messages_session_v1_session_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5237,7 +5310,7 @@ func (x *Filter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Filter.ProtoReflect.Descriptor instead.
 func (*Filter) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{70}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *Filter) GetAgentId() string {
@@ -5278,7 +5351,7 @@ type ChildRow struct {
 
 func (x *ChildRow) Reset() {
 	*x = ChildRow{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[71]
+	mi := &file_messages_session_v1_session_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5290,7 +5363,7 @@ func (x *ChildRow) String() string {
 func (*ChildRow) ProtoMessage() {}
 
 func (x *ChildRow) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[71]
+	mi := &file_messages_session_v1_session_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5303,7 +5376,7 @@ func (x *ChildRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChildRow.ProtoReflect.Descriptor instead.
 func (*ChildRow) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{71}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *ChildRow) GetChildId() string {
@@ -5325,7 +5398,7 @@ type TerminalRow struct {
 
 func (x *TerminalRow) Reset() {
 	*x = TerminalRow{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[72]
+	mi := &file_messages_session_v1_session_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5337,7 +5410,7 @@ func (x *TerminalRow) String() string {
 func (*TerminalRow) ProtoMessage() {}
 
 func (x *TerminalRow) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[72]
+	mi := &file_messages_session_v1_session_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5350,7 +5423,7 @@ func (x *TerminalRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TerminalRow.ProtoReflect.Descriptor instead.
 func (*TerminalRow) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{72}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *TerminalRow) GetSeq() uint64 {
@@ -5391,7 +5464,7 @@ type RequestRow struct {
 
 func (x *RequestRow) Reset() {
 	*x = RequestRow{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[73]
+	mi := &file_messages_session_v1_session_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5403,7 +5476,7 @@ func (x *RequestRow) String() string {
 func (*RequestRow) ProtoMessage() {}
 
 func (x *RequestRow) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[73]
+	mi := &file_messages_session_v1_session_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5416,7 +5489,7 @@ func (x *RequestRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestRow.ProtoReflect.Descriptor instead.
 func (*RequestRow) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{73}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *RequestRow) GetInputSeq() uint64 {
@@ -5464,7 +5537,7 @@ type TurnTask struct {
 
 func (x *TurnTask) Reset() {
 	*x = TurnTask{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[74]
+	mi := &file_messages_session_v1_session_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5476,7 +5549,7 @@ func (x *TurnTask) String() string {
 func (*TurnTask) ProtoMessage() {}
 
 func (x *TurnTask) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[74]
+	mi := &file_messages_session_v1_session_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5489,7 +5562,7 @@ func (x *TurnTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnTask.ProtoReflect.Descriptor instead.
 func (*TurnTask) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{74}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *TurnTask) GetTurnId() uint64 {
@@ -5509,7 +5582,7 @@ type DeletionTask struct {
 
 func (x *DeletionTask) Reset() {
 	*x = DeletionTask{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[75]
+	mi := &file_messages_session_v1_session_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5521,7 +5594,7 @@ func (x *DeletionTask) String() string {
 func (*DeletionTask) ProtoMessage() {}
 
 func (x *DeletionTask) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[75]
+	mi := &file_messages_session_v1_session_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5534,7 +5607,7 @@ func (x *DeletionTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletionTask.ProtoReflect.Descriptor instead.
 func (*DeletionTask) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{75}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *DeletionTask) GetSessionId() string {
@@ -5635,7 +5708,7 @@ const file_messages_session_v1_session_proto_rawDesc = "" +
 	"\finput_tokens\x18\x01 \x01(\x04R\vinputTokens\x12#\n" +
 	"\routput_tokens\x18\x02 \x01(\x04R\foutputTokens\x12\x1d\n" +
 	"\n" +
-	"running_ms\x18\x03 \x01(\x03R\trunningMs\"\xd6\r\n" +
+	"running_ms\x18\x03 \x01(\x03R\trunningMs\"\x99\x0e\n" +
 	"\aSession\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12!\n" +
 	"\fworkspace_id\x18\x02 \x01(\tR\vworkspaceId\x12\x1d\n" +
@@ -5679,7 +5752,8 @@ const file_messages_session_v1_session_proto_rawDesc = "" +
 	"\rprompt_digest\x18\" \x01(\fR\fpromptDigest\x127\n" +
 	"\tlast_tier\x18# \x01(\x0e2\x1a.atelier.workspace.v1.TierR\blastTier\x12\x1d\n" +
 	"\n" +
-	"lost_turns\x18$ \x01(\rR\tlostTurns\x12;\n" +
+	"lost_turns\x18$ \x01(\rR\tlostTurns\x12A\n" +
+	"\vparticipant\x18( \x01(\v2\x1f.atelier.session.v1.ParticipantR\vparticipant\x12;\n" +
 	"\vwake_bounds\x18) \x01(\v2\x1a.atelier.session.v1.BoundsR\n" +
 	"wakeBounds\x1aE\n" +
 	"\x17PersonalArchivedAtEntry\x12\x10\n" +
@@ -5688,6 +5762,9 @@ const file_messages_session_v1_session_proto_rawDesc = "" +
 	"\tReadEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"A\n" +
+	"\vParticipant\x12\x17\n" +
+	"\auser_id\x18\x01 \x01(\tR\x06userId\x12\x19\n" +
+	"\bgrant_id\x18\x02 \x01(\tR\agrantId\"A\n" +
 	"\bAudience\x12\x1a\n" +
 	"\bspecific\x18\x01 \x01(\bR\bspecific\x12\x19\n" +
 	"\buser_ids\x18\x02 \x03(\tR\auserIds\"\xb2\x02\n" +
@@ -5849,13 +5926,15 @@ const file_messages_session_v1_session_proto_rawDesc = "" +
 	"\x05title\x18\n" +
 	" \x01(\tR\x05title\x12B\n" +
 	"\ftitle_origin\x18\v \x01(\x0e2\x1f.atelier.session.v1.TitleOriginR\vtitleOrigin\x12\x0e\n" +
-	"\x02at\x18\f \x01(\x03R\x02at\"\xb0\x01\n" +
+	"\x02at\x18\f \x01(\x03R\x02at\"\xf3\x01\n" +
 	"\bRowAdded\x12)\n" +
 	"\x03row\x18\x01 \x01(\v2\x17.atelier.session.v1.RowR\x03row\x12\x0e\n" +
 	"\x02at\x18\x02 \x01(\x03R\x02at\x12\x10\n" +
 	"\x03seq\x18\x03 \x01(\x04R\x03seq\x12?\n" +
 	"\rresolved_tier\x18\x04 \x01(\x0e2\x1a.atelier.workspace.v1.TierR\fresolvedTier\x12\x16\n" +
-	"\x06reader\x18\x05 \x01(\tR\x06reader\";\n" +
+	"\x06reader\x18\x05 \x01(\tR\x06reader\x12A\n" +
+	"\vparticipant\x18\n" +
+	" \x01(\v2\x1f.atelier.session.v1.ParticipantR\vparticipant\";\n" +
 	"\vTurnStarted\x12,\n" +
 	"\x04turn\x18\x01 \x01(\v2\x18.atelier.session.v1.TurnR\x04turn\"M\n" +
 	"\vTurnClaimed\x12\x17\n" +
@@ -6008,7 +6087,7 @@ func file_messages_session_v1_session_proto_rawDescGZIP() []byte {
 }
 
 var file_messages_session_v1_session_proto_enumTypes = make([]protoimpl.EnumInfo, 10)
-var file_messages_session_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 78)
+var file_messages_session_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 79)
 var file_messages_session_v1_session_proto_goTypes = []any{
 	(TurnStatus)(0),            // 0: atelier.session.v1.TurnStatus
 	(Behavior)(0),              // 1: atelier.session.v1.Behavior
@@ -6038,67 +6117,68 @@ var file_messages_session_v1_session_proto_goTypes = []any{
 	(*Setting)(nil),            // 25: atelier.session.v1.Setting
 	(*Usage)(nil),              // 26: atelier.session.v1.Usage
 	(*Session)(nil),            // 27: atelier.session.v1.Session
-	(*Audience)(nil),           // 28: atelier.session.v1.Audience
-	(*Turn)(nil),               // 29: atelier.session.v1.Turn
-	(*Pending)(nil),            // 30: atelier.session.v1.Pending
-	(*PendingAsk)(nil),         // 31: atelier.session.v1.PendingAsk
-	(*Machine)(nil),            // 32: atelier.session.v1.Machine
-	(*AgentState)(nil),         // 33: atelier.session.v1.AgentState
-	(*StartSession)(nil),       // 34: atelier.session.v1.StartSession
-	(*SendInput)(nil),          // 35: atelier.session.v1.SendInput
-	(*Interrupt)(nil),          // 36: atelier.session.v1.Interrupt
-	(*StoreImage)(nil),         // 37: atelier.session.v1.StoreImage
-	(*MoveCwd)(nil),            // 38: atelier.session.v1.MoveCwd
-	(*RenameSession)(nil),      // 39: atelier.session.v1.RenameSession
-	(*ArchiveSession)(nil),     // 40: atelier.session.v1.ArchiveSession
-	(*ChangeAudience)(nil),     // 41: atelier.session.v1.ChangeAudience
-	(*MarkRead)(nil),           // 42: atelier.session.v1.MarkRead
-	(*DeleteSession)(nil),      // 43: atelier.session.v1.DeleteSession
-	(*DescribeSession)(nil),    // 44: atelier.session.v1.DescribeSession
-	(*AwaitInput)(nil),         // 45: atelier.session.v1.AwaitInput
-	(*AdmitChild)(nil),         // 46: atelier.session.v1.AdmitChild
-	(*ClaimTurn)(nil),          // 47: atelier.session.v1.ClaimTurn
-	(*AwaitTurn)(nil),          // 48: atelier.session.v1.AwaitTurn
-	(*RecordRows)(nil),         // 49: atelier.session.v1.RecordRows
-	(*EndTurn)(nil),            // 50: atelier.session.v1.EndTurn
-	(*PublishDelta)(nil),       // 51: atelier.session.v1.PublishDelta
-	(*WakeSession)(nil),        // 52: atelier.session.v1.WakeSession
-	(*AllowUsage)(nil),         // 53: atelier.session.v1.AllowUsage
-	(*EraseRows)(nil),          // 54: atelier.session.v1.EraseRows
-	(*RowKey)(nil),             // 55: atelier.session.v1.RowKey
-	(*ReportErased)(nil),       // 56: atelier.session.v1.ReportErased
-	(*Description)(nil),        // 57: atelier.session.v1.Description
-	(*Accepted)(nil),           // 58: atelier.session.v1.Accepted
-	(*Permissions)(nil),        // 59: atelier.session.v1.Permissions
-	(*Interrupted)(nil),        // 60: atelier.session.v1.Interrupted
-	(*SessionStarted)(nil),     // 61: atelier.session.v1.SessionStarted
-	(*RowAdded)(nil),           // 62: atelier.session.v1.RowAdded
-	(*TurnStarted)(nil),        // 63: atelier.session.v1.TurnStarted
-	(*TurnClaimed)(nil),        // 64: atelier.session.v1.TurnClaimed
-	(*InputsJoined)(nil),       // 65: atelier.session.v1.InputsJoined
-	(*BatchRecorded)(nil),      // 66: atelier.session.v1.BatchRecorded
-	(*TurnEnded)(nil),          // 67: atelier.session.v1.TurnEnded
-	(*InterruptRequested)(nil), // 68: atelier.session.v1.InterruptRequested
-	(*InputsDropped)(nil),      // 69: atelier.session.v1.InputsDropped
-	(*SessionWoken)(nil),       // 70: atelier.session.v1.SessionWoken
-	(*SessionArchived)(nil),    // 71: atelier.session.v1.SessionArchived
-	(*AudienceChanged)(nil),    // 72: atelier.session.v1.AudienceChanged
-	(*ReadMarked)(nil),         // 73: atelier.session.v1.ReadMarked
-	(*ChildAdmitted)(nil),      // 74: atelier.session.v1.ChildAdmitted
-	(*UsageAllowed)(nil),       // 75: atelier.session.v1.UsageAllowed
-	(*SessionSealed)(nil),      // 76: atelier.session.v1.SessionSealed
-	(*SessionErased)(nil),      // 77: atelier.session.v1.SessionErased
-	(*SummaryRow)(nil),         // 78: atelier.session.v1.SummaryRow
-	(*Reference)(nil),          // 79: atelier.session.v1.Reference
-	(*Filter)(nil),             // 80: atelier.session.v1.Filter
-	(*ChildRow)(nil),           // 81: atelier.session.v1.ChildRow
-	(*TerminalRow)(nil),        // 82: atelier.session.v1.TerminalRow
-	(*RequestRow)(nil),         // 83: atelier.session.v1.RequestRow
-	(*TurnTask)(nil),           // 84: atelier.session.v1.TurnTask
-	(*DeletionTask)(nil),       // 85: atelier.session.v1.DeletionTask
-	nil,                        // 86: atelier.session.v1.Session.PersonalArchivedAtEntry
-	nil,                        // 87: atelier.session.v1.Session.ReadEntry
-	(v1.Tier)(0),               // 88: atelier.workspace.v1.Tier
+	(*Participant)(nil),        // 28: atelier.session.v1.Participant
+	(*Audience)(nil),           // 29: atelier.session.v1.Audience
+	(*Turn)(nil),               // 30: atelier.session.v1.Turn
+	(*Pending)(nil),            // 31: atelier.session.v1.Pending
+	(*PendingAsk)(nil),         // 32: atelier.session.v1.PendingAsk
+	(*Machine)(nil),            // 33: atelier.session.v1.Machine
+	(*AgentState)(nil),         // 34: atelier.session.v1.AgentState
+	(*StartSession)(nil),       // 35: atelier.session.v1.StartSession
+	(*SendInput)(nil),          // 36: atelier.session.v1.SendInput
+	(*Interrupt)(nil),          // 37: atelier.session.v1.Interrupt
+	(*StoreImage)(nil),         // 38: atelier.session.v1.StoreImage
+	(*MoveCwd)(nil),            // 39: atelier.session.v1.MoveCwd
+	(*RenameSession)(nil),      // 40: atelier.session.v1.RenameSession
+	(*ArchiveSession)(nil),     // 41: atelier.session.v1.ArchiveSession
+	(*ChangeAudience)(nil),     // 42: atelier.session.v1.ChangeAudience
+	(*MarkRead)(nil),           // 43: atelier.session.v1.MarkRead
+	(*DeleteSession)(nil),      // 44: atelier.session.v1.DeleteSession
+	(*DescribeSession)(nil),    // 45: atelier.session.v1.DescribeSession
+	(*AwaitInput)(nil),         // 46: atelier.session.v1.AwaitInput
+	(*AdmitChild)(nil),         // 47: atelier.session.v1.AdmitChild
+	(*ClaimTurn)(nil),          // 48: atelier.session.v1.ClaimTurn
+	(*AwaitTurn)(nil),          // 49: atelier.session.v1.AwaitTurn
+	(*RecordRows)(nil),         // 50: atelier.session.v1.RecordRows
+	(*EndTurn)(nil),            // 51: atelier.session.v1.EndTurn
+	(*PublishDelta)(nil),       // 52: atelier.session.v1.PublishDelta
+	(*WakeSession)(nil),        // 53: atelier.session.v1.WakeSession
+	(*AllowUsage)(nil),         // 54: atelier.session.v1.AllowUsage
+	(*EraseRows)(nil),          // 55: atelier.session.v1.EraseRows
+	(*RowKey)(nil),             // 56: atelier.session.v1.RowKey
+	(*ReportErased)(nil),       // 57: atelier.session.v1.ReportErased
+	(*Description)(nil),        // 58: atelier.session.v1.Description
+	(*Accepted)(nil),           // 59: atelier.session.v1.Accepted
+	(*Permissions)(nil),        // 60: atelier.session.v1.Permissions
+	(*Interrupted)(nil),        // 61: atelier.session.v1.Interrupted
+	(*SessionStarted)(nil),     // 62: atelier.session.v1.SessionStarted
+	(*RowAdded)(nil),           // 63: atelier.session.v1.RowAdded
+	(*TurnStarted)(nil),        // 64: atelier.session.v1.TurnStarted
+	(*TurnClaimed)(nil),        // 65: atelier.session.v1.TurnClaimed
+	(*InputsJoined)(nil),       // 66: atelier.session.v1.InputsJoined
+	(*BatchRecorded)(nil),      // 67: atelier.session.v1.BatchRecorded
+	(*TurnEnded)(nil),          // 68: atelier.session.v1.TurnEnded
+	(*InterruptRequested)(nil), // 69: atelier.session.v1.InterruptRequested
+	(*InputsDropped)(nil),      // 70: atelier.session.v1.InputsDropped
+	(*SessionWoken)(nil),       // 71: atelier.session.v1.SessionWoken
+	(*SessionArchived)(nil),    // 72: atelier.session.v1.SessionArchived
+	(*AudienceChanged)(nil),    // 73: atelier.session.v1.AudienceChanged
+	(*ReadMarked)(nil),         // 74: atelier.session.v1.ReadMarked
+	(*ChildAdmitted)(nil),      // 75: atelier.session.v1.ChildAdmitted
+	(*UsageAllowed)(nil),       // 76: atelier.session.v1.UsageAllowed
+	(*SessionSealed)(nil),      // 77: atelier.session.v1.SessionSealed
+	(*SessionErased)(nil),      // 78: atelier.session.v1.SessionErased
+	(*SummaryRow)(nil),         // 79: atelier.session.v1.SummaryRow
+	(*Reference)(nil),          // 80: atelier.session.v1.Reference
+	(*Filter)(nil),             // 81: atelier.session.v1.Filter
+	(*ChildRow)(nil),           // 82: atelier.session.v1.ChildRow
+	(*TerminalRow)(nil),        // 83: atelier.session.v1.TerminalRow
+	(*RequestRow)(nil),         // 84: atelier.session.v1.RequestRow
+	(*TurnTask)(nil),           // 85: atelier.session.v1.TurnTask
+	(*DeletionTask)(nil),       // 86: atelier.session.v1.DeletionTask
+	nil,                        // 87: atelier.session.v1.Session.PersonalArchivedAtEntry
+	nil,                        // 88: atelier.session.v1.Session.ReadEntry
+	(v1.Tier)(0),               // 89: atelier.workspace.v1.Tier
 }
 var file_messages_session_v1_session_proto_depIdxs = []int32{
 	4,  // 0: atelier.session.v1.Sender.kind:type_name -> atelier.session.v1.SenderKind
@@ -6112,7 +6192,7 @@ var file_messages_session_v1_session_proto_depIdxs = []int32{
 	25, // 8: atelier.session.v1.Row.setting:type_name -> atelier.session.v1.Setting
 	3,  // 9: atelier.session.v1.Input.kind:type_name -> atelier.session.v1.InputKind
 	10, // 10: atelier.session.v1.Input.sender:type_name -> atelier.session.v1.Sender
-	88, // 11: atelier.session.v1.Input.tier:type_name -> atelier.workspace.v1.Tier
+	89, // 11: atelier.session.v1.Input.tier:type_name -> atelier.workspace.v1.Tier
 	1,  // 12: atelier.session.v1.Input.behavior:type_name -> atelier.session.v1.Behavior
 	12, // 13: atelier.session.v1.Input.images:type_name -> atelier.session.v1.Image
 	14, // 14: atelier.session.v1.Input.attachments:type_name -> atelier.session.v1.Attachment
@@ -6121,83 +6201,85 @@ var file_messages_session_v1_session_proto_depIdxs = []int32{
 	22, // 17: atelier.session.v1.Ask.options:type_name -> atelier.session.v1.Option
 	0,  // 18: atelier.session.v1.Terminal.turn_status:type_name -> atelier.session.v1.TurnStatus
 	24, // 19: atelier.session.v1.Terminal.error:type_name -> atelier.session.v1.Failure
-	88, // 20: atelier.session.v1.Setting.tier:type_name -> atelier.workspace.v1.Tier
+	89, // 20: atelier.session.v1.Setting.tier:type_name -> atelier.workspace.v1.Tier
 	10, // 21: atelier.session.v1.Session.created_by:type_name -> atelier.session.v1.Sender
 	2,  // 22: atelier.session.v1.Session.mode:type_name -> atelier.session.v1.Mode
 	5,  // 23: atelier.session.v1.Session.title_origin:type_name -> atelier.session.v1.TitleOrigin
 	6,  // 24: atelier.session.v1.Session.title_status:type_name -> atelier.session.v1.TitleStatus
-	88, // 25: atelier.session.v1.Session.tier:type_name -> atelier.workspace.v1.Tier
-	28, // 26: atelier.session.v1.Session.audience:type_name -> atelier.session.v1.Audience
-	86, // 27: atelier.session.v1.Session.personal_archived_at:type_name -> atelier.session.v1.Session.PersonalArchivedAtEntry
-	87, // 28: atelier.session.v1.Session.read:type_name -> atelier.session.v1.Session.ReadEntry
+	89, // 25: atelier.session.v1.Session.tier:type_name -> atelier.workspace.v1.Tier
+	29, // 26: atelier.session.v1.Session.audience:type_name -> atelier.session.v1.Audience
+	87, // 27: atelier.session.v1.Session.personal_archived_at:type_name -> atelier.session.v1.Session.PersonalArchivedAtEntry
+	88, // 28: atelier.session.v1.Session.read:type_name -> atelier.session.v1.Session.ReadEntry
 	0,  // 29: atelier.session.v1.Session.turn_status:type_name -> atelier.session.v1.TurnStatus
-	29, // 30: atelier.session.v1.Session.turn:type_name -> atelier.session.v1.Turn
-	30, // 31: atelier.session.v1.Session.pending:type_name -> atelier.session.v1.Pending
-	31, // 32: atelier.session.v1.Session.ask:type_name -> atelier.session.v1.PendingAsk
-	32, // 33: atelier.session.v1.Session.machine:type_name -> atelier.session.v1.Machine
+	30, // 30: atelier.session.v1.Session.turn:type_name -> atelier.session.v1.Turn
+	31, // 31: atelier.session.v1.Session.pending:type_name -> atelier.session.v1.Pending
+	32, // 32: atelier.session.v1.Session.ask:type_name -> atelier.session.v1.PendingAsk
+	33, // 33: atelier.session.v1.Session.machine:type_name -> atelier.session.v1.Machine
 	26, // 34: atelier.session.v1.Session.usage:type_name -> atelier.session.v1.Usage
 	26, // 35: atelier.session.v1.Session.allowed:type_name -> atelier.session.v1.Usage
-	33, // 36: atelier.session.v1.Session.agent:type_name -> atelier.session.v1.AgentState
-	88, // 37: atelier.session.v1.Session.last_tier:type_name -> atelier.workspace.v1.Tier
-	11, // 38: atelier.session.v1.Session.wake_bounds:type_name -> atelier.session.v1.Bounds
-	88, // 39: atelier.session.v1.Turn.tier:type_name -> atelier.workspace.v1.Tier
-	11, // 40: atelier.session.v1.Turn.bounds:type_name -> atelier.session.v1.Bounds
-	3,  // 41: atelier.session.v1.Pending.kind:type_name -> atelier.session.v1.InputKind
-	1,  // 42: atelier.session.v1.Pending.behavior:type_name -> atelier.session.v1.Behavior
-	88, // 43: atelier.session.v1.Pending.tier:type_name -> atelier.workspace.v1.Tier
-	11, // 44: atelier.session.v1.Pending.bounds:type_name -> atelier.session.v1.Bounds
-	22, // 45: atelier.session.v1.PendingAsk.options:type_name -> atelier.session.v1.Option
-	11, // 46: atelier.session.v1.PendingAsk.bounds:type_name -> atelier.session.v1.Bounds
-	8,  // 47: atelier.session.v1.Machine.outcome:type_name -> atelier.session.v1.Outcome
-	2,  // 48: atelier.session.v1.StartSession.mode:type_name -> atelier.session.v1.Mode
-	88, // 49: atelier.session.v1.StartSession.tier:type_name -> atelier.workspace.v1.Tier
-	88, // 50: atelier.session.v1.StartSession.default_tier:type_name -> atelier.workspace.v1.Tier
-	28, // 51: atelier.session.v1.StartSession.audience:type_name -> atelier.session.v1.Audience
-	16, // 52: atelier.session.v1.StartSession.prompt:type_name -> atelier.session.v1.Input
-	16, // 53: atelier.session.v1.SendInput.input:type_name -> atelier.session.v1.Input
-	88, // 54: atelier.session.v1.SendInput.default_tier:type_name -> atelier.workspace.v1.Tier
-	34, // 55: atelier.session.v1.SendInput.start:type_name -> atelier.session.v1.StartSession
-	24, // 56: atelier.session.v1.Interrupt.reason:type_name -> atelier.session.v1.Failure
-	13, // 57: atelier.session.v1.StoreImage.image:type_name -> atelier.session.v1.StoredImage
-	9,  // 58: atelier.session.v1.ArchiveSession.scope:type_name -> atelier.session.v1.ArchiveScope
-	15, // 59: atelier.session.v1.RecordRows.rows:type_name -> atelier.session.v1.Row
-	33, // 60: atelier.session.v1.RecordRows.agent:type_name -> atelier.session.v1.AgentState
-	26, // 61: atelier.session.v1.RecordRows.usage:type_name -> atelier.session.v1.Usage
-	32, // 62: atelier.session.v1.RecordRows.progress:type_name -> atelier.session.v1.Machine
-	0,  // 63: atelier.session.v1.EndTurn.status:type_name -> atelier.session.v1.TurnStatus
-	24, // 64: atelier.session.v1.EndTurn.error:type_name -> atelier.session.v1.Failure
-	21, // 65: atelier.session.v1.EndTurn.ask:type_name -> atelier.session.v1.Ask
-	33, // 66: atelier.session.v1.EndTurn.agent:type_name -> atelier.session.v1.AgentState
-	26, // 67: atelier.session.v1.EndTurn.usage:type_name -> atelier.session.v1.Usage
-	55, // 68: atelier.session.v1.EraseRows.rows:type_name -> atelier.session.v1.RowKey
-	27, // 69: atelier.session.v1.Description.session:type_name -> atelier.session.v1.Session
-	59, // 70: atelier.session.v1.Description.permissions:type_name -> atelier.session.v1.Permissions
-	2,  // 71: atelier.session.v1.SessionStarted.mode:type_name -> atelier.session.v1.Mode
-	28, // 72: atelier.session.v1.SessionStarted.audience:type_name -> atelier.session.v1.Audience
-	10, // 73: atelier.session.v1.SessionStarted.created_by:type_name -> atelier.session.v1.Sender
-	5,  // 74: atelier.session.v1.SessionStarted.title_origin:type_name -> atelier.session.v1.TitleOrigin
-	15, // 75: atelier.session.v1.RowAdded.row:type_name -> atelier.session.v1.Row
-	88, // 76: atelier.session.v1.RowAdded.resolved_tier:type_name -> atelier.workspace.v1.Tier
-	29, // 77: atelier.session.v1.TurnStarted.turn:type_name -> atelier.session.v1.Turn
-	33, // 78: atelier.session.v1.BatchRecorded.agent:type_name -> atelier.session.v1.AgentState
-	26, // 79: atelier.session.v1.BatchRecorded.usage:type_name -> atelier.session.v1.Usage
-	32, // 80: atelier.session.v1.BatchRecorded.progress:type_name -> atelier.session.v1.Machine
-	0,  // 81: atelier.session.v1.TurnEnded.status:type_name -> atelier.session.v1.TurnStatus
-	24, // 82: atelier.session.v1.TurnEnded.error:type_name -> atelier.session.v1.Failure
-	33, // 83: atelier.session.v1.TurnEnded.agent:type_name -> atelier.session.v1.AgentState
-	26, // 84: atelier.session.v1.TurnEnded.total:type_name -> atelier.session.v1.Usage
-	26, // 85: atelier.session.v1.TurnEnded.usage:type_name -> atelier.session.v1.Usage
-	24, // 86: atelier.session.v1.InterruptRequested.reason:type_name -> atelier.session.v1.Failure
-	9,  // 87: atelier.session.v1.SessionArchived.scope:type_name -> atelier.session.v1.ArchiveScope
-	28, // 88: atelier.session.v1.AudienceChanged.audience:type_name -> atelier.session.v1.Audience
-	26, // 89: atelier.session.v1.UsageAllowed.usage:type_name -> atelier.session.v1.Usage
-	27, // 90: atelier.session.v1.SummaryRow.session:type_name -> atelier.session.v1.Session
-	23, // 91: atelier.session.v1.TerminalRow.terminal:type_name -> atelier.session.v1.Terminal
-	92, // [92:92] is the sub-list for method output_type
-	92, // [92:92] is the sub-list for method input_type
-	92, // [92:92] is the sub-list for extension type_name
-	92, // [92:92] is the sub-list for extension extendee
-	0,  // [0:92] is the sub-list for field type_name
+	34, // 36: atelier.session.v1.Session.agent:type_name -> atelier.session.v1.AgentState
+	89, // 37: atelier.session.v1.Session.last_tier:type_name -> atelier.workspace.v1.Tier
+	28, // 38: atelier.session.v1.Session.participant:type_name -> atelier.session.v1.Participant
+	11, // 39: atelier.session.v1.Session.wake_bounds:type_name -> atelier.session.v1.Bounds
+	89, // 40: atelier.session.v1.Turn.tier:type_name -> atelier.workspace.v1.Tier
+	11, // 41: atelier.session.v1.Turn.bounds:type_name -> atelier.session.v1.Bounds
+	3,  // 42: atelier.session.v1.Pending.kind:type_name -> atelier.session.v1.InputKind
+	1,  // 43: atelier.session.v1.Pending.behavior:type_name -> atelier.session.v1.Behavior
+	89, // 44: atelier.session.v1.Pending.tier:type_name -> atelier.workspace.v1.Tier
+	11, // 45: atelier.session.v1.Pending.bounds:type_name -> atelier.session.v1.Bounds
+	22, // 46: atelier.session.v1.PendingAsk.options:type_name -> atelier.session.v1.Option
+	11, // 47: atelier.session.v1.PendingAsk.bounds:type_name -> atelier.session.v1.Bounds
+	8,  // 48: atelier.session.v1.Machine.outcome:type_name -> atelier.session.v1.Outcome
+	2,  // 49: atelier.session.v1.StartSession.mode:type_name -> atelier.session.v1.Mode
+	89, // 50: atelier.session.v1.StartSession.tier:type_name -> atelier.workspace.v1.Tier
+	89, // 51: atelier.session.v1.StartSession.default_tier:type_name -> atelier.workspace.v1.Tier
+	29, // 52: atelier.session.v1.StartSession.audience:type_name -> atelier.session.v1.Audience
+	16, // 53: atelier.session.v1.StartSession.prompt:type_name -> atelier.session.v1.Input
+	16, // 54: atelier.session.v1.SendInput.input:type_name -> atelier.session.v1.Input
+	89, // 55: atelier.session.v1.SendInput.default_tier:type_name -> atelier.workspace.v1.Tier
+	35, // 56: atelier.session.v1.SendInput.start:type_name -> atelier.session.v1.StartSession
+	24, // 57: atelier.session.v1.Interrupt.reason:type_name -> atelier.session.v1.Failure
+	13, // 58: atelier.session.v1.StoreImage.image:type_name -> atelier.session.v1.StoredImage
+	9,  // 59: atelier.session.v1.ArchiveSession.scope:type_name -> atelier.session.v1.ArchiveScope
+	15, // 60: atelier.session.v1.RecordRows.rows:type_name -> atelier.session.v1.Row
+	34, // 61: atelier.session.v1.RecordRows.agent:type_name -> atelier.session.v1.AgentState
+	26, // 62: atelier.session.v1.RecordRows.usage:type_name -> atelier.session.v1.Usage
+	33, // 63: atelier.session.v1.RecordRows.progress:type_name -> atelier.session.v1.Machine
+	0,  // 64: atelier.session.v1.EndTurn.status:type_name -> atelier.session.v1.TurnStatus
+	24, // 65: atelier.session.v1.EndTurn.error:type_name -> atelier.session.v1.Failure
+	21, // 66: atelier.session.v1.EndTurn.ask:type_name -> atelier.session.v1.Ask
+	34, // 67: atelier.session.v1.EndTurn.agent:type_name -> atelier.session.v1.AgentState
+	26, // 68: atelier.session.v1.EndTurn.usage:type_name -> atelier.session.v1.Usage
+	56, // 69: atelier.session.v1.EraseRows.rows:type_name -> atelier.session.v1.RowKey
+	27, // 70: atelier.session.v1.Description.session:type_name -> atelier.session.v1.Session
+	60, // 71: atelier.session.v1.Description.permissions:type_name -> atelier.session.v1.Permissions
+	2,  // 72: atelier.session.v1.SessionStarted.mode:type_name -> atelier.session.v1.Mode
+	29, // 73: atelier.session.v1.SessionStarted.audience:type_name -> atelier.session.v1.Audience
+	10, // 74: atelier.session.v1.SessionStarted.created_by:type_name -> atelier.session.v1.Sender
+	5,  // 75: atelier.session.v1.SessionStarted.title_origin:type_name -> atelier.session.v1.TitleOrigin
+	15, // 76: atelier.session.v1.RowAdded.row:type_name -> atelier.session.v1.Row
+	89, // 77: atelier.session.v1.RowAdded.resolved_tier:type_name -> atelier.workspace.v1.Tier
+	28, // 78: atelier.session.v1.RowAdded.participant:type_name -> atelier.session.v1.Participant
+	30, // 79: atelier.session.v1.TurnStarted.turn:type_name -> atelier.session.v1.Turn
+	34, // 80: atelier.session.v1.BatchRecorded.agent:type_name -> atelier.session.v1.AgentState
+	26, // 81: atelier.session.v1.BatchRecorded.usage:type_name -> atelier.session.v1.Usage
+	33, // 82: atelier.session.v1.BatchRecorded.progress:type_name -> atelier.session.v1.Machine
+	0,  // 83: atelier.session.v1.TurnEnded.status:type_name -> atelier.session.v1.TurnStatus
+	24, // 84: atelier.session.v1.TurnEnded.error:type_name -> atelier.session.v1.Failure
+	34, // 85: atelier.session.v1.TurnEnded.agent:type_name -> atelier.session.v1.AgentState
+	26, // 86: atelier.session.v1.TurnEnded.total:type_name -> atelier.session.v1.Usage
+	26, // 87: atelier.session.v1.TurnEnded.usage:type_name -> atelier.session.v1.Usage
+	24, // 88: atelier.session.v1.InterruptRequested.reason:type_name -> atelier.session.v1.Failure
+	9,  // 89: atelier.session.v1.SessionArchived.scope:type_name -> atelier.session.v1.ArchiveScope
+	29, // 90: atelier.session.v1.AudienceChanged.audience:type_name -> atelier.session.v1.Audience
+	26, // 91: atelier.session.v1.UsageAllowed.usage:type_name -> atelier.session.v1.Usage
+	27, // 92: atelier.session.v1.SummaryRow.session:type_name -> atelier.session.v1.Session
+	23, // 93: atelier.session.v1.TerminalRow.terminal:type_name -> atelier.session.v1.Terminal
+	94, // [94:94] is the sub-list for method output_type
+	94, // [94:94] is the sub-list for method input_type
+	94, // [94:94] is the sub-list for extension type_name
+	94, // [94:94] is the sub-list for extension extendee
+	0,  // [0:94] is the sub-list for field type_name
 }
 
 func init() { file_messages_session_v1_session_proto_init() }
@@ -6206,14 +6288,14 @@ func file_messages_session_v1_session_proto_init() {
 		return
 	}
 	file_messages_session_v1_session_proto_msgTypes[15].OneofWrappers = []any{}
-	file_messages_session_v1_session_proto_msgTypes[31].OneofWrappers = []any{}
+	file_messages_session_v1_session_proto_msgTypes[32].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_messages_session_v1_session_proto_rawDesc), len(file_messages_session_v1_session_proto_rawDesc)),
 			NumEnums:      10,
-			NumMessages:   78,
+			NumMessages:   79,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1,0 +1,121 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/session"
+	grantv1 "github.com/atelier-run/atelier/messages/grant/v1"
+	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
+	userv1 "github.com/atelier-run/atelier/messages/user/v1"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+)
+
+// participantInterval is the time between two checks of the participant while a turn runs.
+const participantInterval = 2 * time.Second
+
+// The failures with which the turns of a participant without access end.
+var (
+	errRemoved  = &failure{session.FailureAccessLost, "The person on whose behalf the turn would run is no longer a member of the workspace."}
+	errDemoted  = &failure{session.FailureAccessLost, "The person on whose behalf the turn would run may no longer take part in sessions."}
+	errDisabled = &failure{session.FailureAccessLost, "The account of the person on whose behalf the turn would run is disabled."}
+	errRevoked  = &failure{session.FailureAccessLost, "The authorization of the client that took part last was revoked."}
+)
+
+// checkParticipant returns an error unless the participant of a session may take part in it now. Errors: *failure if the
+// participant has lost the access, and others if the access could not be checked.
+func (r *Runner) checkParticipant(ctx context.Context, s *sessionv1.Session) error {
+	p := session.ParticipantOf(s)
+	if p.GetUserId() == "" { // the platform or the computer of the workspace has started the session
+		return nil
+	}
+	if err := r.checkMember(ctx, s.GetWorkspaceId(), p.GetUserId()); err != nil {
+		return err
+	}
+	standing, err := askPlatform[*userv1.Standing](ctx, r.o.Asker, entity.KindUser, p.GetUserId(), &userv1.DescribeStanding{})
+	switch {
+	case hasCode(err, entity.NotFound), err == nil && standing.GetDisabled():
+		return errDisabled
+	case err != nil || p.GetGrantId() == "":
+		return err
+	}
+	grant, err := askPlatform[*grantv1.Grant](ctx, r.o.Asker, entity.KindGrant, p.GetGrantId(), &grantv1.DescribeGrant{})
+	if hasCode(err, entity.NotFound) || err == nil && grant.GetRevokedAt() != 0 {
+		return errRevoked
+	}
+	return err
+}
+
+// checkMember returns an error unless a person may take part in the sessions of a workspace. A suspended workspace refuses all
+// changes, and interrupts its turns itself.
+func (r *Runner) checkMember(ctx context.Context, workspaceID, userID string) error {
+	_, err := r.o.Asker.Ask(ctx, entity.Command{
+		Kind: entity.KindWorkspace, Identity: workspaceID,
+		Principal: &wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_USER, UserId: userID},
+		Message:   &workspacev1.Authorize{Any: []string{entity.Sessions}, Changes: true},
+	})
+	switch {
+	case hasCode(err, entity.NotFound):
+		if err := r.checkWorkspace(ctx, workspaceID); err != nil { // a deleted workspace has no members
+			return err
+		}
+		return errRemoved
+	case hasCode(err, entity.Forbidden):
+		return errDemoted
+	case hasCode(err, entity.WorkspaceSuspended), hasCode(err, entity.WorkspaceClosed):
+		return nil
+	}
+	return err
+}
+
+// watchParticipant sends the failure with which the turn ends once the participant of the session has lost the access. A member
+// with access who takes part becomes the participant, so that the turn goes on. While the access cannot be checked, the turn goes on.
+func (t *turn) watchParticipant(ctx context.Context, lost chan<- *failure) {
+	for pause(ctx, participantInterval) {
+		s, err := t.r.describe(ctx, t.identity)
+		if err != nil {
+			continue
+		}
+		if f, is := errors.AsType[*failure](t.r.checkParticipant(ctx, s)); is {
+			select {
+			case lost <- f:
+			case <-ctx.Done():
+			}
+			return
+		}
+	}
+}
+
+// endAccessLost ends the turn of a participant without access, and its agent with all processes that it has started.
+func (t *turn) endAccessLost(ctx context.Context, f *failure) *sessionv1.EndTurn {
+	defer t.r.pool.discard(t.id)
+	p := t.l.current()
+	if t.l.cancel(ctx) && p.hasEndedByItself() {
+		return t.ended(ctx, p)
+	}
+	t.takeResult()
+	return t.interrupted(f)
+}
+
+// askPlatform sends a query of the platform to an entity.
+func askPlatform[Reply proto.Message](ctx context.Context, a Asker, kind, identity string, m proto.Message) (reply Reply, err error) {
+	answer, err := a.Ask(ctx, entity.Command{Kind: kind, Identity: identity, Principal: entity.Platform(), Message: m})
+	if err != nil {
+		return reply, err
+	}
+	reply, ok := answer.(Reply)
+	if !ok {
+		return reply, errReply
+	}
+	return reply, nil
+}
+
+func hasCode(err error, code entity.Code) bool {
+	refusal, is := errors.AsType[*entity.Error](err)
+	return is && refusal.Code == code
+}

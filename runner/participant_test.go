@@ -1,0 +1,188 @@
+package runner_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/coder/acp-go-sdk"
+
+	"github.com/atelier-run/atelier/entity"
+	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+	"github.com/atelier-run/atelier/runner"
+	"github.com/atelier-run/atelier/runner/runnertest"
+)
+
+var (
+	bob    = &wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_USER, UserId: "bob", CredentialId: "key_2"}
+	client = &wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH, UserId: "alice", CredentialId: "grant_1"}
+
+	errNotFound  = entity.Errorf(entity.NotFound, "no such workspace")
+	errForbidden = entity.Errorf(entity.Forbidden, "your role does not include this")
+)
+
+// accessLosses are the ways in which the person, or the client, that has started the session of a fixture loses the access.
+var accessLosses = map[string]func(*runnertest.World){
+	"removed":  func(w *runnertest.World) { w.Refuse("alice", errNotFound) },
+	"demoted":  func(w *runnertest.World) { w.Refuse("alice", errForbidden) },
+	"disabled": func(w *runnertest.World) { w.Disable("alice") },
+	"revoked":  func(w *runnertest.World) { w.Revoke("grant_1") },
+}
+
+const accessLost = "terminal interrupted access_lost"
+
+func (f *fixture) startAs(p *wirev1.Principal) {
+	f.t.Helper()
+	f.must(p, &sessionv1.StartSession{
+		Mode: auto, DefaultTier: workspacev1.Tier_TIER_BALANCED, Prompt: &sessionv1.Input{Text: "go"}, Cwd: "src",
+	})
+}
+
+func TestAccessLostInATurn(t *testing.T) {
+	for name, lose := range accessLosses {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t, &runnertest.Agent{Prompt: waitForCancel}, nil)
+				defer f.end()
+				f.startAs(client)
+				go func() {
+					time.Sleep(time.Minute)
+					lose(f.world)
+				}()
+				f.mustRun()
+				f.expect("input go", "text working", accessLost)
+				<-f.computers.Started()[0].Ended() // with all that it has started
+			})
+		})
+	}
+}
+
+func TestAccessLostBeforeATurn(t *testing.T) {
+	for name, lose := range accessLosses {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t, &runnertest.Agent{}, nil)
+				defer f.end()
+				f.startAs(client)
+				lose(f.world)
+				f.mustRun()
+				f.expect("input go", accessLost)
+				if n := len(f.computers.Started()); n > 0 {
+					t.Errorf("%d agents were started", n)
+				}
+			})
+		})
+	}
+}
+
+// The access is lost while the agent of the turn starts.
+func TestAccessLostWhileTheTurnBegins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, &runnertest.Agent{Prompt: waitForCancel}, nil)
+		defer f.end()
+		f.startAs(alice)
+		f.world.Intercept(func(c entity.Command) error {
+			if _, is := c.Message.(*sessionv1.ClaimTurn); is {
+				f.world.Refuse("alice", errNotFound)
+			}
+			return nil
+		})
+		f.mustRun()
+		f.expect("input go", accessLost)
+	})
+}
+
+// sleeper is an agent that sleeps for an hour in its first turn.
+func sleeper(f **fixture) *runnertest.Agent {
+	return &runnertest.Agent{Prompt: thenEcho(func(ctx context.Context, _ *runnertest.Process, _ acp.PromptRequest) (acp.PromptResponse, error) {
+		err := (*f).tools.sessions[0].SleepUntil(ctx, time.Now().Add(time.Hour))
+		return done, err
+	})}
+}
+
+// wake ends the sleep when it is due, as the timer does.
+func (f *fixture) wake() {
+	at := f.world.Session(sessionID).GetWakeAt()
+	time.Sleep(time.Until(time.UnixMilli(at)))
+	f.must(entity.Platform(), &sessionv1.WakeSession{At: at})
+}
+
+func TestAccessLostInASleep(t *testing.T) {
+	const slept = "input The sleep has ended."
+	for name, c := range map[string]struct {
+		meanwhile func(*fixture)
+		want      []string
+	}{
+		"the next turn ends": {func(*fixture) {}, []string{"terminal sleep", slept, accessLost}},
+		"unless a member has taken part since": {
+			func(f *fixture) { f.sendAs(bob, "hello"); f.mustRun() },
+			[]string{"terminal sleep", "input hello", "text hello", "terminal complete", slept, "text A message of the platform: The sleep has ended.", "terminal complete"},
+		},
+		"unless the person has the access again": {
+			func(f *fixture) { f.world.Refuse("alice", nil) },
+			[]string{"terminal sleep", slept, "text A message of the platform: The sleep has ended.", "terminal complete"},
+		},
+		"a note takes no part": {
+			func(f *fixture) {
+				f.must(bob, &sessionv1.SendInput{Input: &sessionv1.Input{Kind: sessionv1.InputKind_INPUT_KIND_NOTE, Text: "seen"}})
+			},
+			[]string{"terminal sleep", "input seen", slept, accessLost},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var f *fixture
+				f = newFixture(t, sleeper(&f), func(o *runner.Options) { o.IdleTimeout = 2 * time.Hour })
+				defer f.end()
+				f.startAs(alice)
+				f.mustRun()
+				f.world.Refuse("alice", errNotFound)
+				c.meanwhile(f)
+				f.wake()
+				f.mustRun()
+				f.expect(append([]string{"input go"}, c.want...)...)
+			})
+		})
+	}
+}
+
+// A member who takes part in a running turn becomes its participant. While the access cannot be checked, the turn goes on.
+func TestTurnOutlastsAccess(t *testing.T) {
+	for name, meanwhile := range map[string]func(*fixture){
+		"another member has taken part": func(f *fixture) {
+			f.sendAs(bob, "go on")
+			f.world.Refuse("alice", errNotFound)
+		},
+		"the access cannot be checked": func(f *fixture) {
+			f.world.Refuse("alice", entity.Errorf(entity.Unavailable, "the workspace moves"))
+		},
+		"the workspace is suspended": func(f *fixture) { // its own task interrupts the turn
+			f.world.Refuse("alice", entity.Errorf(entity.WorkspaceSuspended, "the workspace is suspended"))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t, &runnertest.Agent{Prompt: func(ctx context.Context, p *runnertest.Process, r acp.PromptRequest) (acp.PromptResponse, error) {
+					select {
+					case <-time.After(time.Minute):
+						p.Say(ctx, r, "done")
+						return done, nil
+					case <-ctx.Done():
+						return acp.PromptResponse{StopReason: acp.StopReasonCancelled}, nil
+					}
+				}}, nil)
+				defer f.end()
+				f.startAs(alice)
+				go func() {
+					time.Sleep(time.Second)
+					meanwhile(f)
+				}()
+				f.mustRun()
+				f.last(t, 1, "terminal complete")
+			})
+		})
+	}
+}
