@@ -195,7 +195,12 @@ func TestConnections(t *testing.T) {
 			b.Fatal(err)
 		}
 		synctest.Wait()
-		refused := b.request("GET", "/healthz", nil)
+		if got := b.request("GET", "/readyz", nil); got.StatusCode != 200 {
+			b.Errorf("a probe beyond the limit: %d", got.StatusCode)
+		}
+		b.client.CloseIdleConnections()
+		synctest.Wait()
+		refused := b.request("GET", "/v1/whoami", nil)
 		if text := b.text(refused); refused.StatusCode != 503 || !refused.Close || refused.Header.Get("Retry-After") != "1" {
 			b.Errorf("%d %s", refused.StatusCode, text)
 		}
@@ -323,7 +328,7 @@ func TestAnnouncedBodiesThatNeverArrive(t *testing.T) {
 		{"no credential", "POST /v1/workspaces", false, nil, 401, request},
 		{"no credential for the drive", "PUT /v1/ws/acme/drive/a", false, nil, 401, request},
 		{"too many requests", "POST /v1/workspaces", true, func(l *server.Limits) { l.Requests = -1 }, 503, request},
-		{"too many connections", "GET /healthz", false, func(l *server.Limits) { l.Connections = -1 }, 503, request},
+		{"too many connections", "GET /v1/whoami", false, func(l *server.Limits) { l.Connections = -1 }, 503, request},
 		{"an answer that needs no body", "GET /v1/whoami", true, nil, 200, request},
 		{"a refusal by the drive", "PUT /v1/ws/acme/drive/a", true, nil, 412, minute},
 		{"a stream", "GET " + events, true, nil, 200, 19 * time.Minute},

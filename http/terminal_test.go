@@ -370,7 +370,7 @@ func TestTerminalLimits(t *testing.T) {
 		m := newMachine(t, func(o *http.Options) { o.Limits.Connections = 1 })
 		p := m.connect("")
 		status := func() int {
-			response, err := m.client.Get("http://" + m.host + "/healthz")
+			response, err := m.client.Get("http://" + m.host + "/v1/whoami")
 			if err != nil {
 				t.Fatal(err)
 			}

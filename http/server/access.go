@@ -59,6 +59,9 @@ func (c *Call) authenticate() error {
 		return ErrUnauthorized
 	}
 	c.Caller, c.Response.caller = caller, caller
+	if err := c.slots.pass(caller); err != nil {
+		return err
+	}
 	limits := c.server.options.Limits
 	if wait := caller.rate.Take(c.server.now(), limits.Rate, limits.Burst); wait > 0 {
 		return &entity.Error{Code: entity.RateLimited, Message: "too many requests with this credential", RetryAfter: wait}

@@ -25,6 +25,8 @@ type Call struct {
 
 	server    *Server
 	operation *operation
+	// slots are those of the request; nil outside of one.
+	slots *requestSlots
 }
 
 // Handler runs an operation. The client is answered with the error that it returns.

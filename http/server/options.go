@@ -51,11 +51,11 @@ type Limits struct {
 	// Connections is the number of open connections beyond which requests are answered 503. The default leaves room for
 	// other connections beside the maximum number of streams. Unfinished heads have a limit of their own; see listener.go.
 	Connections int
-	// Requests is the number of requests in flight, without streams, beyond which more are answered 503. Requests without a
-	// credential can take a quarter of it.
+	// Requests is the number of slots for requests in flight, without streams; see slots.go. Requests without a credential can take
+	// a quarter of them.
 	Requests int
-	// Streams is the number of open streams beyond which more are answered 503. Running commands, connections to terminals and
-	// requests that wait for an agent count as streams.
+	// Streams is the number of slots for open streams. Running commands, connections to terminals and requests that wait for an agent
+	// count as streams.
 	Streams int
 	// CredentialStreams is the number of open streams with one credential beyond which more are answered 429.
 	CredentialStreams int

@@ -7,8 +7,8 @@
 //	hosts.go         the host: 421, unless it is the server's, or an app's, which the edge serves
 //	server.go        handle: request id, recovery from panics, metrics; access_log.go: the access log
 //	route.go         newRouter: path and method: 404 and 405
-//	server.go        runOperation: limits on concurrent requests: 503
-//	access.go        Call.admit: the credential: 401; its rate: 429; the workspace in the path: 404
+//	server.go        runOperation; slots.go: slots of the address for concurrent requests: 429, 503
+//	access.go        Call.admit: the credential: 401; its person's slots and its rate: 429; the workspace in the path: 404
 //	call.go          Answer: decodes the input: 400, 413, 415; sends the command; encodes the reply
 //
 // The packages beside this one provide the routes and their handlers, one type for each resource. A handler is a function
@@ -42,7 +42,7 @@
 //
 //  1. api.fileActivity.stream decodes the position from which the client wants events: the Last-Event-ID header or a
 //     cursor.
-//  2. Call.StreamTo admits the stream, within the limits for the node and for the credential (watcher.addStream).
+//  2. Call.StreamTo admits the stream, within the limits for the person and for the credential (watcher.addStream).
 //  3. The function that the handler passes to StreamTo calls api.Streams.Subscribe, which package actors implements (see
 //     "The way of an activity stream" there). The workspace authorizes the subscription, and the connection is registered
 //     before history is read, so that no event falls between history and live events.
@@ -162,10 +162,9 @@ type Server struct {
 	// strictTransport is the value of Strict-Transport-Security; nil: it is not sent.
 	strictTransport []string
 	// metadata is the public URL of ResourceMetadataPath.
-	metadata string
-	// requests counts the requests in flight without streams, publicRequests those of them that need no credential.
-	requests, publicRequests atomic.Int64
-	connections              atomic.Int64
+	metadata    string
+	slots       slots
+	connections atomic.Int64
 	// largeBodies is the sum of Response.largeBody of the requests in flight.
 	largeBodies atomic.Int64
 	// heads is the number of bytes charged for unfinished request heads; see headConn.
@@ -199,9 +198,12 @@ func New(o Options) (*Server, error) {
 	if s.metrics, err = newMetrics(o.Registerer, o.Gatherer); err != nil {
 		return nil, err
 	}
+	if s.slots, err = newSlots(o.Limits, o.Registerer); err != nil {
+		return nil, err
+	}
 	s.authenticator = newAuthenticator(o.Asker, o.Clock, strings.TrimSuffix(o.PublicURL.String(), "/"), s.metrics.credentialLookup)
 	s.workspaces = cache.New(o.Clock, maxSlugs, s.metrics.slugLookup, s.resolveSlug)
-	s.watcher = newWatcher(s.authenticator, o.Limits, s.metrics.streams)
+	s.watcher = newWatcher(s.authenticator, o.Limits, s.slots.streams, s.metrics.streams)
 	s.publicServer, s.operatorServer, s.redirectServer = s.newHTTPServer(s), s.newHTTPServer(s.Admin()), s.newHTTPServer(nil)
 	// Operators have no such limit, so that they can connect while clients hold every connection.
 	for _, limited := range []*http.Server{s.publicServer, s.redirectServer} {
@@ -277,7 +279,7 @@ func (s *Server) handle(router *mux.Router, w http.ResponseWriter, r *http.Reque
 	if strict := s.strictTransportOf(c); strict != nil {
 		res.Header()["Strict-Transport-Security"] = strict
 	}
-	if c != nil && c.isOverLimit {
+	if c != nil && c.isOverLimit && !isProbe(r.URL.Path) {
 		res.Header()["Connection"] = []string{"close"}
 		res.fail(ErrOverloaded)
 		return
@@ -294,10 +296,6 @@ func (s *Server) route(router *mux.Router, w *Response, r *http.Request) {
 	matched.Handler.ServeHTTP(w, r)
 }
 
-// publicShare: one in publicShare requests in flight may be on a public operation. Such a request can last long, because its
-// body arrives slowly or it waits in a queue; without this limit, clients without a credential could take all the room.
-const publicShare = 4
-
 // runOperation runs an operation within the limits on concurrent requests, and answers with the error that it returns. It
 // answers after countAndRun has returned, because the answer waits for the rest of the request's body, which a client without
 // a credential may send slowly: the request must not count against the limits meanwhile.
@@ -309,22 +307,15 @@ func (s *Server) runOperation(op *operation, w *Response, r *http.Request) {
 	}
 }
 
-// countAndRun counts a request against the limits while it admits the request and runs the handler of its operation. Errors:
-// unavailable if too many requests are in flight, those of admit and of the handler.
+// countAndRun takes the slots of a request (slots.go) while it admits the request and runs the handler of its operation. Errors:
+// those of takeSlots, of admit and of the handler.
 func (s *Server) countAndRun(op *operation, w *Response, r *http.Request) error {
-	if op.Timing != Streaming {
-		defer s.requests.Add(-1)
-		if s.requests.Add(1) > int64(s.options.Limits.Requests) {
-			return ErrOverloaded
-		}
+	taken, err := s.takeSlots(op, r)
+	defer func() { taken.release() }()
+	if err != nil {
+		return err
 	}
-	if op.Scope == ScopePublic {
-		defer s.publicRequests.Add(-1)
-		if s.publicRequests.Add(1) > int64(max(1, s.options.Limits.Requests/publicShare)) {
-			return ErrOverloaded
-		}
-	}
-	c := &Call{Context: r.Context(), server: s, operation: op, Response: w, Request: r}
+	c := &Call{Context: r.Context(), server: s, operation: op, Response: w, Request: r, slots: &taken}
 	if op.Timing == Brief {
 		ctx, cancel := context.WithTimeout(c.Context, s.options.Limits.RequestTime)
 		defer cancel()

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/limit"
 )
 
 // sweepEvery is the time between two checks of long requests, and bounds each check.
@@ -23,13 +24,12 @@ var errShuttingDown = &entity.Error{Code: entity.Unavailable, Message: "the serv
 type watcher struct {
 	authenticator *authenticator
 	limits        Limits
+	slots         *limit.Shares[holder]
 	gauge         prometheus.Gauge
 
 	mu          sync.Mutex
 	credentials map[watchedID]*watchedCredential
-	// streams is the number of open streams.
-	streams  int
-	sweeping bool
+	sweeping    bool
 	// drained is closed when the server shuts down; no stream and no terminal is admitted after it.
 	drained chan struct{}
 	// open counts the streams and terminals. It grows only before drained is closed.
@@ -67,7 +67,7 @@ type watchedKind int
 const (
 	// watchedTransfer has no limit here. It continues during a shutdown, which waits for it.
 	watchedTransfer watchedKind = iota
-	// watchedStream counts against Limits.Streams and Limits.CredentialStreams. It ends at a shutdown.
+	// watchedStream has a slot of the person, and counts against Limits.CredentialStreams. It ends at a shutdown.
 	watchedStream
 	// watchedTerminal counts against Limits.CredentialTerminals. It ends at a shutdown.
 	watchedTerminal
@@ -80,9 +80,9 @@ type access struct {
 	workspaceID string
 }
 
-func newWatcher(a *authenticator, limits Limits, gauge prometheus.Gauge) *watcher {
+func newWatcher(a *authenticator, limits Limits, slots *limit.Shares[holder], gauge prometheus.Gauge) *watcher {
 	return &watcher{
-		authenticator: a, limits: limits, gauge: gauge, credentials: map[watchedID]*watchedCredential{}, drained: make(chan struct{}),
+		authenticator: a, limits: limits, slots: slots, gauge: gauge, credentials: map[watchedID]*watchedCredential{}, drained: make(chan struct{}),
 	}
 }
 
@@ -95,12 +95,16 @@ func (w *watcher) addStream(c *Credential, a access, end context.CancelCauseFunc
 	switch {
 	case w.isClosed():
 		return nil, errShuttingDown
-	case w.streams >= w.limits.Streams:
-		return nil, &entity.Error{Code: entity.Unavailable, Message: "too many open streams", RetryAfter: 5 * time.Second}
 	case of != nil && of.streams >= w.limits.CredentialStreams:
 		return nil, &entity.Error{
 			Code: entity.RateLimited, Message: "too many open streams with this credential", RetryAfter: 5 * time.Second,
 		}
+	}
+	switch err := w.slots.Acquire(holderOf(c)); {
+	case errors.Is(err, limit.ErrShare):
+		return nil, &entity.Error{Code: entity.RateLimited, Message: "too many open streams of this person", RetryAfter: 5 * time.Second}
+	case err != nil:
+		return nil, &entity.Error{Code: entity.Unavailable, Message: "too many open streams", RetryAfter: 5 * time.Second}
 	}
 	return w.add(c, &watchedRequest{end: end, kind: watchedStream, access: a}), nil
 }
@@ -173,8 +177,10 @@ func (w *watcher) count(of *watchedCredential, l *watchedRequest, n int) {
 		of.terminals += n
 	case watchedStream:
 		of.streams += n
-		w.streams += n
-		w.gauge.Set(float64(w.streams))
+		w.gauge.Add(float64(n))
+		if n < 0 {
+			w.slots.Release(holderOf(of.credential))
+		}
 	}
 	w.open.Add(n)
 }

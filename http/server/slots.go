@@ -1,0 +1,127 @@
+package server
+
+import (
+	"cmp"
+	"errors"
+	"net/http"
+	"net/netip"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/limit"
+)
+
+// A holder takes slots: the network of a client until its request is authenticated, and then the person of the credential.
+type holder struct {
+	network netip.Prefix
+	person  string
+}
+
+// holderOf returns the holder for the requests with a credential: its person, or a computer, which has none.
+func holderOf(c *Credential) holder {
+	return holder{person: cmp.Or(c.Principal.GetUserId(), c.Principal.GetCredentialId())}
+}
+
+const (
+	// publicShare: one in publicShare requests in flight may be on a public operation. Such a request can last long, because its
+	// body arrives slowly or it waits in a queue; without this limit, clients without a credential could take all the room.
+	publicShare = 4
+	// probeSlots and operatorSlots are the slots of probes and of the operators' listener, which no other request can take.
+	probeSlots    = 64
+	operatorSlots = 256
+)
+
+// slots are the slots of requests and streams, by what they are for.
+type slots struct {
+	// requests are those of requests without streams, and public those of the requests among them that need no credential.
+	requests, public, probes, operators, streams *limit.Shares[holder]
+}
+
+func newSlots(l Limits, r prometheus.Registerer) (slots, error) {
+	s := slots{
+		requests: limit.NewShares[holder](l.Requests), public: limit.NewShares[holder](max(1, l.Requests/publicShare)),
+		probes: limit.NewShares[holder](probeSlots), operators: limit.NewShares[holder](operatorSlots),
+		streams: limit.NewShares[holder](l.Streams),
+	}
+	return s, errors.Join(s.requests.Register(r, "requests"), s.public.Register(r, "public_requests"), s.probes.Register(r, "probes"),
+		s.operators.Register(r, "operators"), s.streams.Register(r, "streams"))
+}
+
+// of returns the slots that the requests of an operation take; nil: none, because its streams are admitted by the watcher.
+func (s slots) of(op *operation) *limit.Shares[holder] {
+	switch {
+	case op.Scope == ScopeProbe:
+		return s.probes
+	case op.Scope == ScopeOperator:
+		return s.operators
+	case op.Timing == Streaming:
+		return nil
+	default:
+		return s.requests
+	}
+}
+
+// requestSlots are the slots of one request.
+type requestSlots struct {
+	shares, public  *limit.Shares[holder]
+	holder, network holder
+}
+
+// takeSlots takes the slots of a request for the client's network. release must be called in any case. Errors: unavailable,
+// rate_limited.
+func (s *Server) takeSlots(op *operation, r *http.Request) (taken requestSlots, err error) {
+	shares := s.slots.of(op)
+	if shares == nil && op.Scope != ScopePublic {
+		return taken, nil
+	}
+	h := holder{network: Network(clientAddress(r, s.options.TrustedProxies))}
+	taken.network, taken.holder = h, h
+	if shares != nil {
+		if err := shares.Acquire(h); err != nil {
+			return taken, refusedSlot(err, "from this address")
+		}
+		taken.shares = shares
+	}
+	if op.Scope == ScopePublic {
+		if err := s.slots.public.Acquire(h); err != nil {
+			return taken, refusedSlot(err, "from this address")
+		}
+		taken.public = s.slots.public
+	}
+	return taken, nil
+}
+
+// pass passes the slot of a request on to the person of its credential. A request of a public operation stays with the network: its
+// credential may be any. Errors: rate_limited.
+func (t *requestSlots) pass(c *Credential) error {
+	if t == nil || t.shares == nil || t.public != nil {
+		return nil
+	}
+	to := holderOf(c)
+	if err := t.shares.Move(t.holder, to); err != nil {
+		return refusedSlot(err, "of this person")
+	}
+	t.holder = to
+	return nil
+}
+
+func (t *requestSlots) release() {
+	if t.shares != nil {
+		t.shares.Release(t.holder)
+	}
+	if t.public != nil {
+		t.public.Release(t.network)
+	}
+}
+
+// refusedSlot returns the error for a slot that was refused; whose says who has its share.
+func refusedSlot(err error, whose string) error {
+	if errors.Is(err, limit.ErrShare) {
+		return &entity.Error{
+			Code: entity.RateLimited, Message: "too many requests " + whose + " are in progress at the same time", RetryAfter: time.Second,
+		}
+	}
+	return ErrOverloaded
+}

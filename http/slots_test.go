@@ -1,0 +1,192 @@
+package http_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	nethttp "net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/atelier-run/atelier/entity/activity"
+	"github.com/atelier-run/atelier/http"
+)
+
+const bob = "usr_01j0000000000000000000000b"
+
+// crowd is a server with real listeners, and clients with addresses of their own.
+type crowd struct {
+	*testing.T
+	world   *fakeEntities
+	server  *http.Server
+	address string
+	// socket is the operators' socket.
+	socket string
+}
+
+func newCrowd(t *testing.T, edit ...func(*http.Options)) *crowd {
+	t.Helper()
+	c := &crowd{T: t, world: newFakeEntities(), socket: filepath.Join(t.TempDir(), "admin")}
+	c.server = c.world.server(t, edit...)
+	clients, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	operators, err := net.Listen("unix", c.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.address = clients.Addr().String()
+	served := make(chan error, 2)
+	go func() { served <- c.server.Serve(clients) }()
+	go func() { served <- c.server.ServeAdmin(operators) }()
+	t.Cleanup(func() {
+		ended, end := context.WithCancel(context.Background())
+		end() // some requests never end
+		_ = c.server.Shutdown(ended)
+		for range 2 {
+			if err := <-served; err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	return c
+}
+
+// dial connects from an address.
+func (c *crowd) dial(from string) net.Conn {
+	c.Helper()
+	conn, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}).DialContext(c.Context(), "tcp", c.address)
+	if err != nil {
+		c.Fatal(err)
+	}
+	c.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// get sends a request from an address over a connection of its own, and returns the status.
+func (c *crowd) get(from, path, key string) int {
+	c.Helper()
+	conn := c.dial(from)
+	defer conn.Close()
+	return c.send(conn, "GET "+path+" HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer "+key+"\r\n\r\n")
+}
+
+// send sends the head of a request and returns the status of the response.
+func (c *crowd) send(conn net.Conn, head string) int {
+	c.Helper()
+	if _, err := io.WriteString(conn, head); err != nil {
+		c.Fatal(err)
+	}
+	line, err := bufio.NewReader(conn).ReadString('\n')
+	status := 0
+	if _, scanned := fmt.Sscanf(line, "HTTP/1.1 %d", &status); scanned != nil {
+		c.Fatalf("the response is %q, %v", line, err)
+	}
+	return status
+}
+
+// crowdOut starts requests whose bodies never arrive until one is refused. It returns their number and the status of the refusal.
+func (c *crowd) crowdOut(from, line, header string) (accepted, refusal int) {
+	c.Helper()
+	for {
+		// The server asks for the body when the request has its slot and is read.
+		status := c.send(c.dial(from), line+" HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\nExpect: 100-continue\r\n"+header+"\r\n\r\n")
+		if status != nethttp.StatusContinue {
+			return accepted, status
+		}
+		accepted++
+	}
+}
+
+func (c *crowd) expect(what string, got, want int) {
+	c.Helper()
+	if got != want {
+		c.Errorf("%s: %d, want %d", what, got, want)
+	}
+}
+
+// Requests of one address without a credential leave room for those of others.
+func TestSlowFormsOfOneAddress(t *testing.T) {
+	c := newCrowd(t, func(o *http.Options) { o.Limits.Requests, o.Limits.AddressBurst = 256, 1000 })
+	forms, refusal := c.crowdOut("127.0.0.2", "POST /oauth/token", "Content-Type: application/x-www-form-urlencoded")
+	if refusal != 429 || forms < 48 || forms >= 64 {
+		t.Errorf("%d forms of one address are read, and the next is answered with %d", forms, refusal)
+	}
+	c.expect("the sign-in page for another address", c.get("127.0.0.3", "/sign-in", ""), 200)
+	c.expect("a request with a key", c.get("127.0.0.2", "/v1/whoami", c.world.key(alice)), 200)
+	c.expect("a probe", c.get("127.0.0.2", "/readyz", ""), 200)
+	if text := request(t, c.server, "GET", "/metrics", "", "").Body.String(); !strings.Contains(text, `atelier_limit_refused_total{kind="public_requests"} 1`) {
+		t.Error("the refusal is not counted")
+	}
+}
+
+// Requests of one person leave room for those of others, with whatever keys and from whatever addresses the person sends them.
+func TestSlowBodiesOfOnePerson(t *testing.T) {
+	c := newCrowd(t, func(o *http.Options) { o.Limits.Requests = 64 })
+	total := 0
+	for _, from := range []string{"127.0.0.2", "127.0.0.3", "127.0.0.4"} {
+		n, refusal := c.crowdOut(from, "POST /v1/workspaces", "Content-Type: application/json\r\nAuthorization: Bearer "+c.world.key(alice))
+		c.expect("the refusal", refusal, 429)
+		total += n
+	}
+	if total < 48 || total >= 64 {
+		t.Errorf("%d requests of one person are read", total)
+	}
+	c.expect("a request of another person", c.get("127.0.0.2", "/v1/whoami", c.world.key(bob)), 200)
+	c.expect("a page without a credential", c.get("127.0.0.2", "/sign-in", ""), 200)
+}
+
+// Probes and operators have slots that no other request can take.
+func TestProbesAndOperatorsHaveSlots(t *testing.T) {
+	c := newCrowd(t, func(o *http.Options) { o.Limits.Requests = 1 })
+	_, refusal := c.crowdOut("127.0.0.2", "POST /v1/workspaces", "Content-Type: application/json\r\nAuthorization: Bearer "+c.world.key(alice))
+	c.expect("the refusal", refusal, 503)
+	for _, path := range []string{"/healthz", "/readyz", "/metrics"} {
+		c.expect(path, c.get("127.0.0.3", path, ""), 200)
+	}
+	operator, err := net.Dial("unix", c.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer operator.Close()
+	c.expect("an operator", c.send(operator, "POST /admin/users HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"), 415)
+}
+
+// Streams of one person leave room for those of others.
+func TestStreamsOfOnePerson(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		b.world.follow = func(ctx context.Context, _ activity.Subscription) error { <-ctx.Done(); return nil }
+		open := func(key string) *nethttp.Response {
+			return b.request("GET", events, nil, "Authorization", "Bearer "+key)
+		}
+		total := 0
+		for range 3 {
+			key := b.world.key(alice)
+			for {
+				response := open(key)
+				if response.StatusCode != 200 {
+					if text := b.text(response); response.StatusCode != 429 || !strings.Contains(text, "this person") {
+						b.Errorf("%d %s", response.StatusCode, text)
+					}
+					break
+				}
+				defer response.Body.Close()
+				total++
+			}
+			synctest.Wait()
+		}
+		if total < 48 || total >= 64 {
+			b.Errorf("one person has %d streams", total)
+		}
+		other := open(b.world.key(bob))
+		other.Body.Close()
+		if other.StatusCode != 404 { // has its slot, and is refused by the workspace
+			b.Errorf("a stream of another person: %d", other.StatusCode)
+		}
+	}, func(o *http.Options) { o.Limits.Streams = 64 })
+}

@@ -1,0 +1,134 @@
+package limit
+
+import (
+	"errors"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Errors of Shares.
+var (
+	// ErrFull is returned if no slot is free.
+	ErrFull = errors.New("limit: no slot is free")
+	// ErrShare is returned if slots are free, but are kept for others than the holder.
+	ErrShare = errors.New("limit: the holder has its share of the slots")
+)
+
+const (
+	// elasticity is the number of common slots that a holder may have for each free one.
+	elasticity = 16
+	// reservedPart: one in reservedPart slots is reserved for holders with few slots.
+	reservedPart = 8
+	// smallPart: a holder has few slots while they are less than one in smallPart of all.
+	smallPart = 256
+)
+
+// Shares divides slots among the holders that want them, such as client addresses and users. A slot is taken before the resource that
+// it stands for is allocated.
+//
+// One in eight slots is reserved for holders with few slots. A holder may take one of the others, which are common, while it has less
+// than 16 times as many slots as common ones are free. One holder alone can therefore have four of five slots, and another one still
+// gets a part of the common slots at once, however long the first keeps its own. As slots are released, holders with many of them get
+// none until those with few have caught up (Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet Switches",
+// 1998). Several holders that take what they can get leave the reserve to all others: more than 32 of them have to use it up. The rule
+// needs no timer and takes no slot away.
+//
+// The memory of Shares is bounded by the number of slots. It is safe for concurrent use.
+type Shares[Holder comparable] struct {
+	mu             sync.Mutex
+	capacity, used int
+	held           map[Holder]int
+	refused        uint64
+}
+
+// NewShares returns slots that are all free. Without a positive capacity each slot is refused.
+func NewShares[Holder comparable](capacity int) *Shares[Holder] {
+	return &Shares[Holder]{capacity: capacity, held: map[Holder]int{}}
+}
+
+// Acquire takes a slot for a holder, which must Release it. Errors: ErrFull, ErrShare.
+func (s *Shares[Holder]) Acquire(h Holder) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.check(h); err != nil {
+		s.refused++
+		return err
+	}
+	s.used++
+	s.held[h]++
+	return nil
+}
+
+// Move passes a slot of one holder on to another. If the other may have none, the slot stays where it is. Errors: ErrShare.
+func (s *Shares[Holder]) Move(from, to Holder) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if from == to {
+		return nil
+	}
+	s.release(from)
+	if err := s.check(to); err != nil { // the slot itself is free now
+		s.used++
+		s.held[from]++
+		s.refused++
+		return err
+	}
+	s.used++
+	s.held[to]++
+	return nil
+}
+
+// Release frees a slot of a holder.
+func (s *Shares[Holder]) Release(h Holder) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.release(h)
+}
+
+// Used returns the number of slots that are taken.
+func (s *Shares[Holder]) Used() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.used
+}
+
+// check returns an error unless a holder may take another slot. The caller holds mu.
+func (s *Shares[Holder]) check(h Holder) error {
+	common := s.capacity - s.capacity/reservedPart - s.used
+	switch {
+	case s.used >= s.capacity:
+		return ErrFull
+	case s.held[h] < max(1, s.capacity/smallPart), s.held[h] < elasticity*common:
+		return nil
+	}
+	return ErrShare
+}
+
+// release frees a slot. The caller holds mu.
+func (s *Shares[Holder]) release(h Holder) {
+	s.used--
+	if s.held[h]--; s.held[h] == 0 {
+		delete(s.held, h)
+	}
+}
+
+// Register registers the metrics of the slots, whose label kind says what they are slots of.
+func (s *Shares[Holder]) Register(r prometheus.Registerer, kind string) error {
+	labels := prometheus.Labels{"kind": kind}
+	return errors.Join(
+		r.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "atelier_limit_slots", Help: "Slots by what they are taken for.", ConstLabels: labels,
+		}, func() float64 { return float64(s.capacity) })),
+		r.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "atelier_limit_used_slots", Help: "Slots that are taken.", ConstLabels: labels,
+		}, func() float64 { return float64(s.Used()) })),
+		r.Register(prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "atelier_limit_refused_total", Help: "Refused slots: none was free, or the client or person had its share.", ConstLabels: labels,
+		}, func() float64 {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return float64(s.refused)
+		})),
+	)
+}

@@ -1,0 +1,126 @@
+package limit_test
+
+import (
+	"errors"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/atelier-run/atelier/limit"
+)
+
+// fill takes slots for a holder until one is refused, and returns their number.
+func fill(s *limit.Shares[string], holder string) int {
+	for n := 0; ; n++ {
+		if s.Acquire(holder) != nil {
+			return n
+		}
+	}
+}
+
+func TestSharesAreElastic(t *testing.T) {
+	const slots = 900
+	s := limit.NewShares[string](slots)
+	alone := fill(s, "greedy")
+	if alone < slots*4/5 || alone > slots*7/8 {
+		t.Fatalf("alone a holder has %d of %d slots", alone, slots)
+	}
+	if err := s.Acquire("greedy"); !errors.Is(err, limit.ErrShare) {
+		t.Errorf("beyond the share: %v", err)
+	}
+	if late := fill(s, "late"); late < slots/25 {
+		t.Errorf("beside it another one has %d at once", late)
+	}
+	// Both take what becomes free, the greedy one first.
+	held := map[string]int{"greedy": alone, "late": s.Used() - alone}
+	for range 10 * slots {
+		s.Release("greedy")
+		held["greedy"]--
+		for _, h := range []string{"greedy", "late"} {
+			if s.Acquire(h) == nil {
+				held[h]++
+			}
+		}
+	}
+	if held["late"] < slots/3 {
+		t.Errorf("in the end the holders have %v", held)
+	}
+}
+
+func TestSharesKeepSlotsForNewHolders(t *testing.T) {
+	s := limit.NewShares[int](1000)
+	for holder := range 30 {
+		for s.Acquire(holder) == nil {
+		}
+	}
+	if err := s.Acquire(-1); err != nil {
+		t.Errorf("beside 30 greedy holders: %v", err)
+	}
+}
+
+func TestSmallShares(t *testing.T) {
+	for slots, want := range map[int]int{-1: 0, 0: 0, 1: 1, 7: 7, 8: 7} {
+		s := limit.NewShares[string](slots)
+		if n := fill(s, "a"); n != want {
+			t.Errorf("%d of %d slots", n, slots)
+		}
+		if err := s.Acquire("b"); (err == nil) != (slots == 8) || err != nil && !errors.Is(err, limit.ErrFull) {
+			t.Errorf("of %d slots: %v", slots, err)
+		}
+	}
+}
+
+func TestMoveSlot(t *testing.T) {
+	s := limit.NewShares[string](90)
+	full := fill(s, "user")
+	if err := s.Acquire("address"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Move("address", "user"); !errors.Is(err, limit.ErrShare) || s.Used() != full+1 {
+		t.Errorf("%v, %d used", err, s.Used())
+	}
+	if err := s.Move("address", "other"); err != nil || s.Used() != full+1 {
+		t.Errorf("%v, %d used", err, s.Used())
+	}
+	s.Release("other")
+	for range full {
+		s.Release("user")
+	}
+	if s.Used() != 0 || fill(s, "address") != full {
+		t.Errorf("%d used", s.Used())
+	}
+}
+
+// The number of used slots is the sum over the holders, and never above the capacity.
+func TestSharesCount(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		capacity := rapid.IntRange(1, 40).Draw(t, "capacity")
+		s, held, sum := limit.NewShares[int](capacity), map[int]int{}, 0
+		for range rapid.IntRange(1, 200).Draw(t, "steps") {
+			from, to := rapid.IntRange(0, 3).Draw(t, "from"), rapid.IntRange(0, 3).Draw(t, "to")
+			switch rapid.IntRange(0, 2).Draw(t, "step") {
+			case 0:
+				if s.Acquire(from) == nil {
+					held[from]++
+					sum++
+				} else if sum < capacity && held[from] == 0 {
+					t.Fatal("a holder without slots was refused a free one")
+				}
+			case 1:
+				if held[from] > 0 {
+					s.Release(from)
+					held[from]--
+					sum--
+				}
+			case 2:
+				if held[from] > 0 && s.Move(from, to) == nil {
+					held[from]--
+					held[to]++
+				}
+			}
+			if s.Used() != sum || sum > capacity {
+				t.Fatalf("%d of %d slots are used, and %d held", s.Used(), capacity, sum)
+			}
+		}
+	})
+}
