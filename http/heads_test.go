@@ -136,7 +136,7 @@ func TestBodiesOtherThanUploadsHaveOneDeadline(t *testing.T) {
 				w.WriteHeader(400)
 			}
 			began := time.Now()
-			got := b.request(method, "/v1/ws/acme/drive/a", &slowBody{1 << 20, 700 * time.Millisecond})
+			got := b.request(method, "/v1/ws/acme/drive/a", &slowBody{parts: 1 << 20, every: 700 * time.Millisecond})
 			got.Body.Close()
 			if lasted := time.Since(began); got.StatusCode != 400 || lasted > 31*time.Second {
 				b.Errorf("%s: %d after %v", method, got.StatusCode, lasted)

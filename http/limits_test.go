@@ -21,51 +21,92 @@ import (
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 )
 
-// slowBody is a body that arrives byte by byte. If the server is to end it, no byte may arrive at that very instant: the
-// client would see either the response or a write error.
+// slowBody is a body that arrives in parts. If the server is to end it, no part may arrive at that very instant: the client would see
+// either the response or a write error.
 type slowBody struct {
-	bytes int
+	parts int
 	every time.Duration
+	// size is the size of a part in bytes; 0: one byte.
+	size int
 }
 
 func (d *slowBody) Read(p []byte) (int, error) {
-	if d.bytes == 0 {
+	if d.parts == 0 {
 		return 0, io.EOF
 	}
 	time.Sleep(d.every)
-	d.bytes--
-	p[0] = 'x'
-	return 1, nil
+	d.parts--
+	return copy(p, strings.Repeat("x", max(d.size, 1))), nil
 }
 
 func TestUploadsLastAsLongAsBytesMove(t *testing.T) {
+	for name, body := range map[string]slowBody{
+		"steadily":            {parts: 60, every: 5 * time.Second, size: 6 << 10},
+		"with pauses":         {parts: 30, every: 25 * time.Second, size: 32 << 10},
+		"as few at the end":   {parts: 3, every: 15 * time.Second},
+		"and always too fast": {parts: 4096, every: time.Millisecond, size: 32 << 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(b *bubble) {
+				b.world.drive = func(w nethttp.ResponseWriter, r *nethttp.Request) {
+					_, err := io.Copy(io.Discard, r.Body)
+					time.Sleep(10 * time.Minute) // time of the drive does not count
+					if err != nil || r.Context().Err() != nil {
+						t.Errorf("%v, %v", err, r.Context().Err())
+					}
+					w.WriteHeader(201)
+				}
+				if got := b.request("PUT", "/v1/ws/acme/drive/big", &body); got.StatusCode != 201 {
+					b.Errorf("%d", got.StatusCode)
+				}
+			})
+		})
+	}
+}
+
+// The time in which the drive does not read is not the client's.
+func TestDriveReadsSlowly(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.world.drive = func(w nethttp.ResponseWriter, r *nethttp.Request) {
-			n, err := io.Copy(io.Discard, r.Body)
-			time.Sleep(10 * time.Minute) // time of the drive does not count
-			if err != nil || n != 60 || r.Context().Err() != nil {
-				t.Errorf("%d bytes, %v, %v", n, err, r.Context().Err())
+			for part := make([]byte, 1<<10); ; time.Sleep(20 * time.Second) {
+				if _, err := r.Body.Read(part); err == io.EOF {
+					break
+				} else if err != nil {
+					t.Error(err)
+					break
+				}
 			}
 			w.WriteHeader(201)
 		}
-		if got := b.request("PUT", "/v1/ws/acme/drive/big", &slowBody{60, 30 * time.Second}); got.StatusCode != 201 {
+		if got := b.request("PUT", "/v1/ws/acme/drive/big", strings.NewReader(strings.Repeat("x", 64<<10))); got.StatusCode != 201 {
 			b.Errorf("%d", got.StatusCode)
 		}
 	})
 }
 
-func TestStalledUploadsEnd(t *testing.T) {
-	inBubble(t, func(b *bubble) {
-		b.world.drive = func(w nethttp.ResponseWriter, r *nethttp.Request) {
-			if _, err := io.Copy(io.Discard, r.Body); !errors.Is(err, os.ErrDeadlineExceeded) {
-				t.Errorf("%v", err)
-			}
-			w.WriteHeader(400)
-		}
-		if got := b.request("PUT", "/v1/ws/acme/drive/big", &slowBody{3, 2 * time.Minute}); got.StatusCode != 400 {
-			b.Errorf("%d", got.StatusCode)
-		}
-	})
+func TestSlowUploadsEnd(t *testing.T) {
+	for name, body := range map[string]slowBody{
+		"a byte now and then":    {parts: 1 << 20, every: 7 * time.Second},
+		"below the minimum rate": {parts: 1 << 20, every: time.Second, size: 900},
+		"nothing":                {parts: 3, every: 2 * time.Minute},
+		"after a fast beginning": {parts: 1 << 20, every: 7 * time.Second, size: 3 << 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(b *bubble) {
+				began := time.Now()
+				b.world.drive = func(w nethttp.ResponseWriter, r *nethttp.Request) {
+					if _, err := io.Copy(io.Discard, r.Body); !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(began) > 2*time.Minute {
+						t.Errorf("%v after %v", err, time.Since(began))
+					}
+					w.WriteHeader(400)
+				}
+				body.every += time.Millisecond
+				if got := b.request("PUT", "/v1/ws/acme/drive/big", &body); got.StatusCode != 400 {
+					b.Errorf("%d", got.StatusCode)
+				}
+			})
+		})
+	}
 }
 
 func TestDownloadsLastAsLongAsBytesMove(t *testing.T) {
@@ -111,11 +152,17 @@ func TestStalledDownloadsEnd(t *testing.T) {
 
 func TestSlowBodiesAndHeads(t *testing.T) {
 	inBubble(t, func(b *bubble) {
-		began := time.Now()
-		got := b.request("POST", "/v1/workspaces", &slowBody{1 << 20, 700 * time.Millisecond}, "Content-Type", "application/json")
-		if text := b.text(got); got.StatusCode != 400 || !strings.Contains(text, "could not be read") || time.Since(began) > 31*time.Second {
-			b.Errorf("%d %s after %v", got.StatusCode, text, time.Since(began))
+		for within, body := range map[time.Duration]*slowBody{
+			11 * time.Second: {parts: 1 << 20, every: 700 * time.Millisecond},
+			31 * time.Second: {parts: 1 << 20, every: 700 * time.Millisecond, size: 1 << 10}, // the whole time of a request
+		} {
+			began := time.Now()
+			got := b.request("POST", "/v1/workspaces", body, "Content-Type", "application/json")
+			if text := b.text(got); got.StatusCode != 400 || !strings.Contains(text, "could not be read") || time.Since(began) > within {
+				b.Errorf("%d %s after %v, want within %v", got.StatusCode, text, time.Since(began), within)
+			}
 		}
+		var began time.Time
 		c, err := b.pipes.dial(b.Context(), "", "")
 		if err != nil {
 			b.Fatal(err)
@@ -172,7 +219,7 @@ func TestPublicRequestsLeaveRoomForOthers(t *testing.T) {
 		done := make(chan struct{})
 		for range 2 {
 			go func() {
-				b.request("POST", "/oauth/token", &slowBody{1 << 10, 7 * time.Second}, "Content-Type", "application/x-www-form-urlencoded").Body.Close()
+				b.request("POST", "/oauth/token", &slowBody{parts: 1 << 10, every: 7 * time.Second}, "Content-Type", "application/x-www-form-urlencoded").Body.Close()
 				done <- struct{}{}
 			}()
 		}

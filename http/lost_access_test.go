@@ -198,7 +198,7 @@ func TestUploadEndsWithTheAccess(t *testing.T) {
 					lost = time.Now()
 					b.refuse(how)
 				}()
-				got := b.request("PUT", "/v1/ws/acme/drive/big", &slowBody{1000, 29 * time.Second})
+				got := b.request("PUT", "/v1/ws/acme/drive/big", &slowBody{parts: 1000, every: 29 * time.Second, size: 32 << 10})
 				if late := time.Since(lost); got.StatusCode != status || late > time.Second {
 					b.Errorf("%d after %v", got.StatusCode, late)
 				}
@@ -289,7 +289,7 @@ func TestTransfersSurviveFailedLookups(t *testing.T) {
 				return nil, entity.Errorf(entity.Unavailable, "busy")
 			}
 		}()
-		if got := b.request("PUT", "/v1/ws/acme/drive/big", &slowBody{60, 10 * time.Second}); got.StatusCode != 201 {
+		if got := b.request("PUT", "/v1/ws/acme/drive/big", &slowBody{parts: 60, every: 10 * time.Second, size: 16 << 10}); got.StatusCode != 201 {
 			b.Errorf("%d", got.StatusCode)
 		}
 		synctest.Wait()

@@ -113,12 +113,12 @@ func TestLongUploadOverHTTP2(t *testing.T) {
 		b.world.drive = func(w nethttp.ResponseWriter, r *nethttp.Request) {
 			n, err := io.Copy(io.Discard, r.Body)
 			time.Sleep(10 * time.Minute)
-			if err != nil || n != 60 || r.Context().Err() != nil {
+			if err != nil || n != 60*16<<10 || r.Context().Err() != nil {
 				t.Errorf("%d bytes, %v, %v", n, err, r.Context().Err())
 			}
 			w.WriteHeader(201)
 		}
-		if got := b.request("PUT", "/v1/ws/acme/drive/big", &slowBody{60, 30 * time.Second}); got.StatusCode != 201 || got.ProtoMajor != 2 {
+		if got := b.request("PUT", "/v1/ws/acme/drive/big", &slowBody{parts: 60, every: 10 * time.Second, size: 16 << 10}); got.StatusCode != 201 || got.ProtoMajor != 2 {
 			b.Errorf("%d %s", got.StatusCode, got.Proto)
 		}
 	})

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/atelier-run/atelier/entity/activity"
 	"github.com/atelier-run/atelier/http"
@@ -31,6 +32,9 @@ type crowd struct {
 func newCrowd(t *testing.T, edit ...func(*http.Options)) *crowd {
 	t.Helper()
 	c := &crowd{T: t, world: newFakeEntities(), socket: filepath.Join(t.TempDir(), "admin")}
+	edit = append(edit, func(o *http.Options) { // bodies that never arrive keep their slots
+		o.Limits.HeaderTime, o.Limits.RequestTime = time.Hour, time.Hour
+	})
 	c.server = c.world.server(t, edit...)
 	clients, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -37,7 +37,7 @@ type serveCommand struct {
 
 	DrainDeadline   time.Duration `group:"Time" default:"30s" help:"Time for requests in flight to finish after SIGTERM."`
 	RequestTime     time.Duration `group:"Time" default:"30s" help:"Bound of an ordinary request. Transfers and streams have none."`
-	StallTime       time.Duration `group:"Time" default:"1m" help:"A transfer or a stream that moves no byte for this long is cut off."`
+	StallTime       time.Duration `group:"Time" default:"1m" help:"A transfer or a stream that moves no byte for this long, and an upload of less than 1 KiB a second in this time, is cut off."`
 	HeaderTime      time.Duration `group:"Time" default:"10s" help:"Bound of the arrival of a request's head."`
 	IdleTime        time.Duration `group:"Time" default:"2m" help:"A connection without a request is closed after this long."`
 	StreamSegment   time.Duration `group:"Time" default:"15m" help:"A stream ends after this long, give or take 20 %, for its client to resume it."`

@@ -71,9 +71,12 @@ type Limits struct {
 	// Workspaces is the number of workspaces that a person may have created and not deleted, beyond which creating one is
 	// answered 409. Negative: no limit.
 	Workspaces int
+	// BodyRate is the number of bytes a second that a body must have, on average over StallTime in an upload and over HeaderTime in an
+	// ordinary request. Negative: one byte in that time.
+	BodyRate int
 	// RequestTime bounds the duration of an ordinary request.
 	RequestTime time.Duration
-	// StallTime is the time after which a transfer or a stream that moves no byte ends.
+	// StallTime is the time after which a transfer or a stream that moves no byte ends. An upload must have BodyRate in it.
 	StallTime time.Duration
 	// HeaderTime bounds the time in which a request's head arrives, IdleTime the time between two requests of a connection.
 	HeaderTime, IdleTime time.Duration
@@ -133,6 +136,7 @@ func (l *Limits) setDefaults() {
 	setDefault(&l.AddressRate, 50)
 	setDefault(&l.AddressBurst, 20*max(l.AddressRate, 0))
 	setDefault(&l.Workspaces, 1000)
+	setDefault(&l.BodyRate, 1024)
 	setDefault(&l.RequestTime, 30*time.Second)
 	setDefault(&l.StallTime, time.Minute)
 	setDefault(&l.HeaderTime, 10*time.Second)

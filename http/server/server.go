@@ -60,7 +60,7 @@
 //  1. Call.admit, as every request. Response.limitBody bounds the time for a body that no handler reads.
 //  2. api.drive.serve authorizes the caller (Call.FetchAuthorization) and calls Call.TransferTo.
 //  3. TransferTo registers the request with the watcher and wraps its body: transferBody extends the read deadline as
-//     bytes arrive (traffic).
+//     bytes arrive with the minimum rate (traffic, bodyPace).
 //  4. api.Drive.ServeDrive, which package webdav implements, stages the body in a temporary file, calls
 //     Call.Reauthenticate, and has the drive apply the change: an intent, which the workspace authorizes, one rename and
 //     the activity row (see package drive).
@@ -301,6 +301,9 @@ func (s *Server) route(router *mux.Router, w *Response, r *http.Request) {
 // a credential may send slowly: the request must not count against the limits meanwhile.
 func (s *Server) runOperation(op *operation, w *Response, r *http.Request) {
 	w.operation = op
+	if op.Timing != Transfer {
+		r = s.withPacedBody(w, r)
+	}
 	if err := s.countAndRun(op, w, r); err != nil {
 		w.Err = err
 		w.fail(err)

@@ -18,7 +18,7 @@ func (c *Call) TransferTo(serve func(r *http.Request) error) error {
 	ctx, end := context.WithCancelCause(c.Context)
 	defer end(nil)
 	defer c.server.watcher.addTransfer(c, end)()
-	t := newTraffic(http.NewResponseController(c.Response.ResponseWriter), c.server.options.Limits.StallTime, c.Request)
+	t := newTraffic(http.NewResponseController(c.Response.ResponseWriter), c.server.options.Limits, c.Request)
 	defer t.finish()
 	c.removeWriteDeadline()
 	c.Response.pace = t.beforeWrite
@@ -38,14 +38,15 @@ func (c *Call) TransferTo(serve func(r *http.Request) error) error {
 
 // traffic sets the deadlines of a connection during a transfer.
 //
-// The read deadline of an upload is extended as long as its bytes arrive; every other body has the one deadline that was set
-// when the request began. The write deadline is extended as long as the client reads. cutOff may be called from any
+// The read deadline of an upload is extended as long as its bytes arrive with the minimum rate; every other body has the one deadline
+// that was set when the request began. The write deadline is extended as long as the client reads. cutOff may be called from any
 // goroutine; after it no deadline is extended, so that a client cannot prolong a transfer to which it has lost access.
 type traffic struct {
 	control *http.ResponseController
 
-	mu                          sync.Mutex
-	readDeadline, writeDeadline deadline
+	mu            sync.Mutex
+	bodyPace      bodyPace
+	writeDeadline deadline
 	// extendsReads reports that the read deadline is extended: the request is an upload.
 	extendsReads bool
 	// isBodyDone reports that the body has been read or closed. From then on there is no read deadline: net/http reads ahead,
@@ -59,10 +60,11 @@ type traffic struct {
 	isFinished bool
 }
 
-func newTraffic(control *http.ResponseController, stall time.Duration, r *http.Request) *traffic {
+func newTraffic(control *http.ResponseController, limits Limits, r *http.Request) *traffic {
+	stall := limits.StallTime
 	return &traffic{
 		control:       control,
-		readDeadline:  deadline{set: control.SetReadDeadline, stall: stall},
+		bodyPace:      bodyPace{set: control.SetReadDeadline, window: stall, least: limits.leastBytes(stall)},
 		writeDeadline: deadline{set: control.SetWriteDeadline, stall: stall},
 		extendsReads:  r.Method == http.MethodPut,
 		isBodyDone:    r.ContentLength == 0,
@@ -103,13 +105,20 @@ func (t *traffic) beforeWrite() error {
 	return nil
 }
 
-// beforeRead is called before bytes of the body are read.
-func (t *traffic) beforeRead() {
+// beforeRead is called at a time before bytes of the body are read.
+func (t *traffic) beforeRead(now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.refusal == nil && t.extendsReads && !t.isBodyDone {
-		t.readDeadline.extend()
+		t.bodyPace.beforeRead(now)
 	}
+}
+
+// afterRead is called when n bytes of the body have been read in a time.
+func (t *traffic) afterRead(n int, took time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.bodyPace.afterRead(n, took)
 }
 
 // endBody is called once the whole body has been read. It removes the read deadline: the drive may take its own time.
@@ -134,7 +143,7 @@ func (t *traffic) boundRemainder() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.refusal == nil && t.extendsReads && !t.isBodyDone {
-		t.control.SetReadDeadline(time.Now().Add(t.readDeadline.stall))
+		t.control.SetReadDeadline(time.Now().Add(t.bodyPace.window))
 	}
 }
 
@@ -159,8 +168,10 @@ type transferBody struct {
 }
 
 func (b *transferBody) Read(p []byte) (int, error) {
-	b.traffic.beforeRead()
+	began := time.Now()
+	b.traffic.beforeRead(began)
 	n, err := b.ReadCloser.Read(p)
+	b.traffic.afterRead(n, time.Since(began))
 	switch err {
 	case nil:
 	case io.EOF:

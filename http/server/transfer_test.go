@@ -21,7 +21,7 @@ func (d *deadlines) SetWriteDeadline(t time.Time) error { d.write = t; return ni
 // An access that ends when its transfer is over does not end the next request of the connection.
 func TestTransferEndsBeforeItsAccess(t *testing.T) {
 	d := &deadlines{ResponseRecorder: httptest.NewRecorder()}
-	transfer := newTraffic(http.NewResponseController(d), time.Minute, httptest.NewRequest(http.MethodPut, "/", http.NoBody))
+	transfer := newTraffic(http.NewResponseController(d), Limits{StallTime: time.Minute}, httptest.NewRequest(http.MethodPut, "/", http.NoBody))
 	if err := transfer.beforeWrite(); err != nil {
 		t.Fatal(err)
 	}
