@@ -235,13 +235,22 @@ func TestPublicRequestsLeaveRoomForOthers(t *testing.T) {
 	}, func(o *http.Options) { o.Limits.Requests = 8 })
 }
 
+// hold keeps a connection busy until release is called.
+func (b *bubble) hold() (release func()) {
+	b.Helper()
+	held, ended := make(chan struct{}), make(chan struct{})
+	b.world.drive = func(nethttp.ResponseWriter, *nethttp.Request) { <-held }
+	go func() {
+		defer close(ended)
+		b.request("GET", "/v1/ws/acme/drive/a", nil).Body.Close()
+	}()
+	synctest.Wait()
+	return func() { close(held); <-ended }
+}
+
 func TestConnections(t *testing.T) {
 	inBubble(t, func(b *bubble) {
-		idle, err := b.pipes.dial(b.Context(), "", "")
-		if err != nil {
-			b.Fatal(err)
-		}
-		synctest.Wait()
+		release := b.hold()
 		if got := b.request("GET", "/readyz", nil); got.StatusCode != 200 {
 			b.Errorf("a probe beyond the limit: %d", got.StatusCode)
 		}
@@ -262,14 +271,44 @@ func TestConnections(t *testing.T) {
 		if _, err := more[39].Read(make([]byte, 1)); err != io.EOF {
 			b.Errorf("connection far beyond the limit: %v", err)
 		}
-		for _, c := range append(more, idle) {
+		for _, c := range more {
 			c.Close()
 		}
+		release()
 		synctest.Wait()
-		if got := b.request("GET", "/healthz", nil); got.StatusCode != 200 {
+		if got := b.request("GET", "/v1/whoami", nil); got.StatusCode != 200 {
 			b.Errorf("afterwards: %d", got.StatusCode)
 		}
 	}, func(o *http.Options) { o.Limits.Connections = 1 })
+}
+
+// A connection without a request is closed for a new one, that which has been idle for the longest time first.
+func TestIdleConnectionsGiveWay(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		var idle []net.Conn
+		for range 2 {
+			c, err := b.pipes.dial(b.Context(), "", "")
+			if err != nil {
+				b.Fatal(err)
+			}
+			idle = append(idle, c)
+		}
+		synctest.Wait()
+		// A request makes the first one the last to be idle.
+		if answer := exchange(b, idle[0], "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"); answer.StatusCode != 200 {
+			b.Errorf("%d", answer.StatusCode)
+		}
+		if got := b.request("GET", "/v1/whoami", nil); got.StatusCode != 200 {
+			b.Errorf("a new connection: %d", got.StatusCode)
+		}
+		if _, err := idle[1].Read(make([]byte, 1)); err != io.EOF {
+			b.Errorf("the connection that was idle for the longest time: %v", err)
+		}
+		if answer := exchange(b, idle[0], "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"); answer.StatusCode != 200 {
+			b.Errorf("the other one: %d", answer.StatusCode)
+		}
+		idle[0].Close()
+	}, func(o *http.Options) { o.Limits.Connections = 2 })
 }
 
 // TestOperatorsConnectBeyondTheLimit has clients take every connection.

@@ -194,3 +194,28 @@ func TestStreamsOfOnePerson(t *testing.T) {
 		}
 	}, func(o *http.Options) { o.Limits.Streams = 64 })
 }
+
+// Connections of one address leave room for those of others, idle or busy, and give way to each other.
+func TestConnectionsOfOneAddress(t *testing.T) {
+	for name, busy := range map[string]bool{"idle": false, "busy": true} {
+		t.Run(name, func(t *testing.T) {
+			c := newCrowd(t, func(o *http.Options) { o.Limits.Connections = 64 })
+			form := "POST /v1/workspaces HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\nExpect: 100-continue\r\n" +
+				"Content-Type: application/json\r\nAuthorization: Bearer " + c.world.key(alice) + "\r\n\r\n"
+			for range 200 {
+				conn := c.dial("127.0.0.2")
+				if busy {
+					if _, err := io.WriteString(conn, form); err != nil {
+						break // it was closed at once
+					}
+				}
+			}
+			// Connections are accepted in order.
+			c.expect("another address", c.get("127.0.0.3", "/v1/whoami", c.world.key(bob)), 200)
+			c.expect("a probe of another address", c.get("127.0.0.3", "/readyz", ""), 200)
+			if !busy {
+				c.expect("the same address", c.get("127.0.0.2", "/v1/whoami", c.world.key(bob)), 200)
+			}
+		})
+	}
+}

@@ -3,7 +3,6 @@ package server
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"errors"
 	"io"
 	"log/slog"
@@ -13,17 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 )
-
-// connection is the connection of a request.
-type connection struct {
-	net.Conn
-	// heads bounds the request heads of the connection; nil on the operators' listener.
-	heads *headConn
-	// isOverLimit reports that the connection exceeds Limits.Connections: its requests are answered 503.
-	isOverLimit bool
-	// isSecure is set for connections over TLS.
-	isSecure bool
-}
 
 type connectionKey struct{}
 
@@ -43,36 +31,6 @@ func (s *Server) newHTTPServer(handler http.Handler) *http.Server {
 		// OPTIONS * is routed like every other request.
 		DisableGeneralOptionsHandler: true,
 		ErrorLog:                     slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
-	}
-}
-
-// admitConnection sees a connection before it is counted. Connections beyond Limits.Connections stay open, so that their
-// requests can be answered 503; far beyond it they are closed at once.
-func (s *Server) admitConnection(ctx context.Context, c net.Conn) context.Context {
-	limit, open := int64(s.options.Limits.Connections), s.connections.Load()
-	if open >= limit+limit/8+16 {
-		c.Close()
-	}
-	of := &connection{Conn: c, isOverLimit: open >= limit}
-	if heads, ok := c.(*headConn); ok {
-		of.Conn, of.heads = heads.Conn, heads
-	}
-	_, of.isSecure = of.Conn.(*tls.Conn)
-	return context.WithValue(ctx, connectionKey{}, of)
-}
-
-// countConnection counts open connections, and starts the accounting of the next head when a connection becomes idle. A
-// connection that leaves net/http is counted until its request ends; see endRequest.
-func (s *Server) countConnection(c net.Conn, state http.ConnState) {
-	switch state {
-	case http.StateNew:
-		s.connections.Add(1)
-	case http.StateIdle:
-		if heads, ok := c.(*headConn); ok {
-			heads.beginHead()
-		}
-	case http.StateClosed:
-		s.connections.Add(-1)
 	}
 }
 

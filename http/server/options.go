@@ -48,8 +48,8 @@ type Options struct {
 
 // Limits bounds the resources that clients can take. 0 stands for the default.
 type Limits struct {
-	// Connections is the number of open connections beyond which requests are answered 503. The default leaves room for
-	// other connections beside the maximum number of streams. Unfinished heads have a limit of their own; see listener.go.
+	// Connections is the number of slots for open connections; see connections.go. The default leaves room for other connections
+	// beside the maximum number of streams. Unfinished heads have a limit of their own; see listener.go.
 	Connections int
 	// Requests is the number of slots for requests in flight, without streams; see slots.go. Requests without a credential can take
 	// a quarter of them.

@@ -2,7 +2,8 @@
 //
 // A request passes these steps, in this order:
 //
-//	listener.go      limits on connections and on unfinished request heads: 431, 503; a body with two lengths: 400
+//	connections.go   a slot for the connection, which idle ones give up: 503
+//	listener.go      limits on unfinished request heads: 431, 503; a body with two lengths: 400
 //	head_refusal.go  the refusals of net/http, such as 400 for a malformed head, in the form of all errors
 //	hosts.go         the host: 421, unless it is the server's, or an app's, which the edge serves
 //	server.go        handle: request id, recovery from panics, metrics; access_log.go: the access log
@@ -164,7 +165,7 @@ type Server struct {
 	// metadata is the public URL of ResourceMetadataPath.
 	metadata    string
 	slots       slots
-	connections atomic.Int64
+	connections *connections
 	// largeBodies is the sum of Response.largeBody of the requests in flight.
 	largeBodies atomic.Int64
 	// heads is the number of bytes charged for unfinished request heads; see headConn.
@@ -198,6 +199,9 @@ func New(o Options) (*Server, error) {
 	if s.metrics, err = newMetrics(o.Registerer, o.Gatherer); err != nil {
 		return nil, err
 	}
+	if s.connections, err = newConnections(o.Limits.Connections, o.TrustedProxies, o.Registerer); err != nil {
+		return nil, err
+	}
 	if s.slots, err = newSlots(o.Limits, o.Registerer); err != nil {
 		return nil, err
 	}
@@ -207,7 +211,7 @@ func New(o Options) (*Server, error) {
 	s.publicServer, s.operatorServer, s.redirectServer = s.newHTTPServer(s), s.newHTTPServer(s.Admin()), s.newHTTPServer(nil)
 	// Operators have no such limit, so that they can connect while clients hold every connection.
 	for _, limited := range []*http.Server{s.publicServer, s.redirectServer} {
-		limited.ConnContext, limited.ConnState = s.admitConnection, s.countConnection
+		limited.ConnContext, limited.ConnState = s.connections.admit, s.connections.setState
 	}
 	return s, nil
 }
@@ -365,8 +369,8 @@ func (s *Server) endRequest(w *Response, r *http.Request) {
 		w.status = http.StatusOK // the status that net/http sends for a handler that wrote nothing
 	}
 	s.largeBodies.Add(-w.largeBody)
-	if w.hijacked != nil && connectionOf(r.Context()) != nil {
-		s.connections.Add(-1) // net/http has not reported its end; see countConnection
+	if c := connectionOf(r.Context()); w.hijacked != nil && c != nil {
+		s.connections.release(c) // net/http does not report its end
 	}
 	s.recordRequest(w, r)
 	if p != nil {

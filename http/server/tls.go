@@ -137,7 +137,7 @@ func (s *Server) serveEdge(w http.ResponseWriter, r *http.Request) {
 	upgraded := &upgradable{ResponseWriter: w}
 	defer func() {
 		if upgraded.hijacked && c != nil {
-			s.connections.Add(-1) // net/http has not reported its end; see countConnection
+			s.connections.release(c) // net/http does not report its end
 		}
 	}()
 	s.options.Edge.ServeHTTP(upgraded, r)
