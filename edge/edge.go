@@ -93,6 +93,8 @@ type Options struct {
 
 // Limits bounds what clients and apps can take. 0 stands for the default.
 type Limits struct {
+	// Requests is the number of slots for the requests of all apps, which workspaces share; 9,000. It leaves connections to the platform.
+	Requests int
 	// AppRequests is the number of concurrent requests of an app, and ClientRequests that of a client with an app; 1,024 and 256.
 	AppRequests, ClientRequests int
 	// Upgrades is the number of open connections that were upgraded, of all apps; 20,000.
@@ -132,6 +134,8 @@ type Edge struct {
 	visits    *cache.Cache[*access]
 	addresses limit.Buckets[netip.Prefix]
 	clients   clientCounters
+	// requests are the slots of concurrent requests, by workspace.
+	requests  *limit.Shares[string]
 	upstreams upstreams
 	proxy     *httputil.ReverseProxy
 	lasting   registry
@@ -159,6 +163,7 @@ var (
 	errMethod     = entity.Errorf(entity.MethodNotAllowed, "apps cannot be requested with this method")
 	errTarget     = entity.Errorf(entity.InvalidRequest, "the target of the request is no path")
 	errOverloaded = &entity.Error{Code: entity.Unavailable, Message: "the app has too many requests at the moment", RetryAfter: time.Second}
+	errShare      = &entity.Error{Code: entity.RateLimited, Message: "the apps of this workspace have too many concurrent requests", RetryAfter: time.Second}
 	errLookups    = &entity.Error{Code: entity.RateLimited, Message: "too many concurrent requests for unknown hosts from this address", RetryAfter: time.Second}
 	errUpgrades   = &entity.Error{Code: entity.Unavailable, Message: "the server has too many open connections", RetryAfter: 5 * time.Second}
 )
@@ -183,6 +188,10 @@ func New(o Options) (*Edge, error) {
 	if e.metrics, err = newMetrics(o.Registerer); err != nil {
 		return nil, err
 	}
+	e.requests = limit.NewShares[string](o.Limits.Requests)
+	if err = e.requests.Register(o.Registerer, "app_requests"); err != nil {
+		return nil, err
+	}
 	e.hosts = cache.New(e.now, maxHosts, e.metrics.lookups("host"), e.fetchTarget)
 	e.visits = cache.New(e.now, maxVisits, e.metrics.lookups("visit"), e.fetchAccess)
 	e.proxy = e.newProxy()
@@ -205,7 +214,7 @@ func (o Options) withDefaults() Options {
 	for _, n := range []struct {
 		of    *int
 		value int
-	}{{&l.AppRequests, 1024}, {&l.ClientRequests, 256}, {&l.Upgrades, 20_000}, {&l.Connections, 16_384}, {&l.AddressBurst, 100}, {&l.AddressLookups, 32}} {
+	}{{&l.Requests, 9000}, {&l.AppRequests, 1024}, {&l.ClientRequests, 256}, {&l.Upgrades, 20_000}, {&l.Connections, 16_384}, {&l.AddressBurst, 100}, {&l.AddressLookups, 32}} {
 		if *n.of == 0 {
 			*n.of = n.value
 		}
@@ -331,7 +340,15 @@ func (e *Edge) admit(x *exchange) error {
 		client.Add(-1)
 		return errOverloaded
 	}
-	x.client, x.upstream = client, u
+	if err := e.requests.Acquire(x.target.workspaceID); err != nil {
+		u.active.Add(-1)
+		client.Add(-1)
+		if errors.Is(err, limit.ErrShare) {
+			return errShare
+		}
+		return errOverloaded
+	}
+	x.client, x.upstream, x.slots = client, u, e.requests
 	return nil
 }
 

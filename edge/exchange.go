@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/atelier-run/atelier/limit"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
 
@@ -39,6 +40,8 @@ type exchange struct {
 	upgrade  bool
 	client   *atomic.Int64
 	upstream *upstream
+	// slots has the slot of the request once it is admitted.
+	slots *limit.Shares[string]
 	// backend is the connection to the app once it was upgraded.
 	backend *upgraded
 
@@ -163,6 +166,7 @@ func (x *exchange) release() {
 		x.upstream.active.Add(-1)
 		x.upstream.usedAt.Store(time.Now().UnixNano())
 		x.client.Add(-1)
+		x.slots.Release(x.target.workspaceID)
 	}
 }
 

@@ -269,6 +269,31 @@ func TestLimits(t *testing.T) {
 	s.expect(response, body, 503, "too many requests")
 }
 
+// The apps of a workspace leave room for those of others, and the requests of all for the platform.
+func TestRequestsOfAWorkspace(t *testing.T) {
+	for name, c := range map[string]struct {
+		slots, most, status int
+		text                string
+	}{
+		"share of a workspace": {16, 14, 429, "this workspace"},
+		"all":                  {1, 1, 503, "too many requests"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t, func(o *edge.Options) { o.Limits.Requests = c.slots })
+			s.publish(s.register("notes", echo(nil)))
+			for range c.most {
+				response, err := http.DefaultTransport.RoundTrip(s.request("GET", "/sse", ""))
+				if err != nil || response.StatusCode != 200 {
+					t.Fatal(response, err)
+				}
+				t.Cleanup(func() { response.Body.Close() })
+			}
+			response, body := s.get("/")
+			s.expect(response, body, c.status, c.text)
+		})
+	}
+}
+
 // A body of any size passes through, and is not held in memory.
 func TestLargeBodies(t *testing.T) {
 	s := newStage(t)

@@ -41,6 +41,10 @@ func (n *Node) newEdge(o Options) (err error) {
 	settings.Asker, settings.Dialer, settings.Clock, settings.Log, settings.Registerer = n.Router, n.apps, o.Clock, o.Log, o.Registry
 	settings.NewID, settings.PublicURL, settings.EdgeHost = server.NewID, o.HTTP.PublicURL, host
 	settings.TrustedProxies = o.HTTP.TrustedProxies
+	if settings.Limits.Requests == 0 && o.HTTP.Limits.Connections > 0 {
+		// The rest of the connections is for the platform.
+		settings.Limits.Requests = max(o.HTTP.Limits.Connections*3/4, 1)
+	}
 	n.edge, err = edge.New(settings)
 	return err
 }
