@@ -325,3 +325,29 @@ func reasonOf(e *acp.RequestError) string {
 	}
 	return e.Message
 }
+
+// answerPermission answers the request for permission that was the question of the session. It reports false if the inputs are not
+// an answer to it.
+func (t *turn) answerPermission(inputs []row) bool {
+	l := t.l
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.prompt == nil || l.prompt.hasEnded() && l.prompt.isAnswered() { // the agent does not wait for the permission any more
+		return false
+	}
+	if len(l.waiting) == 0 || !l.waiting[0].asked || len(inputs) != 1 || inputs[0].GetInput().GetKind() != sessionv1.InputKind_INPUT_KIND_ANSWER {
+		return false
+	}
+	p, answer := l.waiting[0], inputs[0].GetInput()
+	for i, o := range p.request.Options {
+		if answer.GetOptionId() == permissionOption(i) || answer.GetOptionId() == "" && isSameText(answer.GetText(), o.Name) {
+			p.answer <- acp.NewRequestPermissionOutcomeSelected(o.OptionId)
+			if l.waiting = l.waiting[1:]; len(l.waiting) > 0 {
+				l.signal() // the next request is the next question
+			}
+			l.lastUpdate = time.Now()
+			return true
+		}
+	}
+	return false
+}

@@ -391,32 +391,6 @@ func (t *turn) prompt(ctx context.Context, inputs []row, joined []uint64) error 
 	return nil
 }
 
-// answerPermission answers the request for permission that was the question of the session. It reports false if the inputs are not
-// an answer to it.
-func (t *turn) answerPermission(inputs []row) bool {
-	l := t.l
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.prompt == nil || l.prompt.hasEnded() && l.prompt.isAnswered() { // the agent does not wait for the permission any more
-		return false
-	}
-	if len(l.waiting) == 0 || !l.waiting[0].asked || len(inputs) != 1 || inputs[0].GetInput().GetKind() != sessionv1.InputKind_INPUT_KIND_ANSWER {
-		return false
-	}
-	p, answer := l.waiting[0], inputs[0].GetInput()
-	for i, o := range p.request.Options {
-		if answer.GetOptionId() == permissionOption(i) || answer.GetOptionId() == "" && isSameText(answer.GetText(), o.Name) {
-			p.answer <- acp.NewRequestPermissionOutcomeSelected(o.OptionId)
-			if l.waiting = l.waiting[1:]; len(l.waiting) > 0 {
-				l.signal() // the next request is the next question
-			}
-			l.lastUpdate = time.Now()
-			return true
-		}
-	}
-	return false
-}
-
 // lost is the failure of a turn whose node stops, or loses the session.
 func (t *turn) lost() *failure {
 	return &failure{codeRunnerLost, "The server was stopped while the turn ran."}

@@ -12,6 +12,7 @@ import (
 	grantv1 "github.com/atelier-run/atelier/messages/grant/v1"
 	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
 	slugv1 "github.com/atelier-run/atelier/messages/slug/v1"
+	subjectv1 "github.com/atelier-run/atelier/messages/subject/v1"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 	visitv1 "github.com/atelier-run/atelier/messages/visit/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
@@ -38,7 +39,7 @@ func IsEssential(c entity.Command) bool {
 	case *computerv1.RetireComputer, *computerv1.ReportRetired, *computerv1.ReportRemoved, *computerv1.ReportProcessEnded, *computerv1.CancelTask:
 		return true
 
-	case *workspacev1.RemoveMember, *workspacev1.RevokeInvitation, *workspacev1.RemoveAnchor, *workspacev1.OrphanAnchors,
+	case *workspacev1.RemoveMember, *workspacev1.RevokeInvitation, *workspacev1.EndInvitations, *workspacev1.SetMemberDisabled, *workspacev1.RemoveAnchor, *workspacev1.OrphanAnchors,
 		*workspacev1.RemoveAgent, *workspacev1.RemoveApp, *workspacev1.ReleaseAppPorts, *workspacev1.ClearDefaultSession,
 		*workspacev1.ReportLocksRemoved, *workspacev1.ReportSessionsStopped, *workspacev1.Suspend:
 		return true
@@ -48,7 +49,8 @@ func IsEssential(c entity.Command) bool {
 
 	case *userv1.LeaveWorkspace, *userv1.ForgetWorkspace, *userv1.RevokeApiKey, *userv1.EndBrowserSession, *userv1.UnlinkIdentities,
 		*userv1.RevokeGrant, *userv1.RemoveMachine,
-		*credentialv1.RevokeCredential, *grantv1.Revoke, *devicev1.ReleaseDevice, *slugv1.ReleaseSlug, *visitv1.EndVisit:
+		*credentialv1.RevokeCredential, *grantv1.Revoke, *devicev1.ReleaseDevice, *slugv1.ReleaseSlug, *subjectv1.ReleaseSubject,
+		*visitv1.EndVisit:
 		return true
 	}
 	return false
