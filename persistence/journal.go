@@ -86,11 +86,13 @@
 // With less free space than Options.MinFreeBytes, or fewer free inodes than Options.MinFreeFiles, proposals are refused with
 // ErrRefused until there is space again. Essential proposals, such as those by which users delete something, are accepted
 // until the reserve is nearly used up. The reserve is a number of spare files, for when others have left neither a byte nor an
-// inode: with it the journal continues, and Open succeeds on a full disk (see reserve). An error of Pebble's log ends the journal and all terms (failure.fail): proposals in flight are answered with ErrUnknown, queued and
-// later ones with ErrClosed, and views continue to show the durable state. Failed then tells the process to exit, so that
-// its supervisor restarts it and the disk decides which of the proposals in flight are durable. Pebble retries flushes and
-// compactions that fail; they end the journal only if they keep failing for another reason than lack of space or of file
-// descriptors.
+// inode: with it the journal continues, and Open succeeds on a full disk (see reserve). While the disk is nearly full, reclaimer
+// compacts the index entries that proposals remove, which frees their space.
+//
+// An error of Pebble's log ends the journal and all terms (failure.fail): proposals in flight are answered with ErrUnknown, queued and
+// later ones with ErrClosed, and views continue to show the durable state. Failed then tells the process to exit, so that its
+// supervisor restarts it and the disk decides which of the proposals in flight are durable. Pebble retries flushes and compactions that
+// fail; they end the journal only if they keep failing for another reason than lack of space or of file descriptors.
 package persistence
 
 import (

@@ -27,6 +27,7 @@ type Store struct {
 	failure     *failure
 	metrics     *metrics
 	diskSpace   *diskSpace
+	reclaimer   *reclaimer
 	reserve     *reserve
 	members     memberSet
 	// local is DefaultMember.
@@ -116,12 +117,14 @@ func (s *Store) start() error {
 		reserve: s.reserve, dir: s.options.Dir, minBytes: s.options.MinFreeBytes, minFiles: s.options.MinFreeFiles,
 		interval: diskSpaceInterval, logger: s.options.Logger,
 	}
+	s.reclaimer = newReclaimer(db, s.views, s.failure, s.options.Logger)
 	s.writer = &writer{
 		queue:     s.queue,
 		barrier:   barrier,
 		callbacks: s.callbacks,
 		watchers:  s.watchers,
 		diskSpace: s.diskSpace,
+		reclaimer: s.reclaimer,
 		metrics:   s.metrics,
 		failure:   s.failure,
 		logger:    s.options.Logger,
@@ -130,6 +133,7 @@ func (s *Store) start() error {
 	s.failure.onFailure(s.writer.failAll)
 	s.disk.running.Store(true)
 	go s.writer.run()
+	go s.reclaimer.run()
 	go s.marksWriter.writePeriodically()
 	return s.failure.cause()
 }
@@ -276,6 +280,7 @@ func (s *Store) close() error {
 	case <-s.writer.finished:
 	case <-s.failure.ended:
 	}
+	s.reclaimer.stop(s.failure.cause() == nil)
 	s.views.close()
 	s.marksWriter.stopPeriodicWrites()
 	if err := s.failure.cause(); err != nil {

@@ -19,6 +19,7 @@ type writer struct {
 	callbacks *callbacks
 	watchers  *watchers
 	diskSpace *diskSpace
+	reclaimer *reclaimer
 	metrics   *metrics
 	failure   *failure
 	logger    *slog.Logger
@@ -49,12 +50,18 @@ func (w *writer) run() {
 			entries += len(l.round.pending)
 		}
 		admitted := lanes
-		if s := w.diskSpace.check(bytes); s != spacious {
-			admitted, bytes = w.refuse(lanes, s)
+		space := w.diskSpace.check(bytes)
+		if space != spacious {
+			admitted, bytes = w.refuse(lanes, space)
+		}
+		var removed []removal
+		if space != spacious {
+			removed = removalsOf(admitted)
 		}
 		if len(admitted) > 0 && !w.commitRounds(admitted, bytes) {
 			return
 		}
+		w.reclaimer.reclaim(removed)
 		for _, l := range lanes {
 			l.round.reset()
 		}

@@ -1,0 +1,143 @@
+package persistence
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// reclaimer gives the space of removed index entries back to the disk while it is nearly full. Pebble by itself compacts them
+// only after many more writes, which are refused meanwhile.
+//
+// The writer tells it what each commit removes (reclaim). run flushes and compacts the keys between the first and the last removed entry
+// of each index of each partition. Such a range has the rows of one index, so that a compaction needs little
+// space for the rows that remain in it.
+type reclaimer struct {
+	db      *pebble.DB
+	views   *views
+	failure *failure
+	logger  *slog.Logger
+
+	mu     sync.Mutex
+	ranges map[removedFrom]keyRange
+	// changed has an element if ranges may have entries.
+	changed  chan struct{}
+	ctx      context.Context
+	cancel   context.CancelFunc
+	finished chan struct{}
+}
+
+// removedFrom names an index of a partition.
+type removedFrom struct {
+	partition Partition
+	index     string
+}
+
+// keyRange is a range of keys, which includes both of them.
+type keyRange struct{ first, last []byte }
+
+func newReclaimer(db *pebble.DB, v *views, f *failure, logger *slog.Logger) *reclaimer {
+	r := &reclaimer{
+		db: db, views: v, failure: f, logger: logger, ranges: map[removedFrom]keyRange{},
+		changed: make(chan struct{}, 1), finished: make(chan struct{}),
+	}
+	r.ctx, r.cancel = context.WithCancel(context.Background())
+	return r
+}
+
+// A removal is an index entry that a proposal removes.
+type removal struct {
+	from removedFrom
+	key  []byte
+}
+
+// removalsOf returns what the proposals of a commit remove. It is called before the commit, because afterwards the proposals belong to
+// their callers again.
+func removalsOf(lanes []*lane) (removed []removal) {
+	for _, l := range lanes {
+		for i := range l.round.proposals {
+			for _, c := range l.round.proposals[i].Entries {
+				if c.Remove {
+					key := appendEntryKey(nil, l.partition, c.Index, c.Value, c.Order)
+					removed = append(removed, removal{removedFrom{l.partition, c.Index}, key})
+				}
+			}
+		}
+	}
+	return removed
+}
+
+// reclaim has the ranges of removed entries compacted. It does not wait. Entries that were not removed, because their proposal was
+// refused, cost a compaction and change nothing.
+func (r *reclaimer) reclaim(removed []removal) {
+	if len(removed) == 0 {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, m := range removed {
+		r.addKey(m.from, m.key)
+	}
+	select {
+	case r.changed <- struct{}{}:
+	default:
+	}
+}
+
+// addKey extends the range of an index by a key. The caller holds mu.
+func (r *reclaimer) addKey(from removedFrom, key []byte) {
+	known, ok := r.ranges[from]
+	if !ok || bytes.Compare(key, known.first) < 0 {
+		known.first = key
+	}
+	if !ok || bytes.Compare(key, known.last) > 0 {
+		known.last = key
+	}
+	r.ranges[from] = known
+}
+
+// run compacts recorded ranges until stop is called.
+func (r *reclaimer) run() {
+	defer close(r.finished)
+	for {
+		select {
+		case <-r.changed:
+			r.compact()
+		case <-r.ctx.Done():
+			return
+		}
+	}
+}
+
+// compact compacts the recorded ranges. After an error, as of a compaction without space, the range is dropped: Pebble
+// compacts it later.
+func (r *reclaimer) compact() {
+	r.mu.Lock()
+	ranges := r.ranges
+	r.ranges = map[removedFrom]keyRange{}
+	r.mu.Unlock()
+	fresh, err := r.views.open() // replaces the shared snapshot, in which the rows still exist
+	if err != nil {
+		return
+	}
+	_ = fresh.Close()
+	for from, keys := range ranges {
+		end := append(bytes.Clone(keys.last), 0)
+		err := r.failure.guard(func() error { return r.db.Compact(r.ctx, keys.first, end, false) })
+		if err != nil && r.ctx.Err() == nil {
+			r.logger.Warn("cannot compact removed rows to free space", slog.String("index", from.index), slog.Any("error", err))
+		}
+	}
+}
+
+// stop ends run. If wait is true, run does not use Pebble any more when stop returns. After a failure of the journal, a call of
+// Pebble may never return.
+func (r *reclaimer) stop(wait bool) {
+	r.cancel()
+	if wait {
+		<-r.finished
+	}
+}
