@@ -276,7 +276,7 @@ func TestDownloadEndsWithTheAccess(t *testing.T) {
 func TestTransfersSurviveFailedLookups(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.world.drive = func(w nethttp.ResponseWriter, r *nethttp.Request) {
-			if n, err := io.Copy(io.Discard, r.Body); n != 60 || err != nil {
+			if n, err := io.Copy(io.Discard, r.Body); n != 60*16<<10 || err != nil {
 				t.Errorf("%d bytes, %v", n, err)
 			}
 			w.WriteHeader(201)

@@ -16,6 +16,7 @@ import (
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 	auditv1 "github.com/atelier-run/atelier/messages/audit/v1"
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
+	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 	"github.com/atelier-run/atelier/persistence"
 )
@@ -36,6 +37,10 @@ func newComputerHome(t *testing.T, changes ...func(*Options)) *home {
 		t.Fatal(err)
 	}
 	t.Cleanup(h.stop)
+	_, err = h.Router.Ask(t.Context(), entity.Command{
+		Kind: entity.KindUser, Identity: "usr_1", Principal: entity.Platform(), Message: &userv1.CreateUser{Email: "alice@example.org", Name: "Alice"},
+	})
+	h.check(err)
 	h.ask(entity.KindWorkspace, &workspacev1.CreateWorkspace{Slug: "acme", Name: "Acme", CreatorId: "usr_1"})
 	h.settle()
 	h.done()

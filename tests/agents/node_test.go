@@ -23,6 +23,7 @@ import (
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
+	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 	"github.com/atelier-run/atelier/persistence"
@@ -79,6 +80,7 @@ tiers:
 			t.Error(err)
 		}
 	})
+	o.ask(entity.KindUser, alice.GetUserId(), entity.Platform(), &userv1.CreateUser{Email: "alice@example.org", Name: "Alice"})
 	o.ask(entity.KindWorkspace, workspaceID, entity.Platform(), &workspacev1.CreateWorkspace{Slug: "acme", Name: "Acme", CreatorId: alice.GetUserId()})
 	o.settle()
 	o.requireIsolation()

@@ -165,6 +165,7 @@ func (s *site) scene(of map[string]string) string {
 func (s *site) send(h http.Handler, key, path string, body map[string]string) *httptest.ResponseRecorder {
 	s.Helper()
 	r := httptest.NewRequest("POST", path, strings.NewReader(s.scene(body)))
+	r.Host = strings.TrimPrefix(s.url, "http://")
 	r.Header.Set("Content-Type", "application/json")
 	if key != "" {
 		r.Header.Set("Authorization", "Bearer "+key)

@@ -251,14 +251,14 @@ func (v *verification) verifyChanges() {
 			l.asked = append(l.asked, one)
 		}
 	}
-	for _, l := range ledgers {
-		v.balance(l)
+	for d, l := range ledgers {
+		v.balance(d.space, l)
 	}
 }
 
 // balance assigns the rows of one change to its requests. A person has one request in flight at a time, so a row's time
 // determines the request.
-func (v *verification) balance(l *ledger) {
+func (v *verification) balance(space string, l *ledger) {
 	for _, one := range l.asked {
 		if one.outcome != acknowledged && one.outcome != nothing {
 			continue
@@ -274,10 +274,25 @@ func (v *verification) balance(l *ledger) {
 		}
 	}
 	for i, e := range l.rows {
-		if !l.taken[i] {
+		if !l.taken[i] && !v.read.spaces[space].endedWithInviter(e) {
 			v.addProblem("the audit row belongs to no request: %s; requests: %v", e, l.asked)
 		}
 	}
+}
+
+// endedWithInviter reports whether a row says that an invitation was revoked because the person who had sent it lost the right to invite:
+// the change that took the right has the same actor and time.
+func (b *workspaceView) endedWithInviter(e auditRow) bool {
+	if b == nil || e.Event != "invitation.revoked" {
+		return false
+	}
+	return slices.ContainsFunc(b.audit, func(lost auditRow) bool {
+		takesRight := lost.Event == "member.removed" || lost.Event == "member.role_changed" && lost.Provenance.Role == "viewer"
+		return takesRight && lost.ActorID == e.ActorID && lost.At == e.At && slices.ContainsFunc(b.audit, func(sent auditRow) bool {
+			return sent.Event == "invitation.created" && sent.ActorID == lost.Provenance.MemberUserID &&
+				sent.Provenance.TargetEmail == e.Provenance.TargetEmail && sent.At <= e.At
+		})
+	})
 }
 
 func (l *ledger) take(fits func(auditRow) bool) bool {
