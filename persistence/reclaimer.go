@@ -18,6 +18,7 @@ import (
 type reclaimer struct {
 	db      *pebble.DB
 	views   *views
+	reserve *reserve
 	failure *failure
 	logger  *slog.Logger
 
@@ -39,9 +40,9 @@ type removedFrom struct {
 // keyRange is a range of keys, which includes both of them.
 type keyRange struct{ first, last []byte }
 
-func newReclaimer(db *pebble.DB, v *views, f *failure, logger *slog.Logger) *reclaimer {
+func newReclaimer(db *pebble.DB, v *views, reserve *reserve, f *failure, logger *slog.Logger) *reclaimer {
 	r := &reclaimer{
-		db: db, views: v, failure: f, logger: logger, ranges: map[removedFrom]keyRange{},
+		db: db, views: v, reserve: reserve, failure: f, logger: logger, ranges: map[removedFrom]keyRange{},
 		changed: make(chan struct{}, 1), finished: make(chan struct{}),
 	}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
@@ -112,13 +113,16 @@ func (r *reclaimer) run() {
 	}
 }
 
-// compact compacts the recorded ranges. After an error, as of a compaction without space, the range is dropped: Pebble
-// compacts it later.
+// compact compacts the recorded ranges. Ranges for which the disk lacks files, or whose compaction fails, are dropped: Pebble compacts
+// them later. A compaction without files would only flush, which uses the reserve.
 func (r *reclaimer) compact() {
 	r.mu.Lock()
 	ranges := r.ranges
 	r.ranges = map[removedFrom]keyRange{}
 	r.mu.Unlock()
+	if !r.reserve.isFree(2*sharedFiles, sharedBytes/2) {
+		return
+	}
 	fresh, err := r.views.open() // replaces the shared snapshot, in which the rows still exist
 	if err != nil {
 		return
@@ -133,11 +137,12 @@ func (r *reclaimer) compact() {
 	}
 }
 
-// stop ends run. If wait is true, run does not use Pebble any more when stop returns. After a failure of the journal, a call of
-// Pebble may never return.
-func (r *reclaimer) stop(wait bool) {
+// stop ends run, which does not use Pebble any more when stop returns, unless the journal has failed: a call of Pebble may then never
+// return.
+func (r *reclaimer) stop() {
 	r.cancel()
-	if wait {
-		<-r.finished
+	select {
+	case <-r.finished:
+	case <-r.failure.ended:
 	}
 }

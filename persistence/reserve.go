@@ -82,18 +82,35 @@ func newReserve(o Options) (*reserve, error) {
 			return u.FreeFiles
 		}
 	}
-	names, err := fs.List(r.dir)
-	if err != nil && !oserror.IsNotExist(err) {
+	if err := r.list(); err != nil {
 		return nil, fmt.Errorf("data directory %s: %w", o.Dir, err)
 	}
+	return r, nil
+}
+
+// list finds the spare files. It is called again when the directory is locked, because a process that ended meanwhile may have used some.
+// A file with content is no spare file: after a crash, a renamed one may have its old name again.
+func (r *reserve) list() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	names, err := r.FS.List(r.dir)
+	if err != nil && !oserror.IsNotExist(err) {
+		return err
+	}
+	r.spares = nil
 	for _, name := range names {
 		var n int
-		if _, err := fmt.Sscanf(name, "%d", &n); err == nil {
-			r.spares, r.last = append(r.spares, fs.PathJoin(r.dir, name)), max(r.last, n)
+		path := r.FS.PathJoin(r.dir, name)
+		if _, err := fmt.Sscanf(name, "%d", &n); err != nil {
+			continue
+		}
+		r.last = max(r.last, n)
+		if info, err := r.FS.Stat(path); err == nil && info.Size() == 0 {
+			r.spares = append(r.spares, path)
 		}
 	}
 	r.left.Store(int32(len(r.spares)))
-	return r, nil
+	return nil
 }
 
 // Unwrap returns the wrapped file system; see vfs.FS.

@@ -35,6 +35,8 @@ func (f *faultyJournal) limitFree() (set func(bytes, files uint64)) {
 
 func expectSpares(t *testing.T, r *reserve, least, most int) {
 	t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	names, err := r.FS.List(r.dir)
 	if err != nil {
 		t.Fatal(err)

@@ -55,6 +55,9 @@ func Open(o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := reserve.list(); err != nil {
+		return nil, errors.Join(fmt.Errorf("data directory %s: %w", o.Dir, err), d.lock.Close())
+	}
 	s := &Store{options: o, reserve: reserve, directory: d, metrics: newMetrics(), callbacks: &callbacks{}, failure: newFailure(o.Logger)}
 	if err := s.failure.guard(s.start); err != nil {
 		s.releaseDirectory()
@@ -117,7 +120,7 @@ func (s *Store) start() error {
 		reserve: s.reserve, dir: s.options.Dir, minBytes: s.options.MinFreeBytes, minFiles: s.options.MinFreeFiles,
 		interval: diskSpaceInterval, logger: s.options.Logger,
 	}
-	s.reclaimer = newReclaimer(db, s.views, s.failure, s.options.Logger)
+	s.reclaimer = newReclaimer(db, s.views, s.reserve, s.failure, s.options.Logger)
 	s.writer = &writer{
 		queue:     s.queue,
 		barrier:   barrier,
@@ -280,7 +283,7 @@ func (s *Store) close() error {
 	case <-s.writer.finished:
 	case <-s.failure.ended:
 	}
-	s.reclaimer.stop(s.failure.cause() == nil)
+	s.reclaimer.stop()
 	s.views.close()
 	s.marksWriter.stopPeriodicWrites()
 	if err := s.failure.cause(); err != nil {

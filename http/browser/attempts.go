@@ -78,6 +78,7 @@ func (p *provider) saveAttempt(c *server.Call, a attempt) error {
 		}
 	}
 	p.dropAttempts(c, a.State, maxAttempts-len(text))
+	endAttempt(c, a.State) // it may have had more cookies before
 	n := 0
 	for part := range slices.Chunk([]byte(text), maxAttemptCookie) {
 		setCookie(c, attemptCookie(c, a.State, n), string(part), attemptTime)

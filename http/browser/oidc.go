@@ -202,8 +202,7 @@ func (p *provider) callback(c *server.Call) (result, error) {
 
 // finish ends an attempt with the parameters that the provider has sent.
 func (p *provider) finish(c *server.Call, a attempt, query url.Values) (result, error) {
-	switch {
-	case query.Get("error") != "" || query.Get("code") == "":
+	if query.Get("error") != "" || query.Get("code") == "" {
 		return result{}, errDeclined
 	}
 	token, err := p.exchangeCode(c, a, query.Get("code"))

@@ -44,9 +44,12 @@ func bareName(host string) string {
 	return strings.TrimSuffix(strings.ToLower(host), ".")
 }
 
-// isMonitored reports whether a path is answered for every host name: monitoring sends the names and addresses by which it knows the
-// server, and the answers have nothing of any workspace.
-func isMonitored(path string) bool { return isProbe(path) || path == "/metrics" }
+// isMonitored reports whether a request is answered for every host name: monitoring sends the names and addresses by which it knows the
+// server, and the answers have nothing of any workspace. Metrics are not answered to scripts of pages, whose browser sends
+// Sec-Fetch-Site.
+func isMonitored(r *http.Request) bool {
+	return isProbe(r.URL.Path) || r.URL.Path == "/metrics" && r.Header.Get("Sec-Fetch-Site") == ""
+}
 
 // misdirected answers requests for hosts that are neither the server's nor an app's.
 func misdirected(w http.ResponseWriter, _ *http.Request) { w.(*Response).fail(errMisdirected) }

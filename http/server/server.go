@@ -237,7 +237,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.serveEdge(w, r)
 		return
 	}
-	if !s.hosts.serve(r.Host) && !isMonitored(r.URL.Path) {
+	if !s.hosts.serve(r.Host) && !isMonitored(r) {
 		s.handle(s.misdirected, w, r)
 		return
 	}
