@@ -9,9 +9,9 @@ import (
 
 // Errors of Shares.
 var (
-	// ErrFull is returned if no slot is free.
+	// ErrFull is returned if no slot is free for a holder that may have one.
 	ErrFull = errors.New("limit: no slot is free")
-	// ErrShare is returned if slots are free, but are kept for others than the holder.
+	// ErrShare is returned if the holder may have no further slot, whether one is free or not.
 	ErrShare = errors.New("limit: the holder has its share of the slots")
 )
 
@@ -97,12 +97,12 @@ func (s *Shares[Holder]) Used() int {
 func (s *Shares[Holder]) check(h Holder) error {
 	common := s.capacity - s.capacity/reservedPart - s.used
 	switch {
+	case s.held[h] >= max(1, s.capacity/smallPart, elasticity*common):
+		return ErrShare
 	case s.used >= s.capacity:
 		return ErrFull
-	case s.held[h] < max(1, s.capacity/smallPart), s.held[h] < elasticity*common:
-		return nil
 	}
-	return ErrShare
+	return nil
 }
 
 // release frees a slot. The caller holds mu.

@@ -2,6 +2,7 @@ package limit_test
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -123,4 +124,20 @@ func TestSharesCount(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestRefusalsOfUsedSlots refuses further slots while none is free: to a holder with its share because of that, and to one with few
+// slots because none is free, so that the caller frees a slot for the latter alone.
+func TestRefusalsOfUsedSlots(t *testing.T) {
+	s := limit.NewShares[string](16)
+	for s.Acquire("many") == nil {
+	}
+	for i := 0; s.Used() < 16; i++ {
+		if err := s.Acquire(fmt.Sprint("few", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if many, none := s.Acquire("many"), s.Acquire("none"); !errors.Is(many, limit.ErrShare) || !errors.Is(none, limit.ErrFull) {
+		t.Errorf("%v, %v", many, none)
+	}
 }
