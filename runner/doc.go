@@ -31,10 +31,11 @@
 // agent is cancelled and prompted again, and loads its session in a new process if it can; otherwise it is given the
 // instructions and the end of the conversation as text.
 //
-// A turn runs on behalf of the session's participant (session.ParticipantOf). RunTurn checks before the start of the agent and
-// before the first input, and every two seconds while the turn runs, that the participant is a member whose role may take part, that
-// the account is not disabled, and that the OAuth grant of the input is not revoked (participant.go). Otherwise the turn ends as
-// interrupted with the code access_lost, and its agent with its processes. The same check ends the turn that follows a sleep.
+// A turn runs on behalf of the session's participant, which the last input that it has taken determines (session.ParticipantOf). RunTurn
+// checks before the start of the agent and before the first input, and every two seconds while the turn runs, that the participant is a
+// member whose role may take part, that the account is not disabled, and that the OAuth grant of the input is not revoked
+// (participant.go). Otherwise the turn ends as interrupted with the code access_lost, and its agent with its processes. The same check
+// ends the turn that follows a sleep.
 //
 // # The gateway
 //

@@ -74,7 +74,7 @@ func (r *Runner) checkMember(ctx context.Context, workspaceID, userID string) er
 }
 
 // watchParticipant sends the failure with which the turn ends once the participant of the session has lost the access. A member
-// with access who takes part becomes the participant, so that the turn goes on. While the access cannot be checked, the turn goes on.
+// with access whose input joins the turn becomes the participant, so that the turn goes on. While the access cannot be checked, the turn goes on.
 func (t *turn) watchParticipant(ctx context.Context, lost chan<- *failure) {
 	for pause(ctx, participantInterval) {
 		s, err := t.r.describe(ctx, t.identity)

@@ -149,6 +149,17 @@ func TestAccessLostInASleep(t *testing.T) {
 	}
 }
 
+// workForAMinute is an agent that works for a minute, unless it is cancelled.
+func workForAMinute(ctx context.Context, p *runnertest.Process, r acp.PromptRequest) (acp.PromptResponse, error) {
+	select {
+	case <-time.After(time.Minute):
+		p.Say(ctx, r, "done")
+		return done, nil
+	case <-ctx.Done():
+		return acp.PromptResponse{StopReason: acp.StopReasonCancelled}, nil
+	}
+}
+
 // A member who takes part in a running turn becomes its participant. While the access cannot be checked, the turn goes on.
 func TestTurnOutlastsAccess(t *testing.T) {
 	for name, meanwhile := range map[string]func(*fixture){
@@ -165,15 +176,7 @@ func TestTurnOutlastsAccess(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := newFixture(t, &runnertest.Agent{Prompt: func(ctx context.Context, p *runnertest.Process, r acp.PromptRequest) (acp.PromptResponse, error) {
-					select {
-					case <-time.After(time.Minute):
-						p.Say(ctx, r, "done")
-						return done, nil
-					case <-ctx.Done():
-						return acp.PromptResponse{StopReason: acp.StopReasonCancelled}, nil
-					}
-				}}, nil)
+				f := newFixture(t, &runnertest.Agent{Prompt: workForAMinute}, nil)
 				defer f.end()
 				f.startAs(alice)
 				go func() {
@@ -184,5 +187,38 @@ func TestTurnOutlastsAccess(t *testing.T) {
 				f.last(t, 1, "terminal complete")
 			})
 		})
+	}
+}
+
+// A message that waits, because its credential grants other capabilities or because it is a follow-up, neither lets the turn of another
+// person go on nor ends it.
+func TestMessagesThatWaitLeaveTheTurnAlone(t *testing.T) {
+	narrow := &wirev1.Principal{
+		Kind: wirev1.CredentialKind_CREDENTIAL_KIND_APP, UserId: "bob", CredentialId: "app_1", Grants: []string{entity.Sessions},
+	}
+	follow := func(f *fixture) {
+		f.must(bob, &sessionv1.SendInput{Input: &sessionv1.Input{
+			Kind: sessionv1.InputKind_INPUT_KIND_MESSAGE, Text: "later", Behavior: sessionv1.Behavior_BEHAVIOR_FOLLOW_UP,
+		}})
+	}
+	for name, send := range map[string]func(*fixture){
+		"other capabilities": func(f *fixture) { f.sendAs(narrow, "later") }, "follow-up": follow,
+	} {
+		for user, want := range map[string]string{"alice": accessLost, "bob": "terminal complete"} {
+			t.Run(name+" and "+user+" is removed", func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					f := newFixture(t, &runnertest.Agent{Prompt: workForAMinute}, nil)
+					defer f.end()
+					f.startAs(alice)
+					go func() {
+						time.Sleep(time.Second)
+						send(f)
+						f.world.Refuse(user, errNotFound)
+					}()
+					f.mustRun()
+					f.last(t, 1, want)
+				})
+			})
+		}
 	}
 }

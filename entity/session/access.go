@@ -74,7 +74,7 @@ func readerOf(p *wirev1.Principal) string {
 }
 
 // participantOf returns the participant of an input of a principal; nil for notes, which start no turn, and for inputs of the
-// system, which go on with the work of the last participant.
+// platform, which has no person.
 func participantOf(p *wirev1.Principal, in *sessionv1.Input) *sessionv1.Participant {
 	if in.GetKind() == sessionv1.InputKind_INPUT_KIND_NOTE || entity.IsPlatform(p) {
 		return nil
@@ -86,8 +86,8 @@ func participantOf(p *wirev1.Principal, in *sessionv1.Input) *sessionv1.Particip
 	return participant
 }
 
-// ParticipantOf returns the participant whose access decides whether the turns of the session may go on: the last one, or the
-// creator of a session whose inputs were accepted before participants were recorded.
+// ParticipantOf returns the participant whose access decides whether the turns of the session may go on: the participant of the last
+// input that a turn has taken, or the creator of a session whose inputs were accepted before participants were recorded.
 func ParticipantOf(s *sessionv1.Session) *sessionv1.Participant {
 	if s.GetParticipant() != nil {
 		return s.GetParticipant()

@@ -73,9 +73,6 @@ func applyRow(next *sessionv1.Session, e *sessionv1.RowAdded) {
 		next.Read = entity.With(next.GetRead(), user, e.GetSeq())
 	}
 	next.LastEventSeq, next.UpdatedAt = e.GetSeq(), e.GetAt()
-	if e.GetParticipant() != nil {
-		next.Participant = e.GetParticipant()
-	}
 	row := e.GetRow()
 	if row.GetInput() != nil {
 		applyInput(next, e)
@@ -106,7 +103,8 @@ func applyInput(next *sessionv1.Session, e *sessionv1.RowAdded) {
 	copy(pending, next.GetPending())
 	next.Pending = append(pending, &sessionv1.Pending{
 		Seq: e.GetSeq(), Kind: in.GetKind(), Behavior: in.GetBehavior(), Tier: e.GetResolvedTier(), CreatedAt: e.GetAt(),
-		Bounds: in.GetBounds(),
+		Bounds: in.GetBounds(), Participant: e.GetParticipant(),
+		Continues: in.GetSender().GetKind() == sessionv1.SenderKind_SENDER_KIND_SYSTEM,
 	})
 	switch in.GetKind() {
 	case sessionv1.InputKind_INPUT_KIND_PROMPT:
@@ -120,10 +118,21 @@ func applyInput(next *sessionv1.Session, e *sessionv1.RowAdded) {
 }
 
 func applyTurn(next *sessionv1.Session, turn *sessionv1.Turn) {
+	for _, seq := range turn.GetInputs() {
+		applyParticipant(next, PendingInput(next, seq))
+	}
 	next.Pending = withoutPending(next.GetPending(), turn.GetInputs())
 	next.Turn, next.Ask, next.LastTier = turn, nil, turn.GetTier()
 	next.TurnStatus = sessionv1.TurnStatus_TURN_STATUS_RUNNING
 	next.Machine = withOutcome(next.GetMachine(), sessionv1.Outcome_OUTCOME_UNSPECIFIED)
+}
+
+// applyParticipant makes the participant of an input that a turn takes the participant of the session. An input that waits, and that
+// perhaps no turn takes, changes nothing: it neither continues nor ends the work of another person.
+func applyParticipant(next *sessionv1.Session, taken *sessionv1.Pending) {
+	if taken.GetParticipant() != nil {
+		next.Participant = taken.GetParticipant()
+	}
 }
 
 // applyJoined moves inputs from those that wait to the turn. Notes only stop waiting, because they get no terminal.
@@ -133,6 +142,9 @@ func applyJoined(next *sessionv1.Session, seqs []uint64) {
 	for _, seq := range seqs {
 		if p := PendingInput(next, seq); p != nil && p.GetKind() != sessionv1.InputKind_INPUT_KIND_NOTE {
 			turn.Inputs = append(turn.GetInputs(), seq)
+			if !p.GetContinues() {
+				applyParticipant(next, p)
+			}
 		}
 	}
 	next.Turn, next.Pending = turn, withoutPending(next.GetPending(), seqs)

@@ -79,14 +79,14 @@ func (d *draft) row(r *sessionv1.RowAdded) uint64 {
 	return r.GetSeq()
 }
 
-// input adds an input and starts a turn with it if none runs and the input may start one. tier is the tier of a turn that the
-// input starts.
-func (d *draft) input(in *sessionv1.Input, tier workspacev1.Tier, reader string) uint64 {
-	seq := d.row(&sessionv1.RowAdded{
-		Row: &sessionv1.Row{Input: in}, ResolvedTier: tier, Reader: reader, Participant: participantOf(d.call.Principal, in),
+// input adds an input of the principal of the call, and starts a turn with it if none runs and the input may start one. tier is the
+// tier of a turn that the input starts.
+func (d *draft) input(in *sessionv1.Input, tier workspacev1.Tier) {
+	p := d.call.Principal
+	d.row(&sessionv1.RowAdded{
+		Row: &sessionv1.Row{Input: in}, ResolvedTier: tier, Reader: readerOf(p), Participant: participantOf(p, in),
 	})
 	d.startNext()
-	return seq
 }
 
 // startNext starts a turn if none runs: with the first input that steers, or else with the first follow-up, unless the session
@@ -146,7 +146,7 @@ func start(call entity.Call, s *sessionv1.Session, c *sessionv1.StartSession) ([
 	if prompt.GetTier() == workspacev1.Tier_TIER_UNSPECIFIED {
 		prompt.Tier = c.GetTier()
 	}
-	d.input(prompt, resolveTier(s, prompt.GetTier(), c.GetDefaultTier()), readerOf(call.Principal))
+	d.input(prompt, resolveTier(s, prompt.GetTier(), c.GetDefaultTier()))
 	return d.events, nil
 }
 
@@ -228,7 +228,7 @@ func send(call entity.Call, s *sessionv1.Session, c *sessionv1.SendInput) ([]ses
 	if tier := in.GetTier(); tier != workspacev1.Tier_TIER_UNSPECIFIED && tier != s.GetTier() {
 		d.row(&sessionv1.RowAdded{Row: &sessionv1.Row{Setting: &sessionv1.Setting{Tier: &tier}}, Reader: readerOf(call.Principal)})
 	}
-	d.input(in, resolveTier(s, in.GetTier(), c.GetDefaultTier()), readerOf(call.Principal))
+	d.input(in, resolveTier(s, in.GetTier(), c.GetDefaultTier()))
 	return d.events, nil
 }
 

@@ -19,8 +19,9 @@
 //   - A follow-up waits until the session neither runs, asks nor sleeps.
 //   - The agent may do in a turn what the credential of its input grants, and an input joins only a turn with the same bounds
 //     (bounds.go).
-//   - The last input that is no note determines the participant: the person on whose behalf turns run (access.go). A turn whose
-//     participant has lost the right to take part ends as interrupted, and so does one that starts later; package runner checks it.
+//   - The last input that a turn has taken determines the participant: the person on whose behalf turns run (access.go). Inputs that
+//     wait, and notes, do not. A turn whose participant has lost the right to take part ends as interrupted, and so does one that starts
+//     later; package runner checks it. A turn that follows a sleep, or the loss of the computer, runs on behalf of the same person.
 //
 // Members change settings, the audience and archives (settings.go). A deletion seals the session, which hides it from everybody
 // at once; the task DeletionTask then deletes its descendants and rows. Visibility and permissions depend on the sender's role,
@@ -50,7 +51,7 @@ const wakeTimer = "wake"
 
 // Kind describes sessions to the runtime. A session is owned by its workspace.
 var Kind = entity.Rules[*sessionv1.Session, sessionv1.Command, sessionv1.Event]{
-	Name: entity.KindSession, Owner: entity.KindWorkspace, Version: 2, Zero: Zero, Access: accessOf, Decide: Decide, Evolve: Evolve,
+	Name: entity.KindSession, Owner: entity.KindWorkspace, Version: 3, Zero: Zero, Access: accessOf, Decide: Decide, Evolve: Evolve,
 	Reply: Reply, Rows: Rows, Timers: Timers, Tasks: Tasks, Waits: Waits,
 	Timeline: &entity.Timeline[*sessionv1.Session, sessionv1.Command, sessionv1.Event]{
 		Need: entity.Reads(entity.Sessions), Visible: Visible,

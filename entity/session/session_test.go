@@ -206,34 +206,6 @@ func TestSleep(t *testing.T) {
 	w.wantTerminal(waits, interrupted)
 }
 
-func TestParticipant(t *testing.T) {
-	w := newWorld(t)
-	expect := func(step, userID, grantID string) {
-		t.Helper()
-		got := session.ParticipantOf(w.s)
-		if got.GetUserId() != userID || got.GetGrantId() != grantID {
-			t.Errorf("%s: the participant is %v, want %s %s", step, got, userID, grantID)
-		}
-	}
-	w.start("go")
-	expect("prompt", "alice", "")
-	w.as = &wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH, UserId: "bob", CredentialId: "grant_1"}
-	w.must(message("on", sessionv1.Behavior_BEHAVIOR_FOLLOW_UP))
-	expect("message of a client", "bob", "grant_1")
-	w.as = &wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_APP, UserId: "carol", CredentialId: "app_1"}
-	w.must(message("on", sessionv1.Behavior_BEHAVIOR_STEER))
-	expect("message of an app", "carol", "")
-	w.user("dave", editor)
-	w.must(&sessionv1.SendInput{Input: &sessionv1.Input{Kind: sessionv1.InputKind_INPUT_KIND_NOTE, Text: "seen"}})
-	w.must(&sessionv1.RenameSession{Title: "Other"})
-	expect("note and title", "carol", "")
-	w.platform().must(&sessionv1.Interrupt{Reason: &sessionv1.Failure{Code: "workspace_suspended"}})
-	expect("interruption by the platform", "carol", "")
-
-	w.s.Participant = nil // as in a state of an earlier version
-	expect("earlier version", "alice", "")
-}
-
 func TestInterrupt(t *testing.T) {
 	w := newWorld(t)
 	first := w.start("a")

@@ -208,12 +208,16 @@ func addUsage(total, turn *sessionv1.Usage) *sessionv1.Usage {
 	}
 }
 
-// systemInput adds a message of the system, which starts a turn within bounds if none runs.
+// systemInput adds a message of the system, which starts a turn within bounds if none runs. It continues the work of the participant,
+// also if it waits and another person takes part meanwhile.
 func (d *draft) systemInput(text string, bounds *sessionv1.Bounds) {
-	d.input(&sessionv1.Input{
+	in := &sessionv1.Input{
 		Kind: sessionv1.InputKind_INPUT_KIND_MESSAGE, Sender: &sessionv1.Sender{Kind: sessionv1.SenderKind_SENDER_KIND_SYSTEM},
 		Text: text, Behavior: sessionv1.Behavior_BEHAVIOR_STEER, Bounds: bounds,
-	}, d.current().GetLastTier(), "")
+	}
+	s := d.current()
+	d.row(&sessionv1.RowAdded{Row: &sessionv1.Row{Input: in}, ResolvedTier: s.GetLastTier(), Participant: s.GetParticipant()})
+	d.startNext()
 }
 
 // wake ends the sleep that is due at the time of the command. It has no effect if that sleep has ended.

@@ -1724,7 +1724,7 @@ type Session struct {
 	LastTier v1.Tier `protobuf:"varint,35,opt,name=last_tier,json=lastTier,proto3,enum=atelier.workspace.v1.Tier" json:"last_tier,omitempty"`
 	// The number of the last turns that have all ended because the computer was lost.
 	LostTurns uint32 `protobuf:"varint,36,opt,name=lost_turns,json=lostTurns,proto3" json:"lost_turns,omitempty"`
-	// The participant of the last input that is no note; unset if it was accepted before participants were recorded.
+	// The participant of the last input that a turn has taken and that has one; unset if participants were not recorded then.
 	Participant *Participant `protobuf:"bytes,40,opt,name=participant,proto3" json:"participant,omitempty"`
 	// The bounds of the turn that sleeps; unset if none sleeps.
 	WakeBounds    *Bounds `protobuf:"bytes,41,opt,name=wake_bounds,json=wakeBounds,proto3" json:"wake_bounds,omitempty"`
@@ -2260,9 +2260,13 @@ type Pending struct {
 	Kind     InputKind              `protobuf:"varint,2,opt,name=kind,proto3,enum=atelier.session.v1.InputKind" json:"kind,omitempty"`
 	Behavior Behavior               `protobuf:"varint,3,opt,name=behavior,proto3,enum=atelier.session.v1.Behavior" json:"behavior,omitempty"`
 	// The tier that was resolved when the input was accepted.
-	Tier          v1.Tier `protobuf:"varint,4,opt,name=tier,proto3,enum=atelier.workspace.v1.Tier" json:"tier,omitempty"`
-	CreatedAt     int64   `protobuf:"varint,5,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
-	Bounds        *Bounds `protobuf:"bytes,7,opt,name=bounds,proto3" json:"bounds,omitempty"`
+	Tier      v1.Tier `protobuf:"varint,4,opt,name=tier,proto3,enum=atelier.workspace.v1.Tier" json:"tier,omitempty"`
+	CreatedAt int64   `protobuf:"varint,5,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	Bounds    *Bounds `protobuf:"bytes,7,opt,name=bounds,proto3" json:"bounds,omitempty"`
+	// The participant of the session once a turn takes the input; unset for a note.
+	Participant *Participant `protobuf:"bytes,8,opt,name=participant,proto3" json:"participant,omitempty"`
+	// The input is of the system: its participant counts if it starts a turn, and not if it joins the turn of another participant.
+	Continues     bool `protobuf:"varint,9,opt,name=continues,proto3" json:"continues,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2337,6 +2341,20 @@ func (x *Pending) GetBounds() *Bounds {
 		return x.Bounds
 	}
 	return nil
+}
+
+func (x *Pending) GetParticipant() *Participant {
+	if x != nil {
+		return x.Participant
+	}
+	return nil
+}
+
+func (x *Pending) GetContinues() bool {
+	if x != nil {
+		return x.Continues
+	}
+	return false
 }
 
 type PendingAsk struct {
@@ -4273,7 +4291,7 @@ type RowAdded struct {
 	ResolvedTier v1.Tier `protobuf:"varint,4,opt,name=resolved_tier,json=resolvedTier,proto3,enum=atelier.workspace.v1.Tier" json:"resolved_tier,omitempty"`
 	// The user id of the sender. The row counts as read by this user; empty: by nobody.
 	Reader string `protobuf:"bytes,5,opt,name=reader,proto3" json:"reader,omitempty"`
-	// Unset if the row is no input, a note, or an input of the system.
+	// Unset if the row is no input, or a note. An input of the system has the participant whose work it continues.
 	Participant   *Participant `protobuf:"bytes,10,opt,name=participant,proto3" json:"participant,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -5780,7 +5798,7 @@ const file_messages_session_v1_session_proto_rawDesc = "" +
 	"\n" +
 	"last_batch\x18\b \x01(\x04R\tlastBatch\x122\n" +
 	"\x06bounds\x18\n" +
-	" \x01(\v2\x1a.atelier.session.v1.BoundsR\x06bounds\"\x8b\x02\n" +
+	" \x01(\v2\x1a.atelier.session.v1.BoundsR\x06bounds\"\xec\x02\n" +
 	"\aPending\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x121\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x1d.atelier.session.v1.InputKindR\x04kind\x128\n" +
@@ -5788,7 +5806,9 @@ const file_messages_session_v1_session_proto_rawDesc = "" +
 	"\x04tier\x18\x04 \x01(\x0e2\x1a.atelier.workspace.v1.TierR\x04tier\x12\x1d\n" +
 	"\n" +
 	"created_at\x18\x05 \x01(\x03R\tcreatedAt\x122\n" +
-	"\x06bounds\x18\a \x01(\v2\x1a.atelier.session.v1.BoundsR\x06bounds\"\x9c\x01\n" +
+	"\x06bounds\x18\a \x01(\v2\x1a.atelier.session.v1.BoundsR\x06bounds\x12A\n" +
+	"\vparticipant\x18\b \x01(\v2\x1f.atelier.session.v1.ParticipantR\vparticipant\x12\x1c\n" +
+	"\tcontinues\x18\t \x01(\bR\tcontinues\"\x9c\x01\n" +
 	"\n" +
 	"PendingAsk\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x12\n" +
@@ -6227,59 +6247,60 @@ var file_messages_session_v1_session_proto_depIdxs = []int32{
 	1,  // 43: atelier.session.v1.Pending.behavior:type_name -> atelier.session.v1.Behavior
 	89, // 44: atelier.session.v1.Pending.tier:type_name -> atelier.workspace.v1.Tier
 	11, // 45: atelier.session.v1.Pending.bounds:type_name -> atelier.session.v1.Bounds
-	22, // 46: atelier.session.v1.PendingAsk.options:type_name -> atelier.session.v1.Option
-	11, // 47: atelier.session.v1.PendingAsk.bounds:type_name -> atelier.session.v1.Bounds
-	8,  // 48: atelier.session.v1.Machine.outcome:type_name -> atelier.session.v1.Outcome
-	2,  // 49: atelier.session.v1.StartSession.mode:type_name -> atelier.session.v1.Mode
-	89, // 50: atelier.session.v1.StartSession.tier:type_name -> atelier.workspace.v1.Tier
-	89, // 51: atelier.session.v1.StartSession.default_tier:type_name -> atelier.workspace.v1.Tier
-	29, // 52: atelier.session.v1.StartSession.audience:type_name -> atelier.session.v1.Audience
-	16, // 53: atelier.session.v1.StartSession.prompt:type_name -> atelier.session.v1.Input
-	16, // 54: atelier.session.v1.SendInput.input:type_name -> atelier.session.v1.Input
-	89, // 55: atelier.session.v1.SendInput.default_tier:type_name -> atelier.workspace.v1.Tier
-	35, // 56: atelier.session.v1.SendInput.start:type_name -> atelier.session.v1.StartSession
-	24, // 57: atelier.session.v1.Interrupt.reason:type_name -> atelier.session.v1.Failure
-	13, // 58: atelier.session.v1.StoreImage.image:type_name -> atelier.session.v1.StoredImage
-	9,  // 59: atelier.session.v1.ArchiveSession.scope:type_name -> atelier.session.v1.ArchiveScope
-	15, // 60: atelier.session.v1.RecordRows.rows:type_name -> atelier.session.v1.Row
-	34, // 61: atelier.session.v1.RecordRows.agent:type_name -> atelier.session.v1.AgentState
-	26, // 62: atelier.session.v1.RecordRows.usage:type_name -> atelier.session.v1.Usage
-	33, // 63: atelier.session.v1.RecordRows.progress:type_name -> atelier.session.v1.Machine
-	0,  // 64: atelier.session.v1.EndTurn.status:type_name -> atelier.session.v1.TurnStatus
-	24, // 65: atelier.session.v1.EndTurn.error:type_name -> atelier.session.v1.Failure
-	21, // 66: atelier.session.v1.EndTurn.ask:type_name -> atelier.session.v1.Ask
-	34, // 67: atelier.session.v1.EndTurn.agent:type_name -> atelier.session.v1.AgentState
-	26, // 68: atelier.session.v1.EndTurn.usage:type_name -> atelier.session.v1.Usage
-	56, // 69: atelier.session.v1.EraseRows.rows:type_name -> atelier.session.v1.RowKey
-	27, // 70: atelier.session.v1.Description.session:type_name -> atelier.session.v1.Session
-	60, // 71: atelier.session.v1.Description.permissions:type_name -> atelier.session.v1.Permissions
-	2,  // 72: atelier.session.v1.SessionStarted.mode:type_name -> atelier.session.v1.Mode
-	29, // 73: atelier.session.v1.SessionStarted.audience:type_name -> atelier.session.v1.Audience
-	10, // 74: atelier.session.v1.SessionStarted.created_by:type_name -> atelier.session.v1.Sender
-	5,  // 75: atelier.session.v1.SessionStarted.title_origin:type_name -> atelier.session.v1.TitleOrigin
-	15, // 76: atelier.session.v1.RowAdded.row:type_name -> atelier.session.v1.Row
-	89, // 77: atelier.session.v1.RowAdded.resolved_tier:type_name -> atelier.workspace.v1.Tier
-	28, // 78: atelier.session.v1.RowAdded.participant:type_name -> atelier.session.v1.Participant
-	30, // 79: atelier.session.v1.TurnStarted.turn:type_name -> atelier.session.v1.Turn
-	34, // 80: atelier.session.v1.BatchRecorded.agent:type_name -> atelier.session.v1.AgentState
-	26, // 81: atelier.session.v1.BatchRecorded.usage:type_name -> atelier.session.v1.Usage
-	33, // 82: atelier.session.v1.BatchRecorded.progress:type_name -> atelier.session.v1.Machine
-	0,  // 83: atelier.session.v1.TurnEnded.status:type_name -> atelier.session.v1.TurnStatus
-	24, // 84: atelier.session.v1.TurnEnded.error:type_name -> atelier.session.v1.Failure
-	34, // 85: atelier.session.v1.TurnEnded.agent:type_name -> atelier.session.v1.AgentState
-	26, // 86: atelier.session.v1.TurnEnded.total:type_name -> atelier.session.v1.Usage
-	26, // 87: atelier.session.v1.TurnEnded.usage:type_name -> atelier.session.v1.Usage
-	24, // 88: atelier.session.v1.InterruptRequested.reason:type_name -> atelier.session.v1.Failure
-	9,  // 89: atelier.session.v1.SessionArchived.scope:type_name -> atelier.session.v1.ArchiveScope
-	29, // 90: atelier.session.v1.AudienceChanged.audience:type_name -> atelier.session.v1.Audience
-	26, // 91: atelier.session.v1.UsageAllowed.usage:type_name -> atelier.session.v1.Usage
-	27, // 92: atelier.session.v1.SummaryRow.session:type_name -> atelier.session.v1.Session
-	23, // 93: atelier.session.v1.TerminalRow.terminal:type_name -> atelier.session.v1.Terminal
-	94, // [94:94] is the sub-list for method output_type
-	94, // [94:94] is the sub-list for method input_type
-	94, // [94:94] is the sub-list for extension type_name
-	94, // [94:94] is the sub-list for extension extendee
-	0,  // [0:94] is the sub-list for field type_name
+	28, // 46: atelier.session.v1.Pending.participant:type_name -> atelier.session.v1.Participant
+	22, // 47: atelier.session.v1.PendingAsk.options:type_name -> atelier.session.v1.Option
+	11, // 48: atelier.session.v1.PendingAsk.bounds:type_name -> atelier.session.v1.Bounds
+	8,  // 49: atelier.session.v1.Machine.outcome:type_name -> atelier.session.v1.Outcome
+	2,  // 50: atelier.session.v1.StartSession.mode:type_name -> atelier.session.v1.Mode
+	89, // 51: atelier.session.v1.StartSession.tier:type_name -> atelier.workspace.v1.Tier
+	89, // 52: atelier.session.v1.StartSession.default_tier:type_name -> atelier.workspace.v1.Tier
+	29, // 53: atelier.session.v1.StartSession.audience:type_name -> atelier.session.v1.Audience
+	16, // 54: atelier.session.v1.StartSession.prompt:type_name -> atelier.session.v1.Input
+	16, // 55: atelier.session.v1.SendInput.input:type_name -> atelier.session.v1.Input
+	89, // 56: atelier.session.v1.SendInput.default_tier:type_name -> atelier.workspace.v1.Tier
+	35, // 57: atelier.session.v1.SendInput.start:type_name -> atelier.session.v1.StartSession
+	24, // 58: atelier.session.v1.Interrupt.reason:type_name -> atelier.session.v1.Failure
+	13, // 59: atelier.session.v1.StoreImage.image:type_name -> atelier.session.v1.StoredImage
+	9,  // 60: atelier.session.v1.ArchiveSession.scope:type_name -> atelier.session.v1.ArchiveScope
+	15, // 61: atelier.session.v1.RecordRows.rows:type_name -> atelier.session.v1.Row
+	34, // 62: atelier.session.v1.RecordRows.agent:type_name -> atelier.session.v1.AgentState
+	26, // 63: atelier.session.v1.RecordRows.usage:type_name -> atelier.session.v1.Usage
+	33, // 64: atelier.session.v1.RecordRows.progress:type_name -> atelier.session.v1.Machine
+	0,  // 65: atelier.session.v1.EndTurn.status:type_name -> atelier.session.v1.TurnStatus
+	24, // 66: atelier.session.v1.EndTurn.error:type_name -> atelier.session.v1.Failure
+	21, // 67: atelier.session.v1.EndTurn.ask:type_name -> atelier.session.v1.Ask
+	34, // 68: atelier.session.v1.EndTurn.agent:type_name -> atelier.session.v1.AgentState
+	26, // 69: atelier.session.v1.EndTurn.usage:type_name -> atelier.session.v1.Usage
+	56, // 70: atelier.session.v1.EraseRows.rows:type_name -> atelier.session.v1.RowKey
+	27, // 71: atelier.session.v1.Description.session:type_name -> atelier.session.v1.Session
+	60, // 72: atelier.session.v1.Description.permissions:type_name -> atelier.session.v1.Permissions
+	2,  // 73: atelier.session.v1.SessionStarted.mode:type_name -> atelier.session.v1.Mode
+	29, // 74: atelier.session.v1.SessionStarted.audience:type_name -> atelier.session.v1.Audience
+	10, // 75: atelier.session.v1.SessionStarted.created_by:type_name -> atelier.session.v1.Sender
+	5,  // 76: atelier.session.v1.SessionStarted.title_origin:type_name -> atelier.session.v1.TitleOrigin
+	15, // 77: atelier.session.v1.RowAdded.row:type_name -> atelier.session.v1.Row
+	89, // 78: atelier.session.v1.RowAdded.resolved_tier:type_name -> atelier.workspace.v1.Tier
+	28, // 79: atelier.session.v1.RowAdded.participant:type_name -> atelier.session.v1.Participant
+	30, // 80: atelier.session.v1.TurnStarted.turn:type_name -> atelier.session.v1.Turn
+	34, // 81: atelier.session.v1.BatchRecorded.agent:type_name -> atelier.session.v1.AgentState
+	26, // 82: atelier.session.v1.BatchRecorded.usage:type_name -> atelier.session.v1.Usage
+	33, // 83: atelier.session.v1.BatchRecorded.progress:type_name -> atelier.session.v1.Machine
+	0,  // 84: atelier.session.v1.TurnEnded.status:type_name -> atelier.session.v1.TurnStatus
+	24, // 85: atelier.session.v1.TurnEnded.error:type_name -> atelier.session.v1.Failure
+	34, // 86: atelier.session.v1.TurnEnded.agent:type_name -> atelier.session.v1.AgentState
+	26, // 87: atelier.session.v1.TurnEnded.total:type_name -> atelier.session.v1.Usage
+	26, // 88: atelier.session.v1.TurnEnded.usage:type_name -> atelier.session.v1.Usage
+	24, // 89: atelier.session.v1.InterruptRequested.reason:type_name -> atelier.session.v1.Failure
+	9,  // 90: atelier.session.v1.SessionArchived.scope:type_name -> atelier.session.v1.ArchiveScope
+	29, // 91: atelier.session.v1.AudienceChanged.audience:type_name -> atelier.session.v1.Audience
+	26, // 92: atelier.session.v1.UsageAllowed.usage:type_name -> atelier.session.v1.Usage
+	27, // 93: atelier.session.v1.SummaryRow.session:type_name -> atelier.session.v1.Session
+	23, // 94: atelier.session.v1.TerminalRow.terminal:type_name -> atelier.session.v1.Terminal
+	95, // [95:95] is the sub-list for method output_type
+	95, // [95:95] is the sub-list for method input_type
+	95, // [95:95] is the sub-list for extension type_name
+	95, // [95:95] is the sub-list for extension extendee
+	0,  // [0:95] is the sub-list for field type_name
 }
 
 func init() { file_messages_session_v1_session_proto_init() }
