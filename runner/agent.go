@@ -65,6 +65,8 @@ type agent struct {
 	loading bool
 	prompt  *prompt
 	waiting []*permission
+	// participant is the participant of the session since its last turn has begun, or an input has joined the turn.
+	participant *sessionv1.Participant
 	// turn is the running turn; nil between turns. turns counts them.
 	turn  *turn
 	turns int
@@ -139,7 +141,7 @@ func (r *Runner) start(ctx context.Context, s *sessionv1.Session, choice Choice)
 	id := sessionID{s.GetWorkspaceId(), s.GetId()}
 	l := &agent{
 		r: r, id: id, choice: choice, userID: s.GetCreatorUserId(), cwd: s.GetCwd(), mode: s.GetMode(), token: newToken(),
-		bounds: s.GetTurn().GetBounds(), out: newOutput(r.o.Asker, identityOf(id), r.metrics),
+		bounds: s.GetTurn().GetBounds(), participant: session.ParticipantOf(s), out: newOutput(r.o.Asker, identityOf(id), r.metrics),
 		stderr: &tail{}, exited: make(chan struct{}), changed: make(chan struct{}, 1), lastUpdate: time.Now(), loading: true,
 	}
 	if l.address, err = r.addresses.acquire(ctx, id.workspace); err != nil {

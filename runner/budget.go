@@ -230,10 +230,10 @@ func (t *turn) resolve(ctx context.Context, inputs []row, from uint64, depth int
 		case !ok:
 			all = append(all, in)
 		case state == begun || depth == maxQuestions:
-			all = append(all, row{&sessionv1.Row{Input: &sessionv1.Input{
+			all = append(all, row{seq: in.seq, Row: &sessionv1.Row{Input: &sessionv1.Input{
 				Kind:   sessionv1.InputKind_INPUT_KIND_MESSAGE,
 				Sender: &sessionv1.Sender{Kind: sessionv1.SenderKind_SENDER_KIND_SYSTEM}, Text: meta.Continue,
-			}}, in.seq})
+			}}})
 		default:
 			q, err := t.r.question(ctx, t.identity, in.seq)
 			if err != nil {

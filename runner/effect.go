@@ -34,6 +34,25 @@ func (l *agent) UserID() string { return l.userID }
 // Capabilities implements Session.
 func (l *agent) Capabilities() []string { return session.Granted(l.bounds) }
 
+// Participant implements Session.
+func (l *agent) Participant() *sessionv1.Participant {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.participant
+}
+
+// join reports inputs that the agent has taken. The agent works on behalf of the last participant from then on, as the session records.
+func (l *agent) join(inputs []row) {
+	l.mu.Lock()
+	for _, in := range inputs {
+		if in.participant != nil && in.GetInput().GetSender().GetKind() != sessionv1.SenderKind_SENDER_KIND_SYSTEM {
+			l.participant = in.participant
+		}
+	}
+	l.mu.Unlock()
+	l.out.join(seqsOf(inputs)...)
+}
+
 // Ask implements Session.
 func (l *agent) Ask(_ context.Context, text string, options []string) error {
 	if text == "" || len(options) > session.MaxOptions {

@@ -41,6 +41,8 @@ const (
 type row struct {
 	*sessionv1.Row
 	seq uint64
+	// participant is the participant of an input; nil if it has none.
+	participant *sessionv1.Participant
 }
 
 var errReply = errors.New("runner: unexpected reply")
@@ -62,7 +64,7 @@ func (r *Runner) rows(ctx context.Context, identity string, from uint64, descend
 			return nil, 0, err
 		}
 		if added, is := m.(*sessionv1.RowAdded); is {
-			all = append(all, row{added.GetRow(), e.GetVersion()})
+			all = append(all, row{Row: added.GetRow(), seq: e.GetVersion(), participant: added.GetParticipant()})
 		}
 	}
 	return all, page.GetNext(), nil

@@ -15,6 +15,7 @@ import (
 
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/session"
+	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
 )
 
 // An Asker sends commands and queries to entities.
@@ -86,6 +87,8 @@ type Session interface {
 	UserID() string
 	// Capabilities returns what the agent may do in each of its turns.
 	Capabilities() []string
+	// Participant returns the person, and the OAuth grant, on whose behalf the last turn of the agent runs.
+	Participant() *sessionv1.Participant
 	// Ask makes the turn end with a question, which may offer answers. A later question or sleep of the turn replaces it.
 	Ask(ctx context.Context, text string, options []string) error
 	// SleepUntil makes the turn end with a sleep until a time.

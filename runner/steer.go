@@ -19,7 +19,6 @@ func (t *turn) steer(ctx context.Context, seqs []uint64) *sessionv1.EndTurn {
 		return err
 	})
 	inputs = fitting(nil, inputs)
-	seqs = seqsOf(inputs)
 	if err == nil && t.l.isExtended && !t.l.isAsking() {
 		t.steerExtended(ctx, inputs)
 		return nil
@@ -40,7 +39,7 @@ func (t *turn) steer(ctx context.Context, seqs []uint64) *sessionv1.EndTurn {
 		return nil
 	}
 	t.takeResult()
-	if err := t.prompt(ctx, inputs, seqs); err != nil {
+	if err := t.prompt(ctx, inputs, inputs); err != nil {
 		t.l.log().Error("cannot give an agent an input of its turn", slog.Any("error", err))
 		return t.interrupted(&failure{codeAgentFailed, "The input could not be read."})
 	}
@@ -64,7 +63,7 @@ func (t *turn) steerExtended(ctx context.Context, inputs []row) {
 			t.l.log().Warn("cannot give an agent an input of its turn", slog.String("error", t.l.redacted(err.Error())))
 		}
 		if accepted {
-			t.l.out.join(seqsOf(inputs)...)
+			t.l.join(inputs)
 		}
 	})
 	await(ctx, answered, t.r.o.CancelTimeout)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -334,14 +333,13 @@ func (t *turn) tryBegin(ctx context.Context) (*sessionv1.EndTurn, error) {
 		return nil, err
 	}
 	more = fitting(inputs, more)
-	seqs := seqsOf(more)
-	if len(seqs) > 0 {
-		t.after = max(t.after, slices.Max(seqs))
+	for _, in := range more {
+		t.after = max(t.after, in.seq)
 	}
 	if inputs, err = t.joinRepeated(ctx, inputs, more); err != nil {
 		return nil, err
 	}
-	return nil, t.prompt(ctx, inputs, seqs)
+	return nil, t.prompt(ctx, inputs, more)
 }
 
 // maxWaitingInputs is the number of the inputs that a turn takes at once.
@@ -363,8 +361,8 @@ func (t *turn) waitingInputs() []uint64 {
 	return seqs
 }
 
-// prompt sends inputs as a prompt. joined are the seqs of those that join the turn with it.
-func (t *turn) prompt(ctx context.Context, inputs []row, joined []uint64) error {
+// prompt sends inputs as a prompt. joined are the inputs that join the turn with it.
+func (t *turn) prompt(ctx context.Context, inputs, joined []row) error {
 	l := t.l
 	blocks, from, err := l.blocks(ctx, inputs)
 	if err != nil {
@@ -385,7 +383,7 @@ func (t *turn) prompt(ctx context.Context, inputs []row, joined []uint64) error 
 		values = map[string]any{meta.Inputs: from}
 	}
 	if len(joined) > 0 {
-		l.out.join(joined...)
+		l.join(joined)
 	}
 	l.send(blocks, values)
 	return nil
@@ -408,7 +406,7 @@ func (l *agent) begin(t *turn) {
 	l.mu.Lock()
 	isNew := l.turns == 0
 	l.turns++
-	l.turn, l.lastUpdate, l.progress = t, time.Now(), t.s.GetMachine()
+	l.turn, l.lastUpdate, l.progress, l.participant = t, time.Now(), t.s.GetMachine(), session.ParticipantOf(t.s)
 	if l.prompt == nil {
 		l.metered, l.reported = meta.TokenUsage{}, meta.TokenUsage{}
 	}

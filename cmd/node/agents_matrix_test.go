@@ -67,7 +67,7 @@ func (s *agentSite) expectTools(kind wirev1.CredentialKind, parent string, grant
 		Kind: kind, CredentialId: "app_01jd0000000000000000000001", UserId: s.userID, WorkspaceId: s.workspaceID, Grants: granted,
 	}}
 	if kind == wirev1.CredentialKind_CREDENTIAL_KIND_SESSION {
-		caller = tools.SessionCaller(s.workspaceID, parent, s.userID, granted, nil)
+		caller = tools.SessionCaller(s.workspaceID, parent, s.userID, granted, &sessionv1.Participant{UserId: s.userID}, nil)
 	}
 	here, there := mcp.NewInMemoryTransports()
 	_, err := s.serving.Load().tools.Connect(s.Context(), there, caller)

@@ -98,6 +98,8 @@ type sessionTools struct{ offered *tools.Tools }
 
 // Handler implements runner.Tools.
 func (t sessionTools) Handler(s runner.Session) http.Handler {
-	caller := tools.SessionCaller(s.WorkspaceID(), s.SessionID(), s.UserID(), s.Capabilities(), s)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { t.offered.ServeTools(w, r, caller) })
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		caller := tools.SessionCaller(s.WorkspaceID(), s.SessionID(), s.UserID(), s.Capabilities(), s.Participant(), s)
+		t.offered.ServeTools(w, r, caller)
+	})
 }

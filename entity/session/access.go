@@ -74,10 +74,13 @@ func readerOf(p *wirev1.Principal) string {
 }
 
 // participantOf returns the participant of an input of a principal; nil for notes, which start no turn, and for inputs of the
-// platform, which has no person.
+// platform, which has no person. An agent works on behalf of the participant of its own turn.
 func participantOf(p *wirev1.Principal, in *sessionv1.Input) *sessionv1.Participant {
 	if in.GetKind() == sessionv1.InputKind_INPUT_KIND_NOTE || entity.IsPlatform(p) {
 		return nil
+	}
+	if of := p.GetParticipant(); of != nil && p.GetKind() == wirev1.CredentialKind_CREDENTIAL_KIND_SESSION {
+		return &sessionv1.Participant{UserId: of.GetUserId(), GrantId: of.GetGrantId()}
 	}
 	participant := &sessionv1.Participant{UserId: p.GetUserId()}
 	if p.GetKind() == wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH {

@@ -128,3 +128,33 @@ func TestParticipantOfEarlierVersions(t *testing.T) {
 	w.end(&sessionv1.EndTurn{Status: complete})
 	w.wantParticipant("bob", "")
 }
+
+// An agent works in other sessions on behalf of the participant of its own turn, and not of the person who created its session.
+func TestParticipantOfAgents(t *testing.T) {
+	for name, c := range map[string]struct {
+		of              *wirev1.Participant
+		userID, grantID string
+	}{
+		"of a client":          {&wirev1.Participant{UserId: "bob", GrantId: "grant_1"}, "bob", "grant_1"},
+		"of a member":          {&wirev1.Participant{UserId: "carol"}, "carol", ""},
+		"of nobody":            {&wirev1.Participant{}, "", ""},
+		"of an earlier member": {nil, "alice", ""}, // of the cluster, which does not send the participant
+	} {
+		t.Run(name, func(t *testing.T) {
+			agent := &wirev1.Principal{
+				Kind: wirev1.CredentialKind_CREDENTIAL_KIND_SESSION, UserId: "alice", CredentialId: "ses_2",
+				Grants: entity.AgentCapabilities(), Participant: c.of,
+			}
+			w := newWorld(t)
+			w.as = agent
+			w.start("a part")
+			w.wantParticipant(c.userID, c.grantID)
+			w = newWorld(t)
+			w.start("go")
+			w.end(&sessionv1.EndTurn{Status: complete})
+			w.as, w.role = agent, editor
+			w.input(message("on", steer))
+			w.wantParticipant(c.userID, c.grantID)
+		})
+	}
+}

@@ -54,6 +54,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
+	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
 
@@ -144,12 +145,14 @@ type Session struct {
 }
 
 // SessionCaller returns the caller for the agent of a session. userID is the user that started the session; empty if
-// no user did. grants are the capabilities that the agent may use in the turn.
-func SessionCaller(workspaceID, sessionID, userID string, grants []string, turn Turn) Caller {
+// no user did. grants are the capabilities that the agent may use in the turn, and participant is the participant of the turn.
+func SessionCaller(
+	workspaceID, sessionID, userID string, grants []string, participant *sessionv1.Participant, turn Turn,
+) Caller {
 	return Caller{
 		Principal: &wirev1.Principal{
 			Kind: wirev1.CredentialKind_CREDENTIAL_KIND_SESSION, CredentialId: sessionID, UserId: userID, WorkspaceId: workspaceID,
-			Grants: grants,
+			Grants: grants, Participant: &wirev1.Participant{UserId: participant.GetUserId(), GrantId: participant.GetGrantId()},
 		},
 		WorkspaceID: workspaceID, Session: &Session{ID: sessionID, Turn: turn},
 	}

@@ -319,7 +319,7 @@ var person = tools.Caller{Principal: &wirev1.Principal{
 
 // agent returns the caller for the agent of a session.
 func agent(id string, turn tools.Turn) tools.Caller {
-	return tools.SessionCaller(workspaceID, id, "usr_1", entity.AgentCapabilities(), turn)
+	return tools.SessionCaller(workspaceID, id, "usr_1", entity.AgentCapabilities(), &sessionv1.Participant{UserId: "usr_1"}, turn)
 }
 
 // client connects the client of the SDK as a caller.

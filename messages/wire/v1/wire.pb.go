@@ -108,8 +108,11 @@ type Principal struct {
 	WorkspaceId string `protobuf:"bytes,5,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
 	// The operator of an impersonation.
 	ImpersonatorId string `protobuf:"bytes,6,opt,name=impersonator_id,json=impersonatorId,proto3" json:"impersonator_id,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// The participant of the running turn of a session, whose access ends the turns that the agent starts in other sessions, too. Unset for
+	// all other credentials.
+	Participant   *Participant `protobuf:"bytes,7,opt,name=participant,proto3" json:"participant,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Principal) Reset() {
@@ -184,6 +187,66 @@ func (x *Principal) GetImpersonatorId() string {
 	return ""
 }
 
+func (x *Principal) GetParticipant() *Participant {
+	if x != nil {
+		return x.Participant
+	}
+	return nil
+}
+
+// A Participant is the person, and the OAuth grant if there is one, on whose behalf the turn of a session runs.
+type Participant struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	UserId        string                 `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	GrantId       string                 `protobuf:"bytes,2,opt,name=grant_id,json=grantId,proto3" json:"grant_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Participant) Reset() {
+	*x = Participant{}
+	mi := &file_messages_wire_v1_wire_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Participant) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Participant) ProtoMessage() {}
+
+func (x *Participant) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_wire_v1_wire_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Participant.ProtoReflect.Descriptor instead.
+func (*Participant) Descriptor() ([]byte, []int) {
+	return file_messages_wire_v1_wire_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Participant) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *Participant) GetGrantId() string {
+	if x != nil {
+		return x.GrantId
+	}
+	return ""
+}
+
 // A Command is a command or a query to one entity.
 type Command struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -204,7 +267,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_messages_wire_v1_wire_proto_msgTypes[1]
+	mi := &file_messages_wire_v1_wire_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -216,7 +279,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_wire_v1_wire_proto_msgTypes[1]
+	mi := &file_messages_wire_v1_wire_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -229,7 +292,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_messages_wire_v1_wire_proto_rawDescGZIP(), []int{1}
+	return file_messages_wire_v1_wire_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Command) GetKind() string {
@@ -304,7 +367,7 @@ type Source struct {
 
 func (x *Source) Reset() {
 	*x = Source{}
-	mi := &file_messages_wire_v1_wire_proto_msgTypes[2]
+	mi := &file_messages_wire_v1_wire_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -316,7 +379,7 @@ func (x *Source) String() string {
 func (*Source) ProtoMessage() {}
 
 func (x *Source) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_wire_v1_wire_proto_msgTypes[2]
+	mi := &file_messages_wire_v1_wire_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -329,7 +392,7 @@ func (x *Source) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Source.ProtoReflect.Descriptor instead.
 func (*Source) Descriptor() ([]byte, []int) {
-	return file_messages_wire_v1_wire_proto_rawDescGZIP(), []int{2}
+	return file_messages_wire_v1_wire_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Source) GetPartition() uint32 {
@@ -381,7 +444,7 @@ type Reply struct {
 
 func (x *Reply) Reset() {
 	*x = Reply{}
-	mi := &file_messages_wire_v1_wire_proto_msgTypes[3]
+	mi := &file_messages_wire_v1_wire_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -393,7 +456,7 @@ func (x *Reply) String() string {
 func (*Reply) ProtoMessage() {}
 
 func (x *Reply) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_wire_v1_wire_proto_msgTypes[3]
+	mi := &file_messages_wire_v1_wire_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -406,7 +469,7 @@ func (x *Reply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reply.ProtoReflect.Descriptor instead.
 func (*Reply) Descriptor() ([]byte, []int) {
-	return file_messages_wire_v1_wire_proto_rawDescGZIP(), []int{3}
+	return file_messages_wire_v1_wire_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Reply) GetName() string {
@@ -449,7 +512,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_messages_wire_v1_wire_proto_msgTypes[4]
+	mi := &file_messages_wire_v1_wire_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -461,7 +524,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_wire_v1_wire_proto_msgTypes[4]
+	mi := &file_messages_wire_v1_wire_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -474,7 +537,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_messages_wire_v1_wire_proto_rawDescGZIP(), []int{4}
+	return file_messages_wire_v1_wire_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Error) GetCode() string {
@@ -514,7 +577,7 @@ type Done struct {
 
 func (x *Done) Reset() {
 	*x = Done{}
-	mi := &file_messages_wire_v1_wire_proto_msgTypes[5]
+	mi := &file_messages_wire_v1_wire_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -526,7 +589,7 @@ func (x *Done) String() string {
 func (*Done) ProtoMessage() {}
 
 func (x *Done) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_wire_v1_wire_proto_msgTypes[5]
+	mi := &file_messages_wire_v1_wire_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -539,7 +602,7 @@ func (x *Done) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Done.ProtoReflect.Descriptor instead.
 func (*Done) Descriptor() ([]byte, []int) {
-	return file_messages_wire_v1_wire_proto_rawDescGZIP(), []int{5}
+	return file_messages_wire_v1_wire_proto_rawDescGZIP(), []int{6}
 }
 
 // List requests a page of one of the lists of an entity.
@@ -562,7 +625,7 @@ type List struct {
 
 func (x *List) Reset() {
 	*x = List{}
-	mi := &file_messages_wire_v1_wire_proto_msgTypes[6]
+	mi := &file_messages_wire_v1_wire_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -574,7 +637,7 @@ func (x *List) String() string {
 func (*List) ProtoMessage() {}
 
 func (x *List) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_wire_v1_wire_proto_msgTypes[6]
+	mi := &file_messages_wire_v1_wire_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -587,7 +650,7 @@ func (x *List) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use List.ProtoReflect.Descriptor instead.
 func (*List) Descriptor() ([]byte, []int) {
-	return file_messages_wire_v1_wire_proto_rawDescGZIP(), []int{6}
+	return file_messages_wire_v1_wire_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *List) GetName() string {
@@ -645,7 +708,7 @@ type Page struct {
 
 func (x *Page) Reset() {
 	*x = Page{}
-	mi := &file_messages_wire_v1_wire_proto_msgTypes[7]
+	mi := &file_messages_wire_v1_wire_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -657,7 +720,7 @@ func (x *Page) String() string {
 func (*Page) ProtoMessage() {}
 
 func (x *Page) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_wire_v1_wire_proto_msgTypes[7]
+	mi := &file_messages_wire_v1_wire_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -670,7 +733,7 @@ func (x *Page) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Page.ProtoReflect.Descriptor instead.
 func (*Page) Descriptor() ([]byte, []int) {
-	return file_messages_wire_v1_wire_proto_rawDescGZIP(), []int{7}
+	return file_messages_wire_v1_wire_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Page) GetRows() [][]byte {
@@ -703,7 +766,7 @@ type ReadTimeline struct {
 
 func (x *ReadTimeline) Reset() {
 	*x = ReadTimeline{}
-	mi := &file_messages_wire_v1_wire_proto_msgTypes[8]
+	mi := &file_messages_wire_v1_wire_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -715,7 +778,7 @@ func (x *ReadTimeline) String() string {
 func (*ReadTimeline) ProtoMessage() {}
 
 func (x *ReadTimeline) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_wire_v1_wire_proto_msgTypes[8]
+	mi := &file_messages_wire_v1_wire_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -728,7 +791,7 @@ func (x *ReadTimeline) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadTimeline.ProtoReflect.Descriptor instead.
 func (*ReadTimeline) Descriptor() ([]byte, []int) {
-	return file_messages_wire_v1_wire_proto_rawDescGZIP(), []int{8}
+	return file_messages_wire_v1_wire_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ReadTimeline) GetFrom() uint64 {
@@ -771,7 +834,7 @@ type Timeline struct {
 
 func (x *Timeline) Reset() {
 	*x = Timeline{}
-	mi := &file_messages_wire_v1_wire_proto_msgTypes[9]
+	mi := &file_messages_wire_v1_wire_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -783,7 +846,7 @@ func (x *Timeline) String() string {
 func (*Timeline) ProtoMessage() {}
 
 func (x *Timeline) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_wire_v1_wire_proto_msgTypes[9]
+	mi := &file_messages_wire_v1_wire_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -796,7 +859,7 @@ func (x *Timeline) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Timeline.ProtoReflect.Descriptor instead.
 func (*Timeline) Descriptor() ([]byte, []int) {
-	return file_messages_wire_v1_wire_proto_rawDescGZIP(), []int{9}
+	return file_messages_wire_v1_wire_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Timeline) GetEvents() []*TimelineEvent {
@@ -827,7 +890,7 @@ type TimelineEvent struct {
 
 func (x *TimelineEvent) Reset() {
 	*x = TimelineEvent{}
-	mi := &file_messages_wire_v1_wire_proto_msgTypes[10]
+	mi := &file_messages_wire_v1_wire_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -839,7 +902,7 @@ func (x *TimelineEvent) String() string {
 func (*TimelineEvent) ProtoMessage() {}
 
 func (x *TimelineEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_wire_v1_wire_proto_msgTypes[10]
+	mi := &file_messages_wire_v1_wire_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -852,7 +915,7 @@ func (x *TimelineEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TimelineEvent.ProtoReflect.Descriptor instead.
 func (*TimelineEvent) Descriptor() ([]byte, []int) {
-	return file_messages_wire_v1_wire_proto_rawDescGZIP(), []int{10}
+	return file_messages_wire_v1_wire_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *TimelineEvent) GetVersion() uint64 {
@@ -887,14 +950,18 @@ var File_messages_wire_v1_wire_proto protoreflect.FileDescriptor
 
 const file_messages_wire_v1_wire_proto_rawDesc = "" +
 	"\n" +
-	"\x1bmessages/wire/v1/wire.proto\x12\x0fatelier.wire.v1\"\xe2\x01\n" +
+	"\x1bmessages/wire/v1/wire.proto\x12\x0fatelier.wire.v1\"\xa2\x02\n" +
 	"\tPrincipal\x123\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1f.atelier.wire.v1.CredentialKindR\x04kind\x12#\n" +
 	"\rcredential_id\x18\x02 \x01(\tR\fcredentialId\x12\x17\n" +
 	"\auser_id\x18\x03 \x01(\tR\x06userId\x12\x16\n" +
 	"\x06grants\x18\x04 \x03(\tR\x06grants\x12!\n" +
 	"\fworkspace_id\x18\x05 \x01(\tR\vworkspaceId\x12'\n" +
-	"\x0fimpersonator_id\x18\x06 \x01(\tR\x0eimpersonatorId\"\x90\x02\n" +
+	"\x0fimpersonator_id\x18\x06 \x01(\tR\x0eimpersonatorId\x12>\n" +
+	"\vparticipant\x18\a \x01(\v2\x1c.atelier.wire.v1.ParticipantR\vparticipant\"A\n" +
+	"\vParticipant\x12\x17\n" +
+	"\auser_id\x18\x01 \x01(\tR\x06userId\x12\x19\n" +
+	"\bgrant_id\x18\x02 \x01(\tR\agrantId\"\x90\x02\n" +
 	"\aCommand\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x1a\n" +
 	"\bidentity\x18\x02 \x01(\tR\bidentity\x12\x12\n" +
@@ -972,32 +1039,34 @@ func file_messages_wire_v1_wire_proto_rawDescGZIP() []byte {
 }
 
 var file_messages_wire_v1_wire_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_messages_wire_v1_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_messages_wire_v1_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_messages_wire_v1_wire_proto_goTypes = []any{
 	(CredentialKind)(0),   // 0: atelier.wire.v1.CredentialKind
 	(*Principal)(nil),     // 1: atelier.wire.v1.Principal
-	(*Command)(nil),       // 2: atelier.wire.v1.Command
-	(*Source)(nil),        // 3: atelier.wire.v1.Source
-	(*Reply)(nil),         // 4: atelier.wire.v1.Reply
-	(*Error)(nil),         // 5: atelier.wire.v1.Error
-	(*Done)(nil),          // 6: atelier.wire.v1.Done
-	(*List)(nil),          // 7: atelier.wire.v1.List
-	(*Page)(nil),          // 8: atelier.wire.v1.Page
-	(*ReadTimeline)(nil),  // 9: atelier.wire.v1.ReadTimeline
-	(*Timeline)(nil),      // 10: atelier.wire.v1.Timeline
-	(*TimelineEvent)(nil), // 11: atelier.wire.v1.TimelineEvent
+	(*Participant)(nil),   // 2: atelier.wire.v1.Participant
+	(*Command)(nil),       // 3: atelier.wire.v1.Command
+	(*Source)(nil),        // 4: atelier.wire.v1.Source
+	(*Reply)(nil),         // 5: atelier.wire.v1.Reply
+	(*Error)(nil),         // 6: atelier.wire.v1.Error
+	(*Done)(nil),          // 7: atelier.wire.v1.Done
+	(*List)(nil),          // 8: atelier.wire.v1.List
+	(*Page)(nil),          // 9: atelier.wire.v1.Page
+	(*ReadTimeline)(nil),  // 10: atelier.wire.v1.ReadTimeline
+	(*Timeline)(nil),      // 11: atelier.wire.v1.Timeline
+	(*TimelineEvent)(nil), // 12: atelier.wire.v1.TimelineEvent
 }
 var file_messages_wire_v1_wire_proto_depIdxs = []int32{
 	0,  // 0: atelier.wire.v1.Principal.kind:type_name -> atelier.wire.v1.CredentialKind
-	1,  // 1: atelier.wire.v1.Command.principal:type_name -> atelier.wire.v1.Principal
-	3,  // 2: atelier.wire.v1.Command.source:type_name -> atelier.wire.v1.Source
-	5,  // 3: atelier.wire.v1.Reply.error:type_name -> atelier.wire.v1.Error
-	11, // 4: atelier.wire.v1.Timeline.events:type_name -> atelier.wire.v1.TimelineEvent
-	5,  // [5:5] is the sub-list for method output_type
-	5,  // [5:5] is the sub-list for method input_type
-	5,  // [5:5] is the sub-list for extension type_name
-	5,  // [5:5] is the sub-list for extension extendee
-	0,  // [0:5] is the sub-list for field type_name
+	2,  // 1: atelier.wire.v1.Principal.participant:type_name -> atelier.wire.v1.Participant
+	1,  // 2: atelier.wire.v1.Command.principal:type_name -> atelier.wire.v1.Principal
+	4,  // 3: atelier.wire.v1.Command.source:type_name -> atelier.wire.v1.Source
+	6,  // 4: atelier.wire.v1.Reply.error:type_name -> atelier.wire.v1.Error
+	12, // 5: atelier.wire.v1.Timeline.events:type_name -> atelier.wire.v1.TimelineEvent
+	6,  // [6:6] is the sub-list for method output_type
+	6,  // [6:6] is the sub-list for method input_type
+	6,  // [6:6] is the sub-list for extension type_name
+	6,  // [6:6] is the sub-list for extension extendee
+	0,  // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_messages_wire_v1_wire_proto_init() }
@@ -1011,7 +1080,7 @@ func file_messages_wire_v1_wire_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_messages_wire_v1_wire_proto_rawDesc), len(file_messages_wire_v1_wire_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   11,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
