@@ -62,6 +62,24 @@ func TestAgentsHaveTheBoundsOfTheirTurns(t *testing.T) {
 	})
 }
 
+// TestNotesOfAppsReachTurnsOfPeople has an app send notes to a session that only a person drives. They reach the next turn.
+func TestNotesOfAppsReachTurnsOfPeople(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, &runnertest.Agent{Extended: true, Prompt: func(ctx context.Context, p *runnertest.Process, r acp.PromptRequest) (acp.PromptResponse, error) {
+			p.Say(ctx, r, textOf(r))
+			return done, nil
+		}}, nil)
+		defer f.end()
+		f.start("one", auto)
+		f.must(appWith(entity.Sessions), &sessionv1.SendInput{Input: &sessionv1.Input{Kind: sessionv1.InputKind_INPUT_KIND_NOTE, Text: "seen"}})
+		f.mustRun()
+		f.expect("input one", "input seen", "text one\nseen", "terminal complete")
+		if waiting := f.world.Session(sessionID).GetPending(); len(waiting) > 0 {
+			t.Errorf("%v wait", waiting)
+		}
+	})
+}
+
 // TestOtherAgentsNeedProcesses runs an agent that is not the built-in one with less than processes need.
 func TestOtherAgentsNeedProcesses(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "agents.yaml")

@@ -15,7 +15,8 @@ import (
 //     such an input had granted.
 //   - A turn has the bounds of the input that starts it. An input joins a running turn only if it has the same bounds (MayJoin).
 //     Any other one waits for the end of the turn, and starts a turn of its own. So no input does more than its credential grants,
-//     and none takes anything from the work of another one.
+//     and none takes anything from the work of another one. A note joins any turn: it gives the agent no
+//     capability, and could otherwise wait for ever, because it starts no turn.
 //   - A turn that begins while the session asks or sleeps goes on with the work of the turn that asks or sleeps, and has only what the
 //     bounds of both have (draft.startNext). An input of the system has the bounds of the turn that it continues.
 //   - The agent's own credential has the bounds of the turn. The inputs that it sends to other sessions, and its children, have the same.
@@ -71,9 +72,10 @@ func EqualBounds(a, b *sessionv1.Bounds) bool {
 	return (a == nil) == (b == nil) && slices.Equal(a.GetCapabilities(), b.GetCapabilities())
 }
 
-// MayJoin reports whether an input that waits may join a turn: with the same bounds, what either may do the other may do.
+// MayJoin reports whether an input that waits may join a turn: a note, or an input with the same bounds, so that what either may do the
+// other may do.
 func MayJoin(t *sessionv1.Turn, p *sessionv1.Pending) bool {
-	return EqualBounds(t.GetBounds(), p.GetBounds())
+	return p.GetKind() == sessionv1.InputKind_INPUT_KIND_NOTE || EqualBounds(t.GetBounds(), p.GetBounds())
 }
 
 // SteersTurn reports whether an input that waits is for the running turn.

@@ -66,12 +66,12 @@ func TestBounds(t *testing.T) {
 			t.Fatal("the run is told of an input that may not join its turn")
 		}
 		w.platform().must(&sessionv1.RecordRows{TurnId: turn, RunId: run, Batch: 1, Joined: []uint64{narrow, note}})
-		if len(w.s.GetTurn().GetInputs()) != 1 || session.PendingInput(w.s, note) == nil {
-			t.Fatalf("the turn is %v", w.s.GetTurn())
+		if len(w.s.GetTurn().GetInputs()) != 1 || session.PendingInput(w.s, narrow) == nil || session.PendingInput(w.s, note) != nil {
+			t.Fatalf("the turn is %v, and %v wait", w.s.GetTurn(), w.s.GetPending())
 		}
 		w.wantBounds(all...)
 		w.end(&sessionv1.EndTurn{Status: complete})
-		if w.s.GetTurn().GetId() != narrow || !session.MayJoin(w.s.GetTurn(), session.PendingInput(w.s, note)) {
+		if w.s.GetTurn().GetId() != narrow {
 			t.Fatalf("the next turn is %v", w.s.GetTurn())
 		}
 		w.wantBounds(entity.Sessions)

@@ -17,8 +17,8 @@
 //   - When a turn ends, each of its inputs gets a row of the kind terminal in the same batch of events; no input gets two.
 //   - A turn that asks or sleeps has ended. The answer starts the next turn, or the input of the system that follows the sleep.
 //   - A follow-up waits until the session neither runs, asks nor sleeps.
-//   - The agent may do in a turn what the credential of its input grants, and an input joins only a turn with the same bounds
-//     (bounds.go).
+//   - The agent may do in a turn what the credential of its input grants, and an input that is no note joins only a turn with
+//     the same bounds (bounds.go).
 //   - The last input that a turn has taken determines the participant: the person on whose behalf turns run (access.go). Inputs that
 //     wait, and notes, do not. A turn whose participant has lost the right to take part ends as interrupted, and so does one that starts
 //     later; package runner checks it. A turn that follows a sleep, or the loss of the computer, runs on behalf of the same person.
