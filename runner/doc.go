@@ -35,8 +35,9 @@
 // checks before the start of the agent and before the first input, and every two seconds while the turn runs, that the participant is a
 // member whose role may take part, that the account is not disabled, and that the OAuth grant of the input is not revoked
 // (participant.go). Otherwise the turn ends as interrupted with the code access_lost, and its agent with its processes. The same check
-// ends the turn that follows a sleep. What an agent sends to other sessions, such as its children, has the participant of its own turn
-// (Session.Participant), so that the same loss ends their turns.
+// ends the turn that follows a sleep, and agents without a turn, whose participants are checked every five seconds. What an agent sends
+// to other sessions, such as its children, has the participant of its own turn (Session.Participant), so that the same loss ends their
+// turns.
 //
 // # The gateway
 //

@@ -27,14 +27,13 @@ var (
 	errRevoked  = &failure{session.FailureAccessLost, "The authorization of the client that took part last was revoked."}
 )
 
-// checkParticipant returns an error unless the participant of a session may take part in it now. Errors: *failure if the
-// participant has lost the access, and others if the access could not be checked.
-func (r *Runner) checkParticipant(ctx context.Context, s *sessionv1.Session) error {
-	p := session.ParticipantOf(s)
+// checkParticipant returns an error unless the participant of a session may take part in the sessions of its workspace now. Errors:
+// *failure if the participant has lost the access, and others if the access could not be checked.
+func (r *Runner) checkParticipant(ctx context.Context, workspaceID string, p *sessionv1.Participant) error {
 	if p.GetUserId() == "" { // the platform or the computer of the workspace has started the session
 		return nil
 	}
-	if err := r.checkMember(ctx, s.GetWorkspaceId(), p.GetUserId()); err != nil {
+	if err := r.checkMember(ctx, workspaceID, p.GetUserId()); err != nil {
 		return err
 	}
 	standing, err := askPlatform[*userv1.Standing](ctx, r.o.Asker, entity.KindUser, p.GetUserId(), &userv1.DescribeStanding{})
@@ -77,11 +76,7 @@ func (r *Runner) checkMember(ctx context.Context, workspaceID, userID string) er
 // with access whose input joins the turn becomes the participant, so that the turn goes on. While the access cannot be checked, the turn goes on.
 func (t *turn) watchParticipant(ctx context.Context, lost chan<- *failure) {
 	for pause(ctx, participantInterval) {
-		s, err := t.r.describe(ctx, t.identity)
-		if err != nil {
-			continue
-		}
-		if f, is := errors.AsType[*failure](t.r.checkParticipant(ctx, s)); is {
+		if f, is := errors.AsType[*failure](t.r.checkParticipant(ctx, t.id.workspace, t.l.Participant())); is {
 			select {
 			case lost <- f:
 			case <-ctx.Done():

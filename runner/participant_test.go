@@ -95,6 +95,40 @@ func TestAccessLostWhileTheTurnBegins(t *testing.T) {
 	})
 }
 
+// The session has the idle agent of an earlier turn when the access is lost, before the next turn begins or while it does.
+func TestAccessLostEndsTheIdleAgent(t *testing.T) {
+	for name, hasBegun := range map[string]bool{"before the turn": false, "while the turn begins": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t, &runnertest.Agent{Prompt: func(context.Context, *runnertest.Process, acp.PromptRequest) (acp.PromptResponse, error) {
+					return done, nil
+				}}, nil)
+				defer f.end()
+				f.startAs(alice)
+				f.mustRun()
+				f.send("more")
+				lose := func() { f.world.Refuse("alice", errNotFound) }
+				if !hasBegun {
+					lose()
+				}
+				f.world.Intercept(func(c entity.Command) error {
+					if _, is := c.Message.(*sessionv1.ClaimTurn); is {
+						lose()
+					}
+					return nil
+				})
+				began := time.Now()
+				f.mustRun()
+				f.last(t, 1, accessLost)
+				<-f.computers.Started()[0].Ended()
+				if took := time.Since(began); took > time.Second {
+					t.Errorf("the agent ended after %s", took)
+				}
+			})
+		})
+	}
+}
+
 // sleeper is an agent that sleeps for an hour in its first turn.
 func sleeper(f **fixture) *runnertest.Agent {
 	return &runnertest.Agent{Prompt: thenEcho(func(ctx context.Context, _ *runnertest.Process, _ acp.PromptRequest) (acp.PromptResponse, error) {

@@ -9,7 +9,6 @@ import (
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/session"
 	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
-	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 )
 
 // A pool has the agents of this process by their sessions: those with a running turn, and those that are idle.
@@ -208,14 +207,14 @@ func (p *pool) release(l *agent) {
 	found.timer = time.AfterFunc(min(p.r.o.IdleTimeout, checkEvery), func() { p.expire(found, since) })
 }
 
-// checkEvery is the interval in which the creators of the sessions of idle agents are checked.
+// checkEvery is the interval in which the participants of the sessions of idle agents are checked.
 const checkEvery = 5 * time.Second
 
-// expire ends an agent that has been idle since a time, if this is long ago, or the person who created the session is disabled. Otherwise
-// it checks again later.
+// expire ends an agent that has been idle since a time, if this is long ago, or its participant has lost the access (participant.go).
+// Otherwise it checks again later.
 func (p *pool) expire(c *pooled, since time.Time) {
 	left := p.r.o.IdleTimeout - time.Since(since)
-	isOver := left <= 0 || p.r.isDisabled(c.agent.userID)
+	isOver := left <= 0 || p.r.hasLostAccess(c.agent)
 	p.mu.Lock()
 	isIdle := p.agents[c.agent.id] == c && c.idleSince.Equal(since)
 	switch {
@@ -230,18 +229,12 @@ func (p *pool) expire(c *pooled, since time.Time) {
 	}
 }
 
-// isDisabled reports whether the account of a person is known to be disabled.
-func (r *Runner) isDisabled(userID string) bool {
-	if userID == "" {
-		return false
-	}
+// hasLostAccess reports whether the participant for whom an agent has worked last is known to have lost the access.
+func (r *Runner) hasLostAccess(l *agent) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), checkEvery)
 	defer cancel()
-	reply, err := r.o.Asker.Ask(ctx, entity.Command{
-		Kind: entity.KindUser, Identity: userID, Principal: entity.Platform(), Message: &userv1.DescribeStanding{},
-	})
-	standing, ok := reply.(*userv1.Standing)
-	return err == nil && ok && standing.GetDisabled()
+	_, hasLost := errors.AsType[*failure](r.checkParticipant(ctx, l.id.workspace, l.Participant()))
+	return hasLost
 }
 
 // remove removes an agent whose process has ended.

@@ -220,28 +220,51 @@ func TestIdleAgentsRest(t *testing.T) {
 	})
 }
 
-// TestIdleAgentOfADisabledPerson disables the account of the person who created one of two sessions.
-func TestIdleAgentOfADisabledPerson(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t, &runnertest.Agent{Prompt: func(context.Context, *runnertest.Process, acp.PromptRequest) (acp.PromptResponse, error) {
-			return done, nil
-		}}, nil)
-		defer f.end()
-		f.start("go", auto) // by alice
-		f.mustRun()
-		f.ask("ses_b", &sessionv1.StartSession{Prompt: &sessionv1.Input{Text: "go"}})
-		if err := f.runAs("ses_b"); err != nil {
-			t.Fatal(err)
-		}
-		began := time.Now()
-		f.world.Disable("alice")
-		<-f.computers.Started()[0].Ended()
-		if took := time.Since(began); took > time.Minute {
-			t.Errorf("the agent of the disabled person ended after %s", took)
-		}
-		<-f.computers.Started()[1].Ended()
-		if took := time.Since(began); took < 5*time.Minute || took > 6*time.Minute {
-			t.Errorf("the agent of another person ended after %s", took)
-		}
-	})
+// TestIdleAgentsOfParticipantsWithoutAccess ends the access of the participant of one of two sessions.
+func TestIdleAgentsOfParticipantsWithoutAccess(t *testing.T) {
+	joined := func(f *fixture) { // bob is the participant since his message has joined the turn
+		f.startAs(alice)
+		f.sendAs(bob, "on")
+	}
+	byClient := func(f *fixture) { f.startAs(client) }
+	for name, c := range map[string]struct {
+		start func(*fixture)
+		lose  func(*runnertest.World)
+		ends  bool
+	}{
+		"removed":                      {byClient, accessLosses["removed"], true},
+		"demoted":                      {byClient, accessLosses["demoted"], true},
+		"disabled":                     {byClient, accessLosses["disabled"], true},
+		"revoked":                      {byClient, accessLosses["revoked"], true},
+		"the member who joined":        {joined, func(w *runnertest.World) { w.Refuse("bob", errNotFound) }, true},
+		"the creator, after he joined": {joined, accessLosses["disabled"], false},
+		"the check fails": {byClient, func(w *runnertest.World) {
+			w.Refuse("alice", entity.Errorf(entity.Unavailable, "the workspace moves"))
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t, &runnertest.Agent{Prompt: func(context.Context, *runnertest.Process, acp.PromptRequest) (acp.PromptResponse, error) {
+					return done, nil
+				}}, nil)
+				defer f.end()
+				c.start(f)
+				f.mustRun()
+				f.ask("ses_b", &sessionv1.StartSession{Prompt: &sessionv1.Input{Text: "go"}})
+				if err := f.runAs("ses_b"); err != nil {
+					t.Fatal(err)
+				}
+				began := time.Now()
+				c.lose(f.world)
+				<-f.computers.Started()[0].Ended()
+				if took := time.Since(began); took < time.Minute != c.ends {
+					t.Errorf("the agent ended after %s", took)
+				}
+				<-f.computers.Started()[1].Ended()
+				if took := time.Since(began); took < 5*time.Minute || took > 6*time.Minute {
+					t.Errorf("the agent of the other session ended after %s", took)
+				}
+			})
+		})
+	}
 }

@@ -138,21 +138,21 @@ func (r *Runner) run(ctx context.Context, s *sessionv1.Session) (*sessionv1.EndT
 		return end, err
 	}
 	r.metrics.waits.Observe(max(time.Since(time.UnixMilli(s.GetTurn().GetStartedAt())), 0).Seconds())
-	if cannotRun {
-		return t.interrupted(failed), nil
+	end := t.interrupted(failed)
+	if !cannotRun {
+		r.metrics.running.Inc()
+		defer r.metrics.running.Dec()
+		end = t.carryOut(ctx)
 	}
-	r.metrics.running.Inc()
-	defer r.metrics.running.Dec()
-	end := t.carryOut(ctx)
-	if isRequestedCode(end.GetError().GetCode()) {
-		r.pool.discard(id) // a workspace that is stopped has no idle agents
+	if code := end.GetError().GetCode(); isRequestedCode(code) || code == session.FailureAccessLost {
+		r.pool.discard(id) // neither a workspace that is stopped nor a participant without access has idle agents
 	}
 	return end, nil
 }
 
 // prepare returns an agent for the next turn of a session. Errors: *failure if none can run, or the participant has no access.
 func (r *Runner) prepare(ctx context.Context, s *sessionv1.Session) (*agent, error) {
-	if err := r.checkParticipant(ctx, s); err != nil {
+	if err := r.checkParticipant(ctx, s.GetWorkspaceId(), session.ParticipantOf(s)); err != nil {
 		return nil, err
 	}
 	tier := s.GetTurn().GetTier()
@@ -298,7 +298,7 @@ func (t *turn) tryBegin(ctx context.Context) (*sessionv1.EndTurn, error) {
 		return t.interrupted(&failure{string(stopped.code), requested(string(stopped.code))}), nil
 	}
 	if err == nil {
-		err = t.r.checkParticipant(ctx, t.s)
+		err = t.r.checkParticipant(ctx, t.id.workspace, t.l.Participant())
 	}
 	if f, is := errors.AsType[*failure](err); is {
 		return t.interrupted(f), nil
