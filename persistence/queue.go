@@ -234,8 +234,7 @@ func (q *queue) moveToRound(l *lane, n load) {
 	}
 }
 
-// takeRefused removes the entries from the round of a lane that admits does not admit, and returns them for the caller to
-// answer. remains reports whether the round has other entries; if not, it is no longer in flight. It removes nothing if failLane or
+// takeRefused removes the entries for which admits returns false from the round of a lane, and returns them for the caller to answer. remains reports whether the round has other entries; if not, it is no longer in flight. It removes nothing if failLane or
 // closeAndTakeAll has already returned the entries.
 func (q *queue) takeRefused(l *lane, admits func(*queueEntry) bool) (refused []queueEntry, remains bool) {
 	q.mu.Lock()

@@ -39,7 +39,8 @@ func IsEssential(c entity.Command) bool {
 	case *computerv1.RetireComputer, *computerv1.ReportRetired, *computerv1.ReportRemoved, *computerv1.ReportProcessEnded, *computerv1.CancelTask:
 		return true
 
-	case *workspacev1.RemoveMember, *workspacev1.RevokeInvitation, *workspacev1.EndInvitations, *workspacev1.SetMemberDisabled, *workspacev1.RemoveAnchor, *workspacev1.OrphanAnchors,
+	case *workspacev1.RemoveMember, *workspacev1.SetMemberDisabled, *workspacev1.RevokeInvitation, *workspacev1.EndInvitations,
+		*workspacev1.RemoveAnchor, *workspacev1.OrphanAnchors,
 		*workspacev1.RemoveAgent, *workspacev1.RemoveApp, *workspacev1.ReleaseAppPorts, *workspacev1.ClearDefaultSession,
 		*workspacev1.ReportLocksRemoved, *workspacev1.ReportSessionsStopped, *workspacev1.Suspend:
 		return true

@@ -10,16 +10,19 @@ import (
 
 // Bounds decide what the agent may do in a turn:
 //
-//   - An input has the bounds that its credential grants (boundsOf). A person's own credential, and an input that was recorded before
-//     bounds were, has none: the role of the person behind the session alone limits it. Nobody can say later what the credential of
-//     such an input had granted.
-//   - A turn has the bounds of the input that starts it. An input joins a running turn only if it has the same bounds (MayJoin).
-//     Any other one waits for the end of the turn, and starts a turn of its own. So no input does more than its credential grants,
-//     and none takes anything from the work of another one. A note joins any turn: it gives the agent no
-//     capability, and could otherwise wait for ever, because it starts no turn.
-//   - A turn that begins while the session asks or sleeps goes on with the work of the turn that asks or sleeps, and has only what the
-//     bounds of both have (draft.startNext). An input of the system has the bounds of the turn that it continues.
-//   - The agent's own credential has the bounds of the turn. The inputs that it sends to other sessions, and its children, have the same.
+//   - An input has the bounds that its credential grants (boundsOf). An input of a person's own credential has no bounds: only the role
+//     of the person limits it. So does an input that was recorded before bounds were, because the journal does not have the grants of
+//     its credential.
+//   - A turn has the bounds of the input that starts it. An input with the same bounds joins a running turn (MayJoin). An input with
+//     other bounds waits until the turn has ended, and starts its own turn. Therefore no input does more than its credential grants,
+//     and no input narrows a turn that another input has started. A note joins any turn: it gives the agent no capability, and starts
+//     no turn for which it could wait.
+//   - A turn that begins while the session asks or sleeps continues the turn that asks or sleeps. It has the capabilities that the
+//     bounds of both turns have (draft.startNext). An input of the system has the bounds of the turn that it continues.
+//   - The agent's credential has the bounds of its turn, and so have the inputs that the agent sends to other sessions, and its children.
+//
+// Four words for rights: a credential has grants, of which a turn has bounds; within them and the role of the person, the agent has
+// capabilities. A limit is a number, as of tokens.
 
 // boundsOf returns the bounds of the inputs of a principal; nil if its credential has all capabilities of its person that an agent can
 // have.

@@ -174,9 +174,9 @@ func revokeInvitation(
 	return []workspacev1.Event{&workspacev1.InvitationRevoked{InvitationId: invitation.GetId(), At: call.At()}}, nil
 }
 
-// An invitation ends when its inviter loses the right to invite: the inviter is removed or gets a role without that right,
-// the account is disabled, or the OAuth grant that invited for the person is revoked, or the app that did is disabled or
-// removed. The command that takes the right away revokes the pending invitations. acceptInvitation refuses those that earlier versions left pending.
+// An invitation ends when its inviter loses the right to invite: the inviter is removed or gets a role without that right, the account
+// is disabled, the OAuth grant with which the person invited is revoked, or the app that invited is disabled or removed. The command
+// that takes the right away revokes the pending invitations. acceptInvitation refuses invitations that earlier versions left pending.
 
 // mayInvite reports whether members with a role may invite.
 func mayInvite(role workspacev1.Role) bool {

@@ -25,7 +25,7 @@ type Call struct {
 
 	server    *Server
 	operation *operation
-	// slots are those of the request; nil outside of one.
+	// slots is the kind of slot that the request holds; nil if the call serves no request.
 	slots *requestSlots
 }
 

@@ -156,7 +156,7 @@ type Server struct {
 	// routes is the table of the public listener, operatorRoutes the table of the operators' listener.
 	routes, operatorRoutes []Route
 	router, operatorRouter *mux.Router
-	// misdirected answers the requests for hosts of nobody.
+	// misdirected answers requests for unknown host names.
 	misdirected *mux.Router
 	// hosts are the names of the server.
 	hosts hosts
@@ -229,7 +229,7 @@ func (s *Server) Routes() []Route { return s.routes }
 // Options returns the server's options, with the defaults filled in.
 func (s *Server) Options() Options { return s.options }
 
-// ServeHTTP serves a request of the public listener. Requests for the hosts of apps go to the edge, and those for hosts of nobody are
+// ServeHTTP serves a request of the public listener. Requests for the hosts of apps go to the edge, and requests for unknown host names are
 // refused.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.warnOfForwarded(r)

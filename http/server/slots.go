@@ -35,7 +35,7 @@ const (
 
 // slots are the slots of requests and streams, by what they are for.
 type slots struct {
-	// requests are those of requests without streams, and public those of the requests among them that need no credential.
+	// requests has the slots of all requests but streams. public has the slots of those that need no credential, which take both.
 	requests, public, probes, operators, streams *limit.Shares[holder]
 }
 

@@ -42,7 +42,7 @@ func (s *Server) ServeTLS(l net.Listener, config *tls.Config) error {
 }
 
 // ServeRedirects serves plain HTTP beside HTTPS: the probes, and for every other request a redirect to the same address over HTTPS.
-// Requests for other names of the server are redirected to its public URL, and those for hosts of nobody are refused. challenges, if not
+// Requests for other names of the server are redirected to its public URL, and requests for unknown host names are refused. challenges, if not
 // nil, returns a handler that answers the requests of a certificate authority, and passes on all others. It is called once, and returns nil after
 // Shutdown.
 func (s *Server) ServeRedirects(l net.Listener, challenges func(http.Handler) http.Handler) error {

@@ -24,11 +24,11 @@ type session struct {
 	id           acp.SessionId
 	mode         string
 	instructions string
-	// capabilities are those that the client permits; nil: all.
+	// capabilities are the capabilities that the client permits; nil: all.
 	capabilities []string
 	drive        *tools.Drive
 	servers      *servers
-	// model is that of the agent, with the key of the session.
+	// model is the agent's model, with the key of the session.
 	model        model.Model
 	state        state
 	conversation []model.Message
