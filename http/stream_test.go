@@ -353,7 +353,7 @@ func TestStreamLimits(t *testing.T) {
 		b.key = b.world.key(alice)
 		open = append(open, b.request("GET", events, nil).Body)
 		b.key = b.world.key(alice)
-		expect(b, request(b, b.server, "GET", events, b.key, ""), 503, "too many open streams")
+		expect(b, request(b, b.server, "GET", events, b.key, ""), 429, "too many open streams of this person")
 		open[0].Close()
 		synctest.Wait()
 		open = append(open, b.request("GET", events, nil).Body)
