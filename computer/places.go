@@ -147,7 +147,8 @@ func (p *processes) makePlace(workspaceID string) (*Running, error) {
 	return found, nil
 }
 
-// Rest marks the process as idle: it may be ended at any time to make room for another one, or to free memory of its computer.
+// Rest marks the process as idle: the process may be ended at any time to make room for another process, or to free memory of its
+// computer.
 func (r *Running) Rest() {
 	p := &r.fleet.processes
 	p.mu.Lock()

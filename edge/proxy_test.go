@@ -269,7 +269,7 @@ func TestLimits(t *testing.T) {
 	s.expect(response, body, 503, "too many requests")
 }
 
-// The apps of a workspace leave room for those of others, and the requests of all for the platform.
+// The apps of a workspace leave room for the apps of other workspaces, and the apps of all workspaces leave room for the platform.
 func TestRequestsOfAWorkspace(t *testing.T) {
 	for name, c := range map[string]struct {
 		slots, most, status int

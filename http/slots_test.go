@@ -114,7 +114,7 @@ func (c *crowd) expect(what string, got, want int) {
 	}
 }
 
-// Requests of one address without a credential leave room for those of others.
+// Requests of one address without a credential leave room for the requests of other addresses.
 func TestSlowFormsOfOneAddress(t *testing.T) {
 	c := newCrowd(t, func(o *http.Options) { o.Limits.Requests, o.Limits.AddressBurst = 256, 1000 })
 	forms, refusal := c.crowdOut("127.0.0.2", "POST /oauth/token", "Content-Type: application/x-www-form-urlencoded")
@@ -129,7 +129,7 @@ func TestSlowFormsOfOneAddress(t *testing.T) {
 	}
 }
 
-// Requests of one person leave room for those of others, with whatever keys and from whatever addresses the person sends them.
+// Requests of one person, with whatever keys and from whatever addresses, leave room for the requests of other people.
 func TestSlowBodiesOfOnePerson(t *testing.T) {
 	c := newCrowd(t, func(o *http.Options) { o.Limits.Requests = 64 })
 	total := 0
@@ -161,7 +161,7 @@ func TestProbesAndOperatorsHaveSlots(t *testing.T) {
 	c.expect("an operator", c.send(operator, "POST /admin/users HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"), 415)
 }
 
-// Streams of one person leave room for those of others.
+// Streams of one person leave room for the streams of other people.
 func TestStreamsOfOnePerson(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.world.follow = func(ctx context.Context, _ activity.Subscription) error { <-ctx.Done(); return nil }
@@ -195,7 +195,7 @@ func TestStreamsOfOnePerson(t *testing.T) {
 	}, func(o *http.Options) { o.Limits.Streams = 64 })
 }
 
-// Connections of one address leave room for those of others, idle or busy, and give way to each other.
+// Connections of one address, idle or busy, leave room for the connections of other addresses, and give way to each other.
 func TestConnectionsOfOneAddress(t *testing.T) {
 	for name, busy := range map[string]bool{"idle": false, "busy": true} {
 		t.Run(name, func(t *testing.T) {

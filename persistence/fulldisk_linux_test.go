@@ -11,30 +11,9 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"golang.org/x/sys/unix"
 
+	"github.com/atelier-run/atelier/tests/testmachine"
 	"github.com/atelier-run/atelier/volume"
 )
-
-// mountSmall mounts a tmpfs at a folder of the test until its end. It skips the test if mounting is not possible.
-func mountSmall(t *testing.T, options string) (dir string) {
-	t.Helper()
-	dir = t.TempDir()
-	if os.Geteuid() != 0 {
-		skipUnlessCI(t, "mounting needs root")
-	}
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, options); err != nil {
-		skipUnlessCI(t, fmt.Sprintf("mounting is not allowed: %v", err))
-	}
-	t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) })
-	return dir
-}
-
-func skipUnlessCI(t *testing.T, reason string) {
-	t.Helper()
-	if os.Getenv("CI") == "true" {
-		t.Fatal(reason)
-	}
-	t.Skip(reason)
-}
 
 // fillInodes makes files until the disk has no inode left.
 func fillInodes(t *testing.T, dir string) {
@@ -85,7 +64,7 @@ func TestFullDisk(t *testing.T) {
 		"bytes":  {"size=96m", fillBytes},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir := mountSmall(t, test.options)
+			dir := testmachine.Volume(t, test.options)
 			others := filepath.Join(dir, "others")
 			if err := os.Mkdir(others, 0o700); err != nil {
 				t.Fatal(err)

@@ -47,7 +47,7 @@ func (s *publicSettings) check() error {
 	return err
 }
 
-// hostForm is the form of a host name, of which labels may have underscores, as those of containers.
+// hostForm is the form of a host name. Its labels may have underscores, as the names of containers do.
 var hostForm = regexp.MustCompile(`^([A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\.)*[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?$`)
 
 // checkURL parses the URL of a server. It accepts https, and plain http for a loopback address, where nobody on the network can

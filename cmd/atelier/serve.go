@@ -175,8 +175,8 @@ func (c *serveCommand) httpOptions(log *slog.Logger, reserved net.Listener) (htt
 	}, nil
 }
 
-// hosts returns the names for which the node answers beside the host of public-url: the configured ones, and those in the addresses
-// that it listens on.
+// hosts returns the host names for which the node answers beside the host of public-url: the names in the setting hosts, and the names
+// in the addresses that the node listens on.
 func (c *serveCommand) hosts() []string {
 	names := slices.Clone(c.Hosts)
 	for _, address := range []string{c.Listen, c.HTTPSListen} {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestListenAtIPv4 listens at all addresses of IPv4, and not at those of IPv6.
+// TestListenAtIPv4 listens at all addresses of IPv4, and at no address of IPv6.
 func TestListenAtIPv4(t *testing.T) {
 	for address, want := range map[string]bool{"0.0.0.0:0": false, "127.0.0.1:0": false, "[::1]:0": true, "[::]:0": true, ":0": true} {
 		l, err := listen(address)

@@ -14,9 +14,9 @@ import (
 	"github.com/atelier-run/atelier/runner/tools"
 )
 
-// toolNeeds has the capability that each tool of the platform needs, which is that of the operation of the API, and arguments with which
-// a caller that has it is not refused for lack of it. The tools that are not here concern only the turn of their caller, or only the
-// caller.
+// toolNeeds has, for each tool of the platform, the capability that the tool needs, which is the capability that the operation of the API
+// needs, and arguments with which a caller that has the capability is not refused for lack of a capability. The tools that are not here
+// concern only the turn of their caller, or only the caller.
 var toolNeeds = map[string]struct {
 	capability string
 	arguments  fields

@@ -2,7 +2,6 @@ package node
 
 import (
 	"fmt"
-	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/atelier-run/atelier/entity"
 	appv1 "github.com/atelier-run/atelier/messages/app/v1"
+	"github.com/atelier-run/atelier/tests/testmachine"
 )
 
 const (
@@ -71,8 +71,8 @@ func TestHostileApps(t *testing.T) {
 // one, and processes of the computer reach it at the port.
 func TestAppIsReplacedWithoutAGap(t *testing.T) {
 	a, _ := newApp(t, &appv1.Runtime{Command: command("one"), Port: 20000})
-	if !a.Computers.OwnNetworks() && os.Getenv("CI") != "true" {
-		t.Skip("the computers of this machine have one network each")
+	if !a.Computers.OwnNetworks() {
+		testmachine.Lacks(t, "the processes of a computer have no networks of their own")
 	}
 	edited := make(chan *appv1.App)
 	go func() {

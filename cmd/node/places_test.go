@@ -3,11 +3,13 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"testing"
 
 	"github.com/atelier-run/atelier/computer"
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/tests/testmachine"
 )
 
 // TestProcessesWithFewDescriptors runs a node with the usual limit of open files of a shell. One workspace gets most places and not all,
@@ -58,7 +60,8 @@ func TestProcessesWithFewDescriptors(t *testing.T) {
 // holding is the script of an agent that uses 55 MB of memory, and 80 MB more when it has read a line.
 const holding = `x=$(head -c 55000000 /dev/zero | tr '\0' x); echo held; read y; head -c 80000000 /dev/zero >/tmp/more; echo more; read y`
 
-// TestIdleAgentsFreeMemory starts an agent, and lets another one grow, beside idle ones in a computer that has not enough memory for all.
+// TestIdleAgentsFreeMemory starts an agent, and lets another agent grow, beside idle agents in a computer that has not enough memory for
+// all agents.
 func TestIdleAgentsFreeMemory(t *testing.T) {
 	h := newComputerHome(t, func(o *Options) { o.Computers.Limits.MemoryBytes = 288 << 20 })
 	if _, most, err := h.driver.Memory(t.Context(), ws); err != nil {
@@ -83,7 +86,7 @@ func TestIdleAgentsFreeMemory(t *testing.T) {
 	used, most, err := h.driver.Memory(t.Context(), ws)
 	h.check(err)
 	if most == 0 {
-		t.Skip("this machine cannot limit the memory of computers")
+		testmachine.Lacks(t, "this machine cannot limit the memory of computers")
 	}
 	t.Logf("two agents use %d of %d", used, most)
 	first.Rest()
@@ -130,7 +133,7 @@ func expectLine(t *testing.T, r *computer.Running, want string) {
 func TestTurnNamesMissingMemory(t *testing.T) {
 	s := newAgentSite(t, func(o *Options) { o.Computers.Limits.MemoryBytes = 128 << 20 })
 	if _, most, err := s.driver.Memory(t.Context(), s.workspaceID); err != nil || most == 0 {
-		t.Skipf("this machine cannot limit the memory of computers: %v", err)
+		testmachine.Lacks(t, fmt.Sprintf("this machine cannot limit the memory of computers: %v", err))
 	}
 	line := s.follow(s.startSession("$ tail -n 1 /dev/zero\nsay Never.", nil))
 	if end := line.awaitTerminal(); end.String() != "terminal interrupted out_of_memory" {

@@ -4,8 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -19,6 +19,7 @@ import (
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 	"github.com/atelier-run/atelier/persistence"
+	"github.com/atelier-run/atelier/tests/testmachine"
 )
 
 // newComputerHome returns a home whose computers run processes, with the local driver unless the changes select another one. It skips
@@ -59,8 +60,8 @@ func agentOf(session, user, script string) computer.Launch {
 func (h *home) launch(l computer.Launch) *computer.Running {
 	h.Helper()
 	r, err := h.Computers.Launch(context.Background(), l)
-	if refused, is := errors.AsType[*entity.Error](err); is && refused.Code == entity.Forbidden && os.Getenv("CI") != "true" {
-		h.Skipf("this machine cannot isolate processes: %v", err)
+	if refused, is := errors.AsType[*entity.Error](err); is && refused.Code == entity.Forbidden {
+		testmachine.Lacks(h, fmt.Sprintf("this machine cannot isolate processes: %v", err))
 	}
 	h.check(err)
 	go func() { _, _ = io.Copy(io.Discard, r.Streams().Stderr) }()
@@ -107,8 +108,8 @@ func testProcessesOfSessions(t *testing.T, changes ...func(*Options)) {
 			t.Errorf("ended %+v, %v", exit, err)
 		}
 	}
-	if mode, reason := h.observer.Mode(); mode != observe.Events && os.Getenv("CI") != "true" {
-		t.Skipf("changes of two authors at the same time are attributed with events only: %v", reason)
+	if mode, reason := h.observer.Mode(); mode != observe.Events {
+		testmachine.Lacks(t, fmt.Sprintf("changes of two authors at the same time are attributed with events only: %v", reason))
 	}
 	page := h.as(owner, entity.KindActivity, &activityv1.ReadFeed{Limit: 100}).(*activityv1.Page)
 	var feed []struct {

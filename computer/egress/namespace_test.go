@@ -20,6 +20,7 @@ import (
 
 	"github.com/atelier-run/atelier/computer/egress/guest"
 	"github.com/atelier-run/atelier/computer/egress/internal/rtnetlink"
+	"github.com/atelier-run/atelier/tests/testmachine"
 )
 
 // The tests run in a network namespace of their own, the node's, in which the addresses below lead to the test. Threads in
@@ -111,7 +112,7 @@ func prepareNode() error {
 func requireNamespaces(t testing.TB) {
 	t.Helper()
 	if errNotIsolated != nil {
-		skipUnlessCI(t, "the test needs network namespaces: "+errNotIsolated.Error())
+		testmachine.Lacks(t, "the test needs network namespaces: "+errNotIsolated.Error())
 	}
 }
 
@@ -121,18 +122,9 @@ func requireTUN(t testing.TB) {
 	requireNamespaces(t)
 	device, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0)
 	if err != nil {
-		skipUnlessCI(t, "the test needs TUN devices: "+err.Error())
+		testmachine.Lacks(t, "the test needs TUN devices: "+err.Error())
 	}
 	device.Close()
-}
-
-// skipUnlessCI skips a test that cannot run on this machine. In continuous integration it fails the test.
-func skipUnlessCI(t testing.TB, reason string) {
-	t.Helper()
-	if os.Getenv("CI") == "true" {
-		t.Fatal(reason)
-	}
-	t.Skip(reason)
 }
 
 // A namespace is the network namespace of a computer. Its calls run one after the other on a thread in it; the sockets that they

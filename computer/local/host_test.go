@@ -18,6 +18,7 @@ import (
 	"github.com/atelier-run/atelier/computer/computertest"
 	"github.com/atelier-run/atelier/computer/local"
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/tests/testmachine"
 )
 
 // openHost returns a driver that runs processes, until the end of the test. It skips the test if this machine cannot isolate
@@ -46,10 +47,7 @@ func openHost(t testing.TB, change func(*local.Options)) (*local.Driver, *drives
 		t.Fatal(err)
 	}
 	if reason := driver.Report().Isolation; reason != "" && !o.AllowUnisolated {
-		if os.Getenv("CI") == "true" {
-			t.Fatalf("this machine cannot isolate processes: %s", reason)
-		}
-		t.Skipf("this machine cannot isolate processes: %s", reason)
+		testmachine.Lacks(t, "this machine cannot isolate processes: "+reason)
 	}
 	return driver, files
 }

@@ -16,13 +16,14 @@ import (
 	"github.com/atelier-run/atelier/drive/drivetest"
 	"github.com/atelier-run/atelier/drive/quota"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
+	"github.com/atelier-run/atelier/tests/testmachine"
 )
 
 func TestHostileForkBomb(t *testing.T) {
 	files := realDrives(t, quota.Limit{})
 	d, _ := openHost(t, func(o *local.Options) { o.Drives, o.Limits = files, computer.Limits{Processes: 100} })
 	if reason := d.Report().Limits; reason != "" {
-		t.Skip("no limits: ", reason)
+		testmachine.Lacks(t, "no limits: "+reason)
 	}
 	e, other := provision(t, d, files, "ws_1"), provision(t, d, files, "ws_2")
 	before := other.start(t, "while read x; do echo $x; done")
@@ -67,7 +68,7 @@ func TestHostileMemory(t *testing.T) {
 		o.Limits, o.ScratchBytes = computer.Limits{MemoryBytes: 64 << 20}, 8<<20
 	})
 	if reason := d.Report().Limits; reason != "" {
-		t.Skip("no limits: ", reason)
+		testmachine.Lacks(t, "no limits: "+reason)
 	}
 	e := provision(t, d, files, "ws_1")
 	bystander := e.start(t, "while read x; do echo $x; done")

@@ -12,22 +12,15 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
-)
 
-// skip skips a test that this machine cannot run. On the machine of continuous integration it must run.
-func skip(t *testing.T, reason string) {
-	t.Helper()
-	if os.Getenv("CI") == "true" {
-		t.Fatal(reason)
-	}
-	t.Skip(reason)
-}
+	"github.com/atelier-run/atelier/tests/testmachine"
+)
 
 // mount returns a folder on a file system of its own, which is unmounted after the test.
 func mount(t *testing.T, options string) string {
 	t.Helper()
 	if os.Getuid() != 0 {
-		skip(t, "mounting needs root")
+		testmachine.Lacks(t, "mounting needs root")
 	}
 	// The folders of t.TempDir are closed to the user of processes.
 	at, err := os.MkdirTemp("", "atelier-quota-")
@@ -44,7 +37,7 @@ func mount(t *testing.T, options string) string {
 		t.Fatal(err)
 	}
 	if out, err := exec.Command("mkfs.ext4", "-q", "-O", "quota,project", "-E", "quotatype=prjquota", image).CombinedOutput(); err != nil {
-		skip(t, "mkfs.ext4: "+err.Error()+string(out))
+		testmachine.Lacks(t, "mkfs.ext4: "+err.Error()+string(out))
 	}
 	if out, err := exec.Command("mount", "-o", options, image, at).CombinedOutput(); err != nil {
 		// Nothing that can be installed changes that, so the test is also skipped in continuous integration.
@@ -149,7 +142,7 @@ func TestCountedProjects(t *testing.T) {
 	dir := mount(t, "loop")
 	l := projects(t, dir, Limit{Bytes: 1 << 20})
 	if l.kernel != counts {
-		skip(t, "this kernel does not count without enforcing")
+		testmachine.Lacks(t, "this kernel does not count without enforcing")
 	}
 	files := newDrive(t, dir, "ws_1")
 	if err := l.Check(t.Context(), "ws_1"); err != nil {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/atelier-run/atelier/tests/testmachine"
 )
 
 // requireProgram returns the path of a program. It skips the test if the program is not installed; see skipUnlessCI.
@@ -16,18 +18,9 @@ func requireProgram(t *testing.T, name string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
 	if err != nil {
-		skipUnlessCI(t, name+" is not installed")
+		testmachine.Lacks(t, name+" is not installed")
 	}
 	return path
-}
-
-// skipUnlessCI skips a test that cannot run on this machine. In continuous integration it fails the test.
-func skipUnlessCI(t *testing.T, reason string) {
-	t.Helper()
-	if os.Getenv("CI") == "true" {
-		t.Fatal(reason)
-	}
-	t.Skip(reason)
 }
 
 func run(t *testing.T, name string, args ...string) string {
@@ -67,10 +60,10 @@ func mount(t *testing.T, s *site) string {
 	t.Helper()
 	davfs := requireProgram(t, "mount.davfs")
 	if os.Geteuid() != 0 {
-		skipUnlessCI(t, "mounting needs root")
+		testmachine.Lacks(t, "mounting needs root")
 	}
 	if _, err := os.Stat("/dev/fuse"); err != nil {
-		skipUnlessCI(t, "mounting needs /dev/fuse")
+		testmachine.Lacks(t, "mounting needs /dev/fuse")
 	}
 	point, conf := t.TempDir(), filepath.Join(t.TempDir(), "davfs2.conf")
 	// Since Linux 6.16 folders are read in larger pieces than davfs2's default buffer, which returns EINVAL.

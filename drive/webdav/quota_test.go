@@ -13,6 +13,7 @@ import (
 
 	"github.com/atelier-run/atelier/drive/quota"
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/tests/testmachine"
 	"github.com/atelier-run/atelier/volume"
 )
 
@@ -145,7 +146,7 @@ func TestReserve(t *testing.T) {
 // beyond the reserve, what exists can be read, changed in its place and deleted, and a deletion makes room.
 func TestReserveOfFiles(t *testing.T) {
 	s := &site{t: t, dir: t.TempDir(), activity: newActivity(), reserve: quota.Usage{Files: 30}}
-	mountSmall(t, s.dir, "size=64m,nr_inodes=100")
+	testmachine.Mount(t, s.dir, "size=64m,nr_inodes=100")
 	s.start()
 	made := 0
 	for ; made < 100 && s.do("PUT", fmt.Sprintf("/%d", made), "").status == 201; made++ {

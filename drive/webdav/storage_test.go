@@ -1,7 +1,6 @@
 package webdav_test
 
 import (
-	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -9,27 +8,15 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sys/unix"
 
+	"github.com/atelier-run/atelier/tests/testmachine"
 	"github.com/atelier-run/atelier/tests/unprivileged"
 )
-
-// mountSmall mounts a tmpfs with the options at a folder until the end of the test. It skips the test if mounting is not possible.
-func mountSmall(t *testing.T, dir, options string) {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		skipUnlessCI(t, "mounting needs root")
-	}
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, options); err != nil {
-		skipUnlessCI(t, fmt.Sprintf("mounting is not allowed: %v", err))
-	}
-	t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) })
-}
 
 // TestFullDisk runs on a file system of 1 MiB.
 func TestFullDisk(t *testing.T) {
 	s := &site{t: t, dir: t.TempDir(), activity: newActivity()}
-	mountSmall(t, s.dir, "size=1m")
+	testmachine.Mount(t, s.dir, "size=1m")
 	s.start()
 	s.do("PUT", "/a", "old").is(201)
 	s.do("PUT", "/a", strings.Repeat("x", 2<<20)).is(507).says("insufficient_storage")

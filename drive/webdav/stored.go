@@ -13,7 +13,7 @@ import (
 // from them is therefore parsed like the body of a request, and encoded again: no stored text is inserted in a response.
 
 // validProperties returns the stored properties that a PROPPATCH request could have set, in the form in which it stores them. It
-// leaves out all others, those with the name of a live property or of an earlier one, and what exceeds maxEditBytes.
+// leaves out every other property, a property with the name of a live or of an earlier property, and what exceeds maxEditBytes.
 func validProperties(stored []drive.Property) []drive.Property {
 	var valid []drive.Property
 	seen := map[xml.Name]bool{}

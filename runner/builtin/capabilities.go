@@ -10,7 +10,7 @@ import (
 	"github.com/atelier-run/atelier/runner/meta"
 )
 
-// toolNeeds has the capabilities that the agent's own tools need. A tool that is not listed needs none.
+// toolNeeds has the capabilities that the agent's own tools need. A tool that is not listed needs no capability.
 var toolNeeds = map[string][]string{
 	"shell":      entity.MissingForProcesses(nil),
 	"read_file":  {entity.FilesRead},

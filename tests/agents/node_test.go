@@ -31,6 +31,7 @@ import (
 	"github.com/atelier-run/atelier/runner/gateway"
 	"github.com/atelier-run/atelier/runner/modeltest"
 	"github.com/atelier-run/atelier/tests/place"
+	"github.com/atelier-run/atelier/tests/testmachine"
 )
 
 const (
@@ -94,8 +95,8 @@ func (o *office) requireIsolation() {
 	running, err := o.node.Computers.Launch(o.Context(), computer.Launch{
 		WorkspaceID: workspaceID, Principal: entity.Platform(), Kind: computerv1.ProcessKind_PROCESS_KIND_EXEC, Argv: []string{"true"},
 	})
-	if refused, is := errors.AsType[*entity.Error](err); is && refused.Code == entity.Forbidden && os.Getenv("CI") != "true" {
-		o.Skipf("this machine cannot isolate processes: %v", err)
+	if refused, is := errors.AsType[*entity.Error](err); is && refused.Code == entity.Forbidden {
+		testmachine.Lacks(o, fmt.Sprintf("this machine cannot isolate processes: %v", err))
 	}
 	if err == nil {
 		_, err = running.Wait(o.Context())

@@ -28,6 +28,7 @@ import (
 	appv1 "github.com/atelier-run/atelier/messages/app/v1"
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 	"github.com/atelier-run/atelier/persistence"
+	"github.com/atelier-run/atelier/tests/testmachine"
 )
 
 // longest limits waits that measure nothing, and is the time that an install command has. A test that waits longer has failed.
@@ -52,7 +53,7 @@ type site struct {
 func newSite(t *testing.T, edgeHost string) *site {
 	t.Helper()
 	if os.Getuid() != 0 {
-		skip(t, "isolated computers need root")
+		testmachine.Lacks(t, "isolated computers need root")
 	}
 	s := &site{T: t}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -97,15 +98,6 @@ func newSite(t *testing.T, edgeHost string) *site {
 	return s
 }
 
-// skip skips the test, or fails it with CI=true.
-func skip(t *testing.T, reason string) {
-	t.Helper()
-	if os.Getenv("CI") == "true" {
-		t.Fatal(reason)
-	}
-	t.Skip(reason)
-}
-
 func (s *site) check(err error) {
 	s.Helper()
 	if err != nil {
@@ -134,7 +126,7 @@ func (s *site) requireIsolation() {
 		WorkspaceID: s.workspaceID, Principal: entity.Platform(), Kind: computerv1.ProcessKind_PROCESS_KIND_EXEC, Argv: []string{"true"},
 	})
 	if refused, is := errors.AsType[*entity.Error](err); is && refused.Code == entity.Forbidden {
-		skip(s.T, "this machine cannot isolate processes: "+refused.Error())
+		testmachine.Lacks(s.T, "this machine cannot isolate processes: "+refused.Error())
 	}
 	if err == nil {
 		_, err = running.Wait(s.Context())
@@ -152,7 +144,7 @@ func seenByComputers(path string) bool {
 func (s *site) requireProgram(name string) {
 	s.Helper()
 	if at, err := exec.LookPath(name); err != nil || !seenByComputers(at) {
-		skip(s.T, "computers find no "+name+" on this machine")
+		testmachine.Lacks(s.T, "computers find no "+name+" on this machine")
 	}
 }
 

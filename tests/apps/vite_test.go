@@ -14,6 +14,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/atelier-run/atelier/client"
+	"github.com/atelier-run/atelier/tests/testmachine"
 )
 
 // viteCommand starts the development server as an app does: at the port that the platform has chosen, or not at all.
@@ -23,7 +24,7 @@ const viteCommand = "npx vite --port $PORT --strictPort --host 127.0.0.1"
 func newShop(t *testing.T, edgeHost string) *site {
 	t.Helper()
 	if _, err := os.Stat(filepath.Join("node_modules", "vite")); err != nil {
-		skip(t, "npm ci in tests/apps has installed no vite")
+		testmachine.Lacks(t, "npm ci in tests/apps has installed no vite")
 	}
 	s := newSite(t, edgeHost)
 	s.requireProgram("node")

@@ -21,6 +21,7 @@ import (
 	atelier "github.com/atelier-run/atelier/http"
 	"github.com/atelier-run/atelier/http/server"
 	"github.com/atelier-run/atelier/persistence"
+	"github.com/atelier-run/atelier/tests/testmachine"
 )
 
 // chatCommand is the first argument of the test program with which it is the process of an app.
@@ -92,7 +93,7 @@ func TestApps(t *testing.T) {
 	defer api.Close()
 	if _, err := api.Exec(ctx, "wonderland", client.ExecRequest{Argv: []string{"mkdir", "chat"}}, io.Discard, io.Discard); err != nil {
 		if client.HasCode(err, "forbidden") {
-			skipUnlessCI(t, "this machine cannot isolate processes")
+			testmachine.Lacks(t, "this machine cannot isolate processes")
 		}
 		t.Fatal(err)
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/atelier-run/atelier/http/server"
 	"github.com/atelier-run/atelier/persistence"
 	"github.com/atelier-run/atelier/tests/place"
+	"github.com/atelier-run/atelier/tests/testmachine"
 )
 
 // longest limits waits that measure nothing. A test that waits longer has failed.
@@ -53,24 +54,15 @@ func findChromium(t *testing.T) string {
 	place.Take(t)
 	chromium, err := exec.LookPath("chromium")
 	if err != nil {
-		skipUnlessCI(t, "no chromium")
+		testmachine.Lacks(t, "no chromium")
 	}
 	if _, err := exec.LookPath("node"); err != nil {
-		skipUnlessCI(t, "no node")
+		testmachine.Lacks(t, "no node")
 	}
 	if _, err := os.Stat("node_modules/playwright-core/package.json"); err != nil {
-		skipUnlessCI(t, "npm ci has not run in tests/browser")
+		testmachine.Lacks(t, "npm ci has not run in tests/browser")
 	}
 	return chromium
-}
-
-// skipUnlessCI skips a test that cannot run on this machine. In continuous integration it fails the test.
-func skipUnlessCI(t *testing.T, reason string) {
-	t.Helper()
-	if os.Getenv("CI") == "true" {
-		t.Fatal(reason)
-	}
-	t.Skip(reason)
 }
 
 // A site is a node with an HTTP listener.

@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/atelier-run/atelier/tests/testmachine"
 )
 
 // passing is a package without a fault, which is tested beside the planted one.
@@ -82,7 +84,7 @@ func TestPlantedFaults(t *testing.T) {
 			p := newPlace(t, test.code)
 			if test.name == "data race" {
 				if _, err := exec.LookPath("gcc"); err != nil {
-					t.Skip("the race detector needs gcc")
+					testmachine.Lacks(t, "the race detector needs gcc")
 				}
 				p.write(t, "planted/race_test.go", "package planted\n")
 			}

@@ -4,6 +4,8 @@ import (
 	"os"
 	"os/exec"
 	"testing"
+
+	"github.com/atelier-run/atelier/tests/testmachine"
 )
 
 func TestOpenIDClient(t *testing.T) { runScript(t, "openid-client.mjs") }
@@ -17,11 +19,11 @@ func runScript(t *testing.T, name string) {
 	t.Helper()
 	for _, needed := range []string{"node", "npm"} {
 		if _, err := exec.LookPath(needed); err != nil {
-			leaveOut(t, "no "+needed)
+			testmachine.Lacks(t, "no "+needed)
 		}
 	}
 	if _, err := os.Stat("node_modules/openid-client/package.json"); err != nil {
-		leaveOut(t, "npm ci has not run in tests/oauth")
+		testmachine.Lacks(t, "npm ci has not run in tests/oauth")
 	}
 	w := newWorld(t)
 	alice := w.person("alice")
@@ -30,13 +32,4 @@ func runScript(t *testing.T, name string) {
 	if out, err := script.CombinedOutput(); err != nil || len(out) > 0 {
 		t.Fatalf("%v\n%s", err, out)
 	}
-}
-
-// leaveOut skips a test that cannot run here. Continuous integration has everything that the tests need.
-func leaveOut(t *testing.T, why string) {
-	t.Helper()
-	if os.Getenv("CI") == "true" {
-		t.Fatal(why)
-	}
-	t.Skip(why)
 }

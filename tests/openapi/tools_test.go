@@ -16,15 +16,16 @@ import (
 	atelier "github.com/atelier-run/atelier/http"
 	"github.com/atelier-run/atelier/http/server"
 	"github.com/atelier-run/atelier/persistence"
+	"github.com/atelier-run/atelier/tests/testmachine"
 )
 
 // TestTools runs each tool on the document. It needs Node.js and the packages that npm ci installs in tests/openapi.
 func TestTools(t *testing.T) {
 	if _, err := exec.LookPath("node"); err != nil {
-		skip(t, "Node.js is not installed")
+		testmachine.Lacks(t, "Node.js is not installed")
 	}
 	if _, err := os.Stat("node_modules/typescript/package.json"); err != nil {
-		skip(t, "the npm packages are not installed: run npm ci in tests/openapi")
+		testmachine.Lacks(t, "the npm packages are not installed: run npm ci in tests/openapi")
 	}
 	dir := t.TempDir()
 	document := filepath.Join(dir, "openapi.json")
@@ -93,13 +94,4 @@ func servedDocument(t *testing.T) []byte {
 		t.Fatalf("GET /v1/openapi.json: status %d: %s", w.Code, w.Body)
 	}
 	return w.Body.Bytes()
-}
-
-// skip skips the test for a missing tool. It fails the test if the environment has CI=true, where all tools must be installed.
-func skip(t *testing.T, reason string) {
-	t.Helper()
-	if os.Getenv("CI") == "true" {
-		t.Fatal(reason)
-	}
-	t.Skip(reason)
 }

@@ -18,6 +18,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/atelier-run/atelier/tests/testmachine"
 )
 
 var computerKills = flag.Int("computer-kills", 4, "number of times that TestKillComputers kills the node")
@@ -70,10 +72,7 @@ func requireRoot(t *testing.T) {
 	if os.Geteuid() == 0 {
 		return
 	}
-	if os.Getenv("CI") != "" {
-		t.Fatal("this test must run as root")
-	}
-	t.Skip("only root can isolate processes completely")
+	testmachine.Lacks(t, "only root can isolate processes completely")
 }
 
 // An executor runs commands in the computer of the workspace, each of which creates a file and leaves processes behind.

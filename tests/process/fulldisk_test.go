@@ -9,21 +9,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-)
 
-// mountSmall mounts a tmpfs at a folder of the test until its end. It skips the test if mounting is not possible.
-func mountSmall(t *testing.T, options string) (dir string) {
-	t.Helper()
-	dir = t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, options); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal("mounting is not allowed: ", err)
-		}
-		t.Skip("mounting is not allowed: ", err)
-	}
-	t.Cleanup(func() { syscall.Unmount(dir, syscall.MNT_DETACH) })
-	return dir
-}
+	"github.com/atelier-run/atelier/tests/testmachine"
+)
 
 // fillInodes makes files, as another program does, until the disk has no inode left.
 func fillInodes(t *testing.T, dir string) {
@@ -77,7 +65,7 @@ func TestFullDisk(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			disk := mountSmall(t, test.options)
+			disk := testmachine.Volume(t, test.options)
 			others := filepath.Join(disk, "others")
 			if err := os.Mkdir(others, 0o700); err != nil {
 				t.Fatal(err)

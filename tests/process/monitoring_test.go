@@ -16,6 +16,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/atelier-run/atelier/tests/testmachine"
 )
 
 const deployed = "../../deploy"
@@ -27,10 +29,7 @@ func program(t *testing.T, name string) string {
 	if err == nil {
 		return path
 	}
-	if os.Getenv("CI") == "true" {
-		t.Fatal(name, " is not installed")
-	}
-	t.Skip(name, " is not installed")
+	testmachine.Lacks(t, name+" is not installed")
 	return ""
 }
 

@@ -34,6 +34,7 @@ import (
 	"github.com/atelier-run/atelier/http/server"
 	"github.com/atelier-run/atelier/persistence"
 	"github.com/atelier-run/atelier/tests/loopback"
+	"github.com/atelier-run/atelier/tests/testmachine"
 )
 
 // host is the host name in the example configurations.
@@ -226,10 +227,7 @@ func startBehind(t *testing.T, p proxy) *site {
 	t.Helper()
 	program, err := exec.LookPath(p.program)
 	if err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal(err)
-		}
-		t.Skip(p.program + " is not installed")
+		testmachine.Lacks(t, p.program+" is not installed")
 	}
 	upstream, key := startNode(t)
 	dir := t.TempDir()

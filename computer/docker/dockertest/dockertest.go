@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/moby/moby/client"
+
+	"github.com/atelier-run/atelier/tests/testmachine"
 )
 
 // Image is the reference of the engine's image.
@@ -50,11 +52,11 @@ func Start(t testing.TB, program string) *Engine {
 	t.Helper()
 	for _, name := range requirements {
 		if _, err := exec.LookPath(name); err != nil {
-			missing(t, name+" is not installed")
+			testmachine.Lacks(t, name+" is not installed")
 		}
 	}
 	if os.Geteuid() != 0 {
-		missing(t, "the tests of containers need the rights of root")
+		testmachine.Lacks(t, "the tests of containers need the rights of root")
 	}
 	// Unix sockets have short names, which the test's own folder may not allow.
 	dir, err := os.MkdirTemp("", "pod")
@@ -78,14 +80,6 @@ func Start(t testing.TB, program string) *Engine {
 	}
 	e.Import(t, Image)
 	return e
-}
-
-func missing(t testing.TB, reason string) {
-	t.Helper()
-	if os.Getenv("CI") == "true" {
-		t.Fatal(reason)
-	}
-	t.Skip("skipped: " + reason)
 }
 
 func (e *Engine) configure(t testing.TB) {

@@ -14,29 +14,22 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/atelier-run/atelier/tests/testmachine"
 )
 
 // limit bounds what a test waits for.
 const limit = 3 * time.Minute
 
-// skip skips a test that this machine cannot run. On the machine of continuous integration it must run.
-func skip(t *testing.T, reason string) {
-	t.Helper()
-	if os.Getenv("CI") == "true" {
-		t.Fatal(reason)
-	}
-	t.Skip(reason)
-}
-
 // openRoot returns a node's group of this machine, and removes it and what is left in it after the test.
 func openRoot(t *testing.T) *Root {
 	t.Helper()
 	if os.Getuid() != 0 {
-		skip(t, "control groups need root")
+		testmachine.Lacks(t, "control groups need root")
 	}
 	r, err := Open(fmt.Sprintf("atelier-test-%d-%s", os.Getpid(), strings.ReplaceAll(t.Name(), "/", "-")))
 	if err != nil {
-		skip(t, err.Error())
+		testmachine.Lacks(t, err.Error())
 	}
 	t.Cleanup(func() { clear(t, r) })
 	return r

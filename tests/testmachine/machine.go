@@ -1,0 +1,17 @@
+// Package testmachine tells tests what the machine that runs them can do.
+package testmachine
+
+import (
+	"os"
+	"testing"
+)
+
+// Lacks ends a test because the machine lacks what the reason names. The test is skipped, but in continuous integration, where a
+// test that is left out would be missed, it fails.
+func Lacks(t testing.TB, reason string) {
+	t.Helper()
+	if os.Getenv("CI") == "true" {
+		t.Fatal(reason)
+	}
+	t.Skip(reason)
+}
