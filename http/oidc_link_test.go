@@ -122,6 +122,14 @@ func TestUnlink(t *testing.T) {
 	expect(t, request(t, s.node.Server.Admin(), "PATCH", "/admin/users", "", `{"email":"nobody@example.com","unlinked":true}`), 404, "")
 }
 
+// expectAccount signs in at the provider with a new browser, and expects the account with an address.
+func (s *site) expectAccount(p *idp, address string) {
+	s.Helper()
+	b := s.browser()
+	b.get(b.signInAtProvider(p)).expectRedirect("/account")
+	b.get("/account").expectPage(200, address)
+}
+
 func (s *site) unlink(name string) {
 	s.Helper()
 	answer := request(s, s.node.Server.Admin(), "PATCH", "/admin/users", "", `{"email":"`+name+`@example.com","unlinked":true}`)
@@ -148,33 +156,22 @@ func TestIdentityOpensOneAccount(t *testing.T) {
 	s.person("kim")
 	s.person("lee")
 	p.asserts("kim", "s-kim")
-	b := s.browser()
-	b.get(b.signInAtProvider(p)).expectRedirect("/account")
+	s.expectAccount(p, "kim@example.com")
 	p.asserts("lee", "s-kim")
-	b = s.browser()
-	b.get(b.signInAtProvider(p)).expectRedirect("/account")
-	b.get("/account").expectPage(200, "kim@example.com")
+	s.expectAccount(p, "kim@example.com")
 	p.claims = map[string]any{"sub": "s-kim", "email": "kim@example.org", "email_verified": false}
-	b = s.browser()
-	b.get(b.signInAtProvider(p)).expectRedirect("/account")
-	b.get("/account").expectPage(200, "kim@example.com")
+	s.expectAccount(p, "kim@example.com")
 
 	p.asserts("lee", "s-lee")
-	b = s.browser()
-	b.get(b.signInAtProvider(p)).expectRedirect("/account")
-	b.get("/account").expectPage(200, "lee@example.com")
+	s.expectAccount(p, "lee@example.com")
 
 	// Unlinked, the subject is linked to the account of its present address, and the next subject to the account that it left.
 	s.unlink("kim")
 	s.unlink("lee")
 	p.asserts("lee", "s-kim")
-	b = s.browser()
-	b.get(b.signInAtProvider(p)).expectRedirect("/account")
-	b.get("/account").expectPage(200, "lee@example.com")
+	s.expectAccount(p, "lee@example.com")
 	p.asserts("kim", "s-new")
-	b = s.browser()
-	b.get(b.signInAtProvider(p)).expectRedirect("/account")
-	b.get("/account").expectPage(200, "kim@example.com")
+	s.expectAccount(p, "kim@example.com")
 }
 
 // The bound account of a subject that is disabled stays closed, and the subject opens no other account meanwhile.
@@ -205,14 +202,10 @@ func TestEarlierLinksAreClaimed(t *testing.T) {
 		s.clock.advance(time.Minute)
 	}
 	p.asserts("max", "s-kim")
-	b := s.browser()
-	b.get(b.signInAtProvider(p)).expectRedirect("/account")
-	b.get("/account").expectPage(200, "kim@example.com")
+	s.expectAccount(p, "kim@example.com")
 	for _, name := range []string{"lee", "max"} {
 		p.asserts(name, "s-"+name)
-		b = s.browser()
-		b.get(b.signInAtProvider(p)).expectRedirect("/account")
-		b.get("/account").expectPage(200, name+"@example.com")
+		s.expectAccount(p, name+"@example.com")
 	}
 }
 

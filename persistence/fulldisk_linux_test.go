@@ -2,55 +2,16 @@ package persistence
 
 import (
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
-	"golang.org/x/sys/unix"
 
 	"github.com/atelier-run/atelier/tests/testmachine"
 	"github.com/atelier-run/atelier/volume"
 )
-
-// fillInodes makes files until the disk has no inode left.
-func fillInodes(t *testing.T, dir string) {
-	t.Helper()
-	if err := os.MkdirAll(dir, 0o700); err != nil && !errors.Is(err, unix.ENOSPC) {
-		t.Fatal(err)
-	}
-	for i := 0; ; i++ {
-		file, err := os.OpenFile(filepath.Join(dir, fmt.Sprint(i)), os.O_CREATE|os.O_WRONLY, 0o600)
-		if errors.Is(err, unix.ENOSPC) {
-			return
-		}
-		if err = errors.Join(err, file.Close()); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// fillBytes writes to a file until the disk has no block left.
-func fillBytes(t *testing.T, dir string) {
-	t.Helper()
-	file, err := os.OpenFile(filepath.Join(dir, "filler"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	for _, size := range []int{1 << 20, 4 << 10} {
-		block := make([]byte, size)
-		for {
-			if _, err := file.Write(block); errors.Is(err, unix.ENOSPC) {
-				break
-			} else if err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-}
 
 // TestFullDisk fills a real file system with everything but the reserve, again after each step. The journal goes on with essential
 // proposals while it needs further logs and tables, is closed and opened on the full disk, and accepts everything as
@@ -58,10 +19,10 @@ func fillBytes(t *testing.T, dir string) {
 func TestFullDisk(t *testing.T) {
 	for name, test := range map[string]struct {
 		options string
-		fill    func(t *testing.T, dir string)
+		fill    func(t testing.TB, dir string)
 	}{
-		"inodes": {"size=512m,nr_inodes=300", fillInodes},
-		"bytes":  {"size=96m", fillBytes},
+		"inodes": {"size=512m,nr_inodes=300", testmachine.FillInodes},
+		"bytes":  {"size=96m", testmachine.FillBytes},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := testmachine.Volume(t, test.options)

@@ -1,14 +1,11 @@
 package runner_test
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
 	"testing/synctest"
-
-	"github.com/coder/acp-go-sdk"
 
 	"github.com/atelier-run/atelier/entity"
 	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
@@ -35,10 +32,7 @@ func (f *fixture) sendAs(p *wirev1.Principal, text string) {
 // bounds, and a message with others does not reach the agent before a turn of its own.
 func TestAgentsHaveTheBoundsOfTheirTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t, &runnertest.Agent{Extended: true, Prompt: func(ctx context.Context, p *runnertest.Process, r acp.PromptRequest) (acp.PromptResponse, error) {
-			p.Say(ctx, r, textOf(r))
-			return done, nil
-		}}, nil)
+		f := newFixture(t, &runnertest.Agent{Extended: true, Prompt: sayText}, nil)
 		defer f.end()
 		f.start("one", auto)
 		f.sendAs(appWith(entity.Sessions), "two")
@@ -65,10 +59,7 @@ func TestAgentsHaveTheBoundsOfTheirTurns(t *testing.T) {
 // TestNotesOfAppsReachTurnsOfPeople has an app send notes to a session that only a person drives. They reach the next turn.
 func TestNotesOfAppsReachTurnsOfPeople(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t, &runnertest.Agent{Extended: true, Prompt: func(ctx context.Context, p *runnertest.Process, r acp.PromptRequest) (acp.PromptResponse, error) {
-			p.Say(ctx, r, textOf(r))
-			return done, nil
-		}}, nil)
+		f := newFixture(t, &runnertest.Agent{Extended: true, Prompt: sayText}, nil)
 		defer f.end()
 		f.start("one", auto)
 		f.must(appWith(entity.Sessions), &sessionv1.SendInput{Input: &sessionv1.Input{Kind: sessionv1.InputKind_INPUT_KIND_NOTE, Text: "seen"}})
@@ -91,9 +82,7 @@ func TestOtherAgentsNeedProcesses(t *testing.T) {
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t, &runnertest.Agent{Prompt: func(context.Context, *runnertest.Process, acp.PromptRequest) (acp.PromptResponse, error) {
-			return done, nil
-		}}, func(o *runner.Options) { o.Config = config })
+		f := newFixture(t, &runnertest.Agent{Prompt: sayNothing}, func(o *runner.Options) { o.Config = config })
 		defer f.end()
 		f.start("one", auto)
 		f.mustRun()

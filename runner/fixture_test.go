@@ -145,8 +145,7 @@ func thenEcho(first promptHandler) promptHandler {
 		if n++; n == 1 {
 			return first(ctx, p, r)
 		}
-		p.Say(ctx, r, textOf(r))
-		return done, nil
+		return sayText(ctx, p, r)
 	}
 }
 
@@ -175,3 +174,14 @@ const (
 	auto    = sessionv1.Mode_MODE_AUTO
 	confirm = sessionv1.Mode_MODE_CONFIRM
 )
+
+// sayText is a turn in which the agent says the text of the prompt.
+func sayText(ctx context.Context, p *runnertest.Process, r acp.PromptRequest) (acp.PromptResponse, error) {
+	p.Say(ctx, r, textOf(r))
+	return done, nil
+}
+
+// sayNothing is a turn that ends at once.
+func sayNothing(context.Context, *runnertest.Process, acp.PromptRequest) (acp.PromptResponse, error) {
+	return done, nil
+}

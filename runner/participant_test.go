@@ -100,9 +100,7 @@ func TestAccessLostEndsTheIdleAgent(t *testing.T) {
 	for name, hasBegun := range map[string]bool{"before the turn": false, "while the turn begins": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := newFixture(t, &runnertest.Agent{Prompt: func(context.Context, *runnertest.Process, acp.PromptRequest) (acp.PromptResponse, error) {
-					return done, nil
-				}}, nil)
+				f := newFixture(t, &runnertest.Agent{Prompt: sayNothing}, nil)
 				defer f.end()
 				f.startAs(alice)
 				f.mustRun()

@@ -244,9 +244,7 @@ func TestIdleAgentsOfParticipantsWithoutAccess(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := newFixture(t, &runnertest.Agent{Prompt: func(context.Context, *runnertest.Process, acp.PromptRequest) (acp.PromptResponse, error) {
-					return done, nil
-				}}, nil)
+				f := newFixture(t, &runnertest.Agent{Prompt: sayNothing}, nil)
 				defer f.end()
 				c.start(f)
 				f.mustRun()

@@ -113,10 +113,7 @@ func TestAgentIsReusedAndExpires(t *testing.T) {
 				})
 				return nil
 			},
-			Prompt: func(ctx context.Context, p *runnertest.Process, r acp.PromptRequest) (acp.PromptResponse, error) {
-				p.Say(ctx, r, textOf(r))
-				return done, nil
-			},
+			Prompt: sayText,
 		}, nil)
 		defer f.end()
 		f.start("one", auto)
@@ -274,10 +271,7 @@ func TestContentOfPrompts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, &runnertest.Agent{
 			Capabilities: acp.AgentCapabilities{PromptCapabilities: acp.PromptCapabilities{Image: true}},
-			Prompt: func(ctx context.Context, p *runnertest.Process, r acp.PromptRequest) (acp.PromptResponse, error) {
-				p.Say(ctx, r, textOf(r))
-				return done, nil
-			},
+			Prompt:       sayText,
 		}, nil)
 		defer f.end()
 		f.must(alice, &sessionv1.StoreImage{Sha256: []byte("sum"), Image: &sessionv1.StoredImage{MediaType: "image/png", Content: []byte("pixels")}})
@@ -427,9 +421,7 @@ func TestClaimOfATurnThatHasEnded(t *testing.T) {
 // TestServerThatStopsAtTheEndOfATurn expects that the end of the turn is not lost.
 func TestServerThatStopsAtTheEndOfATurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t, &runnertest.Agent{Prompt: func(context.Context, *runnertest.Process, acp.PromptRequest) (acp.PromptResponse, error) {
-			return done, nil
-		}}, nil)
+		f := newFixture(t, &runnertest.Agent{Prompt: sayNothing}, nil)
 		defer f.end()
 		f.start("go", auto)
 		ctx, cancel := context.WithCancel(t.Context())

@@ -31,9 +31,7 @@ func TestUpdatesWhileTheSessionOpens(t *testing.T) {
 					}
 				}()
 			},
-			Prompt: func(context.Context, *runnertest.Process, acp.PromptRequest) (acp.PromptResponse, error) {
-				return done, nil
-			},
+			Prompt: sayNothing,
 		}, nil)
 		defer f.end()
 		f.start("go", auto)

@@ -11,7 +11,7 @@ import (
 // publicSettings are the public address of the node and the proxies in front of it.
 type publicSettings struct {
 	PublicURL      string    `name:"public-url" group:"Address" placeholder:"URL" help:"Where clients reach the API, as https://atelier.example.com; plain http on a loopback address alone. Links and cookies follow from it. None: the address that is listened on."`
-	Hosts          []string  `group:"Address" placeholder:"NAME" help:"Further host names at which clients reach the node, as atelier.lan. It refuses all other names with 421, but for the host of public-url, localhost, IP addresses, the names in listen and https-listen, and those of apps (\"Host names\" in docs/operations.md)."`
+	Hosts          []string  `group:"Address" placeholder:"NAME" help:"Further host names at which clients reach the node, such as atelier.lan. The node answers 421 for every other host name, except the host of public-url, localhost, IP addresses, the host names in listen and https-listen, and the host names of apps (\"Host names\" in docs/operations.md)."`
 	TrustedProxies []network `group:"Address" placeholder:"NETWORK" help:"Networks of proxies that are believed in X-Forwarded-For, as 10.0.0.0/8."`
 }
 

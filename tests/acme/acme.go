@@ -13,7 +13,6 @@ import (
 	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
-	"fmt"
 	"io"
 	"math/big"
 	"net/http"
@@ -21,11 +20,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/atelier-run/atelier/tests/loopback"
 	"github.com/atelier-run/atelier/tests/testmachine"
@@ -57,7 +53,7 @@ const startTimeout = time.Minute
 // Start starts an authority, which is killed when the test ends. It returns when the authority answers.
 func Start(t testing.TB, o Options) *Authority {
 	t.Helper()
-	binary, dir := build(t), t.TempDir()
+	binary, dir := testmachine.Build(t, "tests/acme/pebble", "github.com/letsencrypt/pebble/v2/cmd/pebble"), t.TempDir()
 	listen, management := loopback.Address(t), loopback.Address(t)
 	a := &Authority{Directory: "https://" + listen + "/dir", Roots: x509.NewCertPool(), Issued: x509.NewCertPool()}
 	certificate, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
@@ -160,43 +156,4 @@ func writeCertificate(t testing.TB, certificate, key string, addresses ...string
 		}
 	}
 	return encoded
-}
-
-// root returns the folder of the repository, in which the tests of its packages run.
-func root(t testing.TB) string {
-	t.Helper()
-	file, err := exec.Command("go", "env", "GOMOD").Output()
-	if err != nil {
-		t.Fatalf("go env: %v", err)
-	}
-	return filepath.Dir(strings.TrimSpace(string(file)))
-}
-
-// build builds the authority and returns the path of the binary in the folder bin of the repository. The go command reuses the binary
-// while the module is unchanged. A file lock serializes the tests of several packages.
-func build(t testing.TB) string {
-	t.Helper()
-	module := filepath.Join(root(t), "tests", "acme", "pebble")
-	bin := filepath.Join(root(t), "bin")
-	binary := filepath.Join(bin, "pebble")
-	if err := os.MkdirAll(bin, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	lock, err := os.OpenFile(binary+".lock", os.O_RDWR|os.O_CREATE, 0o644)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer lock.Close()
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
-		t.Fatal(err)
-	}
-	command := exec.Command("go", "build", "-o", binary, "github.com/letsencrypt/pebble/v2/cmd/pebble")
-	command.Dir = module
-	command.Env = append(os.Environ(), "GOFLAGS="+os.Getenv("GOFLAGS")+" -mod=readonly", "GOWORK=off")
-	out, err := command.CombinedOutput()
-	if err == nil {
-		return binary
-	}
-	testmachine.Lacks(t, fmt.Sprintf("left out: ACME (cannot build pebble: %v: %s)", err, out))
-	return ""
 }

@@ -1,51 +1,15 @@
 package process
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/atelier-run/atelier/tests/testmachine"
 )
-
-// fillInodes makes files, as another program does, until the disk has no inode left.
-func fillInodes(t *testing.T, dir string) {
-	t.Helper()
-	for i := 0; ; i++ {
-		file, err := os.OpenFile(filepath.Join(dir, fmt.Sprint(i)), os.O_CREATE|os.O_WRONLY, 0o600)
-		if errors.Is(err, syscall.ENOSPC) {
-			return
-		}
-		if err = errors.Join(err, file.Close()); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// fillBytes writes to a file, as another program does, until the disk has no block left.
-func fillBytes(t *testing.T, dir string) {
-	t.Helper()
-	file, err := os.OpenFile(filepath.Join(dir, "filler"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	for _, size := range []int{1 << 20, 4 << 10} {
-		block := make([]byte, size)
-		for {
-			if _, err := file.Write(block); errors.Is(err, syscall.ENOSPC) {
-				break
-			} else if err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-}
 
 // TestFullDisk fills the volume of a node in the two ways that there are: with files, of which one has no content, and with bytes. First
 // a user fills it until the drives' reserve, and then another program fills all of it, again after each step. The node serves reads,
@@ -57,11 +21,11 @@ func TestFullDisk(t *testing.T) {
 		// settings are reserves for so small a disk; content is that of the files of the user.
 		settings []string
 		content  string
-		fill     func(t *testing.T, dir string)
+		fill     func(t testing.TB, dir string)
 	}{
-		"inodes": {"size=1g,nr_inodes=2300", []string{"--drive-reserve=64MiB"}, "", fillInodes},
+		"inodes": {"size=1g,nr_inodes=2300", []string{"--drive-reserve=64MiB"}, "", testmachine.FillInodes},
 		"bytes": {
-			"size=192m", []string{"--min-free-space=32MiB", "--drive-reserve=64MiB"}, strings.Repeat("x", 1<<20), fillBytes,
+			"size=192m", []string{"--min-free-space=32MiB", "--drive-reserve=64MiB"}, strings.Repeat("x", 1<<20), testmachine.FillBytes,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

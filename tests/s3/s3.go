@@ -5,16 +5,12 @@ package s3
 
 import (
 	"bytes"
-	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/atelier-run/atelier/tests/loopback"
 	"github.com/atelier-run/atelier/tests/testmachine"
@@ -37,7 +33,7 @@ const startTimeout = time.Minute
 // does not answer within startTimeout.
 func Start(t testing.TB) *Server {
 	t.Helper()
-	binary := build(t)
+	binary := testmachine.Build(t, "tests/s3/versitygw", "github.com/versity/versitygw/cmd/versitygw")
 	s := &Server{Endpoint: loopback.Address(t), Key: "testkey", Secret: "testsecret", Dir: t.TempDir()}
 	attributes := t.TempDir()
 	if err := os.Mkdir(filepath.Join(s.Dir, "backups"), 0o700); err != nil {
@@ -84,43 +80,4 @@ func (s *Server) await(t testing.TB, exited <-chan struct{}) {
 		case <-time.After(pause):
 		}
 	}
-}
-
-// root returns the folder of the repository, in which the tests of its packages run.
-func root(t testing.TB) string {
-	t.Helper()
-	file, err := exec.Command("go", "env", "GOMOD").Output()
-	if err != nil {
-		t.Fatalf("go env: %v", err)
-	}
-	return filepath.Dir(strings.TrimSpace(string(file)))
-}
-
-// build builds the server and returns the path of the binary in the folder bin of the repository. The go command reuses the
-// binary while the module is unchanged. A file lock serializes the tests of several packages.
-func build(t testing.TB) string {
-	t.Helper()
-	module := filepath.Join(root(t), "tests", "s3", "versitygw")
-	bin := filepath.Join(root(t), "bin")
-	binary := filepath.Join(bin, "versitygw")
-	if err := os.MkdirAll(bin, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	lock, err := os.OpenFile(binary+".lock", os.O_RDWR|os.O_CREATE, 0o644)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer lock.Close()
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
-		t.Fatal(err)
-	}
-	command := exec.Command("go", "build", "-o", binary, "github.com/versity/versitygw/cmd/versitygw")
-	command.Dir = module
-	command.Env = append(os.Environ(), "GOFLAGS="+os.Getenv("GOFLAGS")+" -mod=readonly", "GOWORK=off")
-	out, err := command.CombinedOutput()
-	if err == nil {
-		return binary
-	}
-	testmachine.Lacks(t, fmt.Sprintf("left out: S3 (cannot build versitygw: %v: %s)", err, out))
-	return ""
 }
