@@ -219,3 +219,18 @@ func TestConnectionsOfOneAddress(t *testing.T) {
 		})
 	}
 }
+
+// For a new connection, the address with many idle connections gives way, however long the idle connection of another address is idle.
+func TestFewIdleConnectionsStay(t *testing.T) {
+	c := newCrowd(t, func(o *http.Options) { o.Limits.Connections = 64 })
+	const head = "GET /v1/whoami HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "
+	first := c.dial("127.0.0.2")
+	c.expect("the first request", c.send(first, head+c.world.key(alice)+"\r\n\r\n"), 200)
+	for range 64 {
+		c.dial("127.0.0.3")
+	}
+	for address := range 40 { // more than there are slots for, each of which is idle after its request
+		c.expect("another address", c.send(c.dial(fmt.Sprint("127.0.0.", 10+address)), head+c.world.key(bob)+"\r\n\r\n"), 200)
+	}
+	c.expect("the second request", c.send(first, head+c.world.key(alice)+"\r\n\r\n"), 200)
+}

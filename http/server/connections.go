@@ -29,8 +29,8 @@ type connection struct {
 	accepted net.Conn
 	shares   *limit.Shares[peer]
 	peer     peer
-	// idle and idleOfPeer are the places in the lists of idle connections; nil while a request is served.
-	idle, idleOfPeer *list.Element
+	// idle is the place in the list of the peer's idle connections; nil while a request is served.
+	idle *list.Element
 }
 
 // A peer holds the slots of connections: the network of a client, or one connection of a peer without a share.
@@ -40,10 +40,10 @@ type peer struct {
 }
 
 // connections has the open connections of the public listeners. Each has a slot, which the networks of clients share. If there is none
-// for a new connection, the connection that has been idle for the longest time is closed: one of the same network, or any if no slot is
-// free. A connection is idle while it has no request, also before its first one.
+// for a new connection, an idle connection is closed: of the same network, or, if no slot is free, of the network with the most idle
+// connections. A connection is idle while it has no request, also before its first request.
 //
-// Without an idle one, the new connection gets a slot among those that are refused: its requests are answered 503, except for probes.
+// Without an idle connection, the new connection gets a slot among those that are refused: its requests are answered 503, except for probes.
 // Without such a slot it is closed at once. Trusted proxies, which have the connections of many clients, and peers without an address
 // have no share.
 type connections struct {
@@ -55,8 +55,7 @@ type connections struct {
 	open map[net.Conn]*connection
 	// unshared is the number of connections of peers without a share so far.
 	unshared uint64
-	// idle has all idle connections and idleOf those of each peer, the longest idle one first.
-	idle   list.List
+	// idleOf has the idle connections of each peer that has some, the longest idle connection first.
 	idleOf map[peer]*list.List
 }
 
@@ -129,19 +128,28 @@ func (c *connections) peerOf(accepted net.Conn) peer {
 	return peer{network: Network(address.Addr())}
 }
 
-// longestIdle returns the connection to evict for a peer whose slot was refused with an error: one of its own, or any if no slot is
-// free; nil: there is none.
+// comparedPeers bounds how many peers are compared to find the peer with the most idle connections.
+const comparedPeers = 1024
+
+// longestIdle returns the connection to evict for a peer whose slot was refused with an error: an idle connection of the same peer, or,
+// if no slot is free, an idle connection of the peer with the most of them. The result is nil if there is none.
 func (c *connections) longestIdle(p peer, refused error) *connection {
-	first := c.idle.Front()
-	if own := c.idleOf[p]; own != nil {
-		first = own.Front()
-	} else if !errors.Is(refused, limit.ErrFull) {
+	from := c.idleOf[p]
+	if from == nil && errors.Is(refused, limit.ErrFull) {
+		compared := 0
+		for _, idle := range c.idleOf {
+			if from == nil || idle.Len() > from.Len() {
+				from = idle
+			}
+			if compared++; compared == comparedPeers {
+				break
+			}
+		}
+	}
+	if from == nil {
 		return nil
 	}
-	if first == nil {
-		return nil
-	}
-	return first.Value.(*connection)
+	return from.Front().Value.(*connection)
 }
 
 // setState follows the states of a connection: it is the ConnState of net/http. A connection that leaves net/http keeps its slot until
@@ -184,19 +192,18 @@ func (c *connections) setIdle(of *connection) {
 		own = list.New()
 		c.idleOf[of.peer] = own
 	}
-	of.idle, of.idleOfPeer = c.idle.PushBack(of), own.PushBack(of)
+	of.idle = own.PushBack(of)
 }
 
 func (c *connections) setActive(of *connection) {
 	if of.idle == nil {
 		return
 	}
-	c.idle.Remove(of.idle)
 	own := c.idleOf[of.peer]
-	if own.Remove(of.idleOfPeer); own.Len() == 0 {
+	if own.Remove(of.idle); own.Len() == 0 {
 		delete(c.idleOf, of.peer)
 	}
-	of.idle, of.idleOfPeer = nil, nil
+	of.idle = nil
 }
 
 // remove forgets a connection and frees its slot.
