@@ -1,0 +1,289 @@
+package process
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	api "github.com/atelier-run/atelier/client"
+)
+
+// A mallory is a person who attacks the node with three keys and an app, and a stranger without a key.
+type mallory struct {
+	soak    *soak
+	api     *api.Client
+	keys    []string
+	appHost string
+	counts  map[string]map[string]int // the outcomes of the attacks: by the name of the attack and by the status or the error
+	mu      sync.Mutex
+}
+
+// An attacker attacks in one way, from an address of its own.
+type attacker struct {
+	*mallory
+	address string
+	key     string // empty: a stranger
+	http    *http.Client
+	api     *api.Client
+}
+
+const (
+	mallorySlug = "mallory"
+
+	// repetition is the pause before an act is repeated. It leaves processors to the node: the attackers run on the same machine.
+	repetition = time.Second
+)
+
+func (s *soak) newMallory() *mallory {
+	s.Helper()
+	m := &mallory{soak: s, api: s.person(mallorySlug, "127.0.0.31", api.WithAttempts(1)), counts: map[string]map[string]int{}}
+	s.workspace(m.api, mallorySlug)
+	for i := range 3 {
+		key, err := m.api.CreateAPIKey(s.Context(), api.NewAPIKey{Name: fmt.Sprint("key ", i)})
+		if err != nil {
+			s.Fatal(err)
+		}
+		m.keys = append(m.keys, key.Key)
+	}
+	if err := m.api.MakeFolder(s.Context(), mallorySlug, "site"); err != nil {
+		s.Fatal(err)
+	}
+	if _, err := m.api.RegisterApp(s.Context(), mallorySlug, api.NewApp{
+		Path: "site", Slug: "site", Command: "exec /.atelier/atelier site", APIScopes: []string{},
+	}); err != nil {
+		s.Fatal(err)
+	}
+	app, err := m.api.SetAppVisibility(s.Context(), mallorySlug, "site", api.AppVisibility{Visibility: "public"})
+	if err != nil {
+		s.Fatal(err)
+	}
+	m.appHost = app.Slug + "--" + mallorySlug + ".localhost"
+	return m
+}
+
+// A soakAttack repeats an act until its context ends, with a number of acts at the same time.
+type soakAttack struct {
+	name     string
+	together int
+	stranger bool
+	act      func(*attacker, context.Context, int) (outcome string, err error)
+}
+
+// allSoakAttacks has what one person, one app and one stranger can do to a node.
+var allSoakAttacks = []soakAttack{
+	{"idle connections", 800, true, func(a *attacker, ctx context.Context, _ int) (string, error) {
+		return a.hold(ctx, "")
+	}},
+	{"slow forms", 100, true, func(a *attacker, ctx context.Context, _ int) (string, error) {
+		return a.hold(ctx, "POST /oauth/token HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 100\r\n\r\na")
+	}},
+	{"connections to an app", 300, true, func(a *attacker, ctx context.Context, _ int) (string, error) {
+		return a.hold(ctx, "GET / HTTP/1.1\r\nHost: "+a.appHost+"\r\n\r\n")
+	}},
+	{"metrics", 4, true, func(a *attacker, ctx context.Context, _ int) (string, error) {
+		return a.send(ctx, "GET", "/metrics", nil)
+	}},
+	{"slow uploads", 200, false, func(a *attacker, ctx context.Context, i int) (string, error) {
+		return a.hold(ctx, fmt.Sprintf("PUT /v1/ws/%s/drive/slow-%d HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer %s\r\nContent-Length: 1000\r\n\r\nx", mallorySlug, i, a.key))
+	}},
+	{"streams", 100, false, func(a *attacker, ctx context.Context, i int) (string, error) {
+		return a.hold(ctx, fmt.Sprintf("GET /v1/ws/%s/file-activity/events HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer %s\r\n\r\n", mallorySlug, a.key))
+	}},
+	{"empty files", 4, false, func(a *attacker, ctx context.Context, i int) (string, error) {
+		return a.send(ctx, "PUT", fmt.Sprintf("/v1/ws/%s/drive/empty-%s", mallorySlug, api.NewRequestID()), nil)
+	}},
+	{"images", 2, false, func(a *attacker, ctx context.Context, _ int) (string, error) {
+		image := api.SessionImage{MediaType: "image/png", Data: append([]byte("\x89PNG\r\n\x1a\n"), make([]byte, 9<<20)...)}
+		_, err := a.api.StartSession(ctx, mallorySlug, api.NewSession{Prompt: "say ok", Images: []api.SessionImage{image}})
+		return "", err
+	}},
+	{"notes", 2, false, (*attacker).note},
+	{"large bodies", 20, false, func(a *attacker, ctx context.Context, _ int) (string, error) {
+		body, _ := json.Marshal(map[string]string{"prompt": strings.Repeat("x", 14<<20)})
+		return a.send(ctx, "POST", "/v1/ws/"+mallorySlug+"/agent/sessions", body)
+	}},
+	{"locks", 2, false, (*attacker).lock},
+	{"finished turns", 2, false, func(a *attacker, ctx context.Context, _ int) (string, error) {
+		_, err := a.api.StartSessionAndWait(ctx, mallorySlug, api.NewSession{Prompt: "say ok"})
+		return "", err
+	}},
+	{"turns that sleep", 8, false, func(a *attacker, ctx context.Context, _ int) (string, error) {
+		_, err := a.api.StartSession(ctx, mallorySlug, api.NewSession{Prompt: "$ sleep 1000"})
+		return "", err
+	}},
+	{"sleeps", 8, false, command("sleep 1000")},
+	{"files of processes", 1, false, command("mkdir -p flood; i=0; while :; do : >flood/$i; i=$((i+1)); done")},
+	{"unlinked files", 1, false, command("exec 3>big; rm big; cat /dev/zero >&3")},
+	{"memory", 1, false, command("tail /dev/zero")},
+	{"forks", 1, false, command("f() { f | f & }; f; sleep 60")},
+}
+
+// command is an attack by a command in the computer of the workspace.
+func command(script string) func(*attacker, context.Context, int) (string, error) {
+	return func(a *attacker, ctx context.Context, _ int) (string, error) {
+		status, err := a.api.Exec(ctx, mallorySlug, api.ExecRequest{Argv: []string{"sh", "-c", script}}, io.Discard, io.Discard)
+		return fmt.Sprint("exit ", status), err
+	}
+}
+
+// soakAttacksOf returns the attacks whose names match a regular expression.
+func soakAttacksOf(pattern string) []soakAttack {
+	names := regexp.MustCompile(pattern)
+	return slices.DeleteFunc(slices.Clone(allSoakAttacks), func(a soakAttack) bool { return !names.MatchString(a.name) })
+}
+
+// attack starts attacks and returns a function that ends the attacks.
+func (m *mallory) attack(attacks []soakAttack) (end func()) {
+	ctx, cancel := context.WithCancel(m.soak.Context())
+	var acting sync.WaitGroup
+	for number, a := range attacks {
+		by := m.attacker(number, a.stranger)
+		for i := range a.together {
+			acting.Go(func() {
+				for ctx.Err() == nil {
+					outcome, err := a.act(by, ctx, i)
+					if ctx.Err() != nil {
+						return
+					}
+					m.count(a.name, outcome, err)
+					select {
+					case <-ctx.Done():
+					case <-time.After(repetition):
+					}
+				}
+			})
+		}
+	}
+	return func() {
+		cancel()
+		acting.Wait()
+	}
+}
+
+// attacker returns the attacker with a number.
+func (m *mallory) attacker(number int, stranger bool) *attacker {
+	m.soak.Helper()
+	a := &attacker{mallory: m, address: fmt.Sprint("127.0.1.", 1+number)}
+	if !stranger {
+		a.key = m.keys[number%len(m.keys)]
+	}
+	a.http = clientFrom(a.address)
+	c, err := api.New(m.soak.node.address, a.key, api.WithHTTPClient(a.http), api.WithAttempts(1))
+	if err != nil {
+		m.soak.Fatal(err)
+	}
+	a.api = c
+	return a
+}
+
+func (m *mallory) count(name, outcome string, err error) {
+	if refused, is := errors.AsType[*api.Error](err); is {
+		outcome = fmt.Sprint(refused.Status, " ", refused.Code)
+	} else if err != nil {
+		outcome = "connection"
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.counts[name] == nil {
+		m.counts[name] = map[string]int{}
+	}
+	m.counts[name][outcome]++
+}
+
+// report logs the outcomes of the attacks.
+func (m *mallory) report() {
+	for _, name := range slices.Sorted(maps.Keys(m.counts)) {
+		m.soak.Logf("attack by %s: %v", name, m.counts[name])
+	}
+}
+
+// hold sends the beginning of a request over a connection of its own, and keeps the connection until the node closes it.
+func (a *attacker) hold(ctx context.Context, beginning string) (string, error) {
+	conn, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(a.address)}}).DialContext(ctx, "tcp", strings.TrimPrefix(a.soak.node.address, "http://"))
+	if err != nil {
+		return "", err
+	}
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	defer conn.Close()
+	if _, err := io.WriteString(conn, beginning); err != nil {
+		return "", err
+	}
+	answer := make([]byte, len("HTTP/1.1 200"))
+	if _, err := io.ReadFull(conn, answer); err != nil {
+		return "closed", nil
+	}
+	_, _ = io.Copy(io.Discard, conn)
+	return string(answer[len("HTTP/1.1 "):]), nil
+}
+
+// send sends a request and returns the status of the response.
+func (a *attacker) send(ctx context.Context, method, path string, body []byte, headers ...string) (string, error) {
+	request, err := http.NewRequestWithContext(ctx, method, a.soak.node.address+path, bytes.NewReader(body))
+	if err != nil {
+		return "", err
+	}
+	if a.key != "" {
+		request.Header.Set("Authorization", "Bearer "+a.key)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	for i := 0; i < len(headers); i += 2 {
+		request.Header.Set(headers[i], headers[i+1])
+	}
+	response, err := a.http.Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	_, err = io.Copy(io.Discard, response.Body)
+	return fmt.Sprint(response.StatusCode), err
+}
+
+// note starts a session and sends long notes to it.
+func (a *attacker) note(ctx context.Context, _ int) (string, error) {
+	started, err := a.api.StartSession(ctx, mallorySlug, api.NewSession{Prompt: "say ok"})
+	for err == nil {
+		_, err = a.api.NoteSession(ctx, mallorySlug, started.SessionID, api.SessionNote{Text: strings.Repeat("note ", 12_000)})
+		a.count("notes", "", err)
+	}
+	return "", err
+}
+
+// lock locks many names, refreshes the locks, and lists the folder.
+func (a *attacker) lock(ctx context.Context, i int) (string, error) {
+	const info = `<?xml version="1.0"?><lockinfo xmlns="DAV:"><lockscope><exclusive/></lockscope><locktype><write/></locktype><owner>%s</owner></lockinfo>`
+	folder := fmt.Sprintf("/v1/ws/%s/drive/", mallorySlug)
+	for n := range 256 {
+		outcome, err := a.send(ctx, "LOCK", fmt.Sprintf("%slocked-%d-%d", folder, i, n), fmt.Appendf(nil, info, strings.Repeat("o", 1000)), "Content-Type", "application/xml")
+		if a.count("locks", outcome, err); err != nil {
+			return outcome, err
+		}
+	}
+	for ctx.Err() == nil {
+		outcome, err := a.send(ctx, "PROPFIND", folder, nil, "Depth", "1")
+		if a.count("locks", "PROPFIND "+outcome, err); err != nil {
+			return outcome, err
+		}
+	}
+	return "", nil
+}
+
+// leave deletes what the attacks made, as an operator does who has found them.
+func (m *mallory) leave() {
+	m.soak.Helper()
+	for _, command := range [][]string{{"user", "disable", "--email=" + mallorySlug + "@example.org"}, {"workspace", "suspend", "--slug=" + mallorySlug}} {
+		if _, errs, code := atelier(append([]string{"admin", command[0], command[1], "--data=" + m.soak.node.dir}, command[2:]...)...); code != 0 {
+			m.soak.Errorf("admin %s: exit %d, %s", command, code, errs)
+		}
+	}
+}
