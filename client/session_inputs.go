@@ -48,7 +48,7 @@ type DefaultSessionSent struct {
 	SessionID string `json:"sessionId"`
 }
 
-// SendMessage sends a message to a session. Codes: not_found, request_id_reused, limit_reached.
+// SendMessage sends a message to a session. Codes: not_found, request_id_reused, limit_reached, insufficient_storage.
 func (c *Client) SendMessage(ctx context.Context, slug, sessionID string, in SessionMessage) (SessionSent, error) {
 	return call[SessionSent](ctx, c, request{method: http.MethodPost, path: sessionPath(slug, sessionID, "/messages"), in: in})
 }

@@ -259,13 +259,13 @@ func (c *Client) Session(ctx context.Context, slug, sessionID string) (SessionDe
 	return call[SessionDetail](ctx, c, request{method: http.MethodGet, path: sessionPath(slug, sessionID, "")})
 }
 
-// StartSession starts a session. Codes: invalid_cwd, request_id_reused.
+// StartSession starts a session. Codes: invalid_cwd, request_id_reused, insufficient_storage.
 func (c *Client) StartSession(ctx context.Context, slug string, in NewSession) (SessionStarted, error) {
 	return call[SessionStarted](ctx, c, request{method: http.MethodPost, path: workspacePath(slug, sessionsPath), in: in})
 }
 
 // StartChildSession starts a child of a session. The working directory, the tier and the mode are the parent's if they are omitted.
-// Codes: not_found, invalid_cwd, request_id_reused.
+// Codes: not_found, invalid_cwd, request_id_reused, insufficient_storage.
 func (c *Client) StartChildSession(ctx context.Context, slug, parentID string, in NewSession) (SessionStarted, error) {
 	return call[SessionStarted](ctx, c, request{method: http.MethodPost, path: sessionPath(slug, parentID, "/sessions"), in: in})
 }

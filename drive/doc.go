@@ -2,6 +2,7 @@
 //
 //	<dir>/<workspace>/files/   the drive itself; the workspace's computer mounts it
 //	<dir>/<workspace>/tmp/     the staging folder, on the same file system: new content ("<id>") and trash ("<id>.trash")
+//	<dir>/<workspace>/images/  images of the inputs of sessions, which are not files of the drive; see images.go
 //	<dir>/<workspace>/<name>   small protocol state, such as locks.json
 //
 // # The life of a change

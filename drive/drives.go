@@ -69,11 +69,15 @@ type Drives struct {
 	background sync.WaitGroup
 
 	cache cache
+	// imageLocks locks the images of sessions, by workspace and session.
+	imageLocks pathLocks
 
 	mu     sync.Mutex
 	closed bool
 	// sweeping has an entry for each workspace that has a running sweeper; true: sweep once more, for new leftovers.
 	sweeping map[string]bool
+	// unsettled has the images whose markers a request in this process settles.
+	unsettled map[imageName]struct{}
 }
 
 // New opens the drives below options.Dir and creates that folder if it does not exist.
@@ -97,7 +101,7 @@ func New(options Options) (*Drives, error) {
 		dir: dir, root: root, asker: options.Asker, generated: slices.Clone(generated),
 		log: cmp.Or(options.Log, slog.Default()), metrics: newMetrics(dir),
 		sweepSlots: make(chan struct{}, 2), copySlots: make(walkSlots, maxWalks), countSlots: make(walkSlots, maxWalks),
-		sweeping: map[string]bool{},
+		sweeping: map[string]bool{}, unsettled: map[imageName]struct{}{},
 	}
 	d.cache.capacity = max(cmp.Or(options.Descriptors, defaultDescriptors), MinDescriptors)
 	d.cache.drives, d.cache.metrics, d.cache.newDrive = map[string]*Drive{}, d.metrics, d.newDrive

@@ -146,7 +146,7 @@ func (d *Drives) sweepOnce(ctx context.Context, workspaceID string) error {
 	return drive.deleteLeftovers(ctx)
 }
 
-// deleteLeftovers deletes the entries of tmp that belong to no unfinished operation. It moves the subfolders of a folder up
+// deleteLeftovers deletes the entries of tmp that belong to no unfinished operation, and settles images (images.go). It moves the subfolders of a folder up
 // to tmp before it deletes them, so that it neither recurses nor holds more descriptors for a deeper tree. It returns the
 // errors of the entries that it could not delete, which stay for the next sweep.
 func (d *Drive) deleteLeftovers(ctx context.Context) error {
@@ -159,6 +159,10 @@ func (d *Drive) deleteLeftovers(ctx context.Context) error {
 		err = folder.eachName(func(name string) error {
 			if ctx.Err() != nil || d.isInFlight(strings.TrimSuffix(name, trashSuffix)) {
 				return ctx.Err()
+			}
+			if image, isMarker := d.isMarker(name); isMarker {
+				failed = errors.Join(failed, d.drives.settleLeft(ctx, image))
+				return nil
 			}
 			removed, err := d.deleteLeftover(ctx, name)
 			progress = progress || removed

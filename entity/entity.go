@@ -132,6 +132,7 @@ const (
 	DomainCleanupPending Code = "domain_cleanup_pending"
 	DomainNotConfigured  Code = "domain_not_configured"
 	RateLimited          Code = "rate_limited"
+	InsufficientStorage  Code = "insufficient_storage"
 	Unavailable          Code = "unavailable"
 	Internal             Code = "internal"
 )

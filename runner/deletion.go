@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 
 	"google.golang.org/protobuf/proto"
@@ -15,8 +16,8 @@ import (
 )
 
 // Delete executes a task of the kind session.DeletionTask: it ends the agent of the session, makes the workspace forget the session
-// as a default one, deletes the children that the session has admitted, removes the rows of its lists, and returns the command that
-// completes the task. Each step can be repeated. The task clears the pointer, and not a reaction, because with reactions the runtime
+// as a default one, deletes the children that the session has admitted, removes the rows of its lists and the files of its images, and
+// returns the command that completes the task. Each step can be repeated. The task clears the pointer, and not a reaction, because with reactions the runtime
 // would read each event of each session once more.
 func (r *Runner) Delete(ctx context.Context, identity string, _ *sessionv1.DeletionTask) (proto.Message, error) {
 	workspace, id := session.SplitIdentity(identity)
@@ -33,6 +34,10 @@ func (r *Runner) Delete(ctx context.Context, identity string, _ *sessionv1.Delet
 		if err := r.erase(ctx, workspace, id, list); err != nil {
 			return nil, err
 		}
+	}
+	// After the rows: a request that is refused now removes its image if there is no row of it.
+	if err := r.o.Images.RemoveImages(ctx, workspace, id); err != nil {
+		return nil, err
 	}
 	return &sessionv1.ReportErased{}, nil
 }
@@ -123,8 +128,12 @@ func keyOf(list string, encoded []byte) (rest, owner string, err error) {
 	case session.ImageList:
 		var image sessionv1.StoredImage
 		err := proto.Unmarshal(encoded, &image)
-		sum := sha256.Sum256(image.GetContent())
-		return string(sum[:]), "", err
+		digest := image.GetSha256()
+		if len(digest) == 0 { // the row has the content
+			sum := sha256.Sum256(image.GetContent())
+			digest = sum[:]
+		}
+		return hex.EncodeToString(digest), "", err
 	}
 	return "", "", fmt.Errorf("no key is known for the list %s", list)
 }

@@ -43,11 +43,18 @@ func TestDelete(t *testing.T) {
 		unborn := session.DerivedID(runnertest.WorkspaceID, &sessionv1.Sender{}, "unborn")
 		f.must(entity.Platform(), &sessionv1.AdmitChild{ChildId: unborn})
 		f.ask("ses_other", &sessionv1.StartSession{Prompt: &sessionv1.Input{Text: "other", ClientRequestId: "r0"}})
+		f.images.Put("ses_other", sum(nil), nil)
 		for i := range 120 {
 			content := []byte(fmt.Sprint("image ", i))
-			f.must(alice, &sessionv1.StoreImage{Sha256: sum(content), Image: &sessionv1.StoredImage{MediaType: "image/png", Content: content}})
+			var images []*sessionv1.Image
+			if i%3 == 0 { // a row of a version that stored images in the journal
+				f.world.Put(session.ImageList, session.Key(sessionID, string(sum(content))), &sessionv1.StoredImage{Content: content})
+			} else {
+				f.images.Put(sessionID, sum(content), content)
+				images = []*sessionv1.Image{{Sha256: sum(content), MediaType: "image/png"}}
+			}
 			f.must(alice, &sessionv1.SendInput{Input: &sessionv1.Input{
-				Kind: sessionv1.InputKind_INPUT_KIND_NOTE, Text: "note", ClientRequestId: fmt.Sprint("r", i),
+				Kind: sessionv1.InputKind_INPUT_KIND_NOTE, Images: images, Text: "note", ClientRequestId: fmt.Sprint("r", i),
 				DefaultOwner: []string{"", "root"}[i%2],
 			}})
 		}
@@ -81,6 +88,9 @@ func TestDelete(t *testing.T) {
 			if got := f.world.Count(list); got != want {
 				t.Errorf("%s has %d rows, want %d", list, got, want)
 			}
+		}
+		if n := f.images.Count(); n != 1 {
+			t.Errorf("%d images remain, want that of another session", n)
 		}
 	})
 }

@@ -31,6 +31,7 @@ type fixture struct {
 	world     *runnertest.World
 	computers *runnertest.Computers
 	runner    *runner.Runner
+	images    *runnertest.Images
 	tools     *tools
 }
 
@@ -44,9 +45,9 @@ func (t *tools) Handler(s runner.Session) http.Handler {
 
 func newFixture(t *testing.T, a *runnertest.Agent, change func(*runner.Options)) *fixture {
 	t.Helper()
-	f := &fixture{t: t, world: runnertest.New(), computers: &runnertest.Computers{Agent: a}, tools: &tools{}}
+	f := &fixture{t: t, world: runnertest.New(), computers: &runnertest.Computers{Agent: a}, images: &runnertest.Images{}, tools: &tools{}}
 	o := runner.Options{
-		Asker: f.world, Computers: f.computers, Builtin: []string{"/.atelier/atelier", "agent"}, Tools: f.tools, Version: "test",
+		Asker: f.world, Computers: f.computers, Images: f.images, Builtin: []string{"/.atelier/atelier", "agent"}, Tools: f.tools, Version: "test",
 	}
 	if change != nil {
 		change(&o)

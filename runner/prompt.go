@@ -266,16 +266,20 @@ func (l *agent) blocks(ctx context.Context, inputs []row) ([]acp.ContentBlock, [
 				add(acp.TextBlock("[an image, which this agent cannot see]"))
 				continue
 			}
-			stored, err := l.r.image(ctx, l.id, image)
+			content, err := l.r.image(ctx, l.id, image)
 			if err != nil {
 				return nil, nil, err
 			}
-			encoded := base64.StdEncoding.EncodeToString(stored.GetContent())
+			if content == nil {
+				add(acp.TextBlock("[an image, which the server has lost]"))
+				continue
+			}
+			encoded := base64.StdEncoding.EncodeToString(content)
 			if left -= len(encoded); left < 0 {
 				add(acp.TextBlock("[an image, which is too large for one message to the agent]"))
 				continue
 			}
-			add(acp.ImageBlock(encoded, stored.GetMediaType()))
+			add(acp.ImageBlock(encoded, image.GetMediaType()))
 		}
 		for _, a := range in.GetAttachments() {
 			at := url.URL{Scheme: "file", Path: path.Join(l.updates.home, a.GetPath())}
@@ -303,19 +307,27 @@ func (l *agent) introduction(in *sessionv1.Input) string {
 	}
 }
 
-// image returns an image of a session.
-func (r *Runner) image(ctx context.Context, id sessionID, image *sessionv1.Image) (*sessionv1.StoredImage, error) {
+// image returns the content of an image of a session, from its file, or from its row if that was written before images were files; nil if
+// the image is lost: the file was damaged, or its session was deleted while the backup was taken from which the node is restored.
+func (r *Runner) image(ctx context.Context, id sessionID, image *sessionv1.Image) ([]byte, error) {
+	content, err := r.o.Images.ReadImage(ctx, id.workspace, id.session, image.GetSha256())
+	refused, is := errors.AsType[*entity.Error](err)
+	if !is || refused.Code != entity.NotFound {
+		return content, err
+	}
 	page, err := r.list(ctx, id.workspace, &wirev1.List{
 		Name: session.ImageList, Prefix: []byte(session.Key(id.session, string(image.GetSha256()))), Limit: 1,
 	})
 	if err != nil {
 		return nil, err
 	}
-	var stored sessionv1.StoredImage
-	if len(page.GetRows()) != 1 {
-		return nil, fmt.Errorf("runner: the session %s does not have an image", id.session)
+	if len(page.GetRows()) == 0 {
+		r.o.Log.Error("an image of a session is lost", "workspace", id.workspace, "session", id.session)
+		return nil, nil
 	}
-	return &stored, proto.Unmarshal(page.GetRows()[0], &stored)
+	var stored sessionv1.StoredImage
+	err = proto.Unmarshal(page.GetRows()[0], &stored)
+	return stored.GetContent(), err
 }
 
 // list returns a page of a list of a workspace.

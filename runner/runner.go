@@ -66,6 +66,14 @@ type Process interface {
 	Wait(ctx context.Context) (status int, reason string, err error)
 }
 
+// Images has the images of the inputs of sessions.
+type Images interface {
+	// ReadImage returns an image of a session by its SHA-256. It returns not_found if there is no file of it.
+	ReadImage(ctx context.Context, workspaceID, sessionID string, sum []byte) ([]byte, error)
+	// RemoveImages removes all images of a deleted session, which has no rows of images any more. It does nothing if there are none.
+	RemoveImages(ctx context.Context, workspaceID, sessionID string) error
+}
+
 // Instructions makes the instructions of agents from the texts on the drive.
 type Instructions interface {
 	// Read returns the AGENT.md of an agent, if agentID is not empty, and the list of the skills that apply in a folder of the
@@ -101,6 +109,7 @@ type Session interface {
 type Options struct {
 	Asker     Asker
 	Computers Computers
+	Images    Images
 	// Instructions and Tools may be nil.
 	Instructions Instructions
 	Tools        Tools

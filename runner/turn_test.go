@@ -274,15 +274,20 @@ func TestContentOfPrompts(t *testing.T) {
 			Prompt:       sayText,
 		}, nil)
 		defer f.end()
-		f.must(alice, &sessionv1.StoreImage{Sha256: []byte("sum"), Image: &sessionv1.StoredImage{MediaType: "image/png", Content: []byte("pixels")}})
+		f.images.Put(sessionID, []byte("sum"), []byte("pixels"))
+		// A session of a version that stored images in the journal.
+		f.world.Put(session.ImageList, session.Key(sessionID, "old"), &sessionv1.StoredImage{MediaType: "image/gif", Content: []byte("dots")})
 		f.must(alice, &sessionv1.StartSession{DefaultTier: workspacev1.Tier_TIER_BALANCED, Prompt: &sessionv1.Input{
-			Text: "look", Images: []*sessionv1.Image{{Sha256: []byte("sum"), MediaType: "image/png"}},
+			Text: "look", Images: []*sessionv1.Image{
+				{Sha256: []byte("sum"), MediaType: "image/png"}, {Sha256: []byte("old"), MediaType: "image/gif"},
+				{Sha256: []byte("gone"), MediaType: "image/png"},
+			},
 			Attachments: []*sessionv1.Attachment{{Path: "docs/a b.txt", Name: "a b.txt"}},
 		}})
 		f.must(alice, &sessionv1.SendInput{Input: &sessionv1.Input{Kind: sessionv1.InputKind_INPUT_KIND_NOTE, Text: "by the way"}})
 		f.mustRun()
 		f.expect("input look", "input by the way",
-			"text look\nimage/png:cGl4ZWxz\nfile:///home/drive/docs/a%20b.txt\nFor your information, without a request: by the way",
+			"text look\nimage/png:cGl4ZWxz\nimage/gif:ZG90cw==\n[an image, which the server has lost]\nfile:///home/drive/docs/a%20b.txt\nFor your information, without a request: by the way",
 			"terminal complete")
 	})
 }

@@ -290,7 +290,7 @@ func (n *Node) newServer(o Options) (*http.Server, error) {
 	settings := o.HTTP
 	settings.Asker, settings.Streams, settings.Drive, settings.Skills = n.asker(o), n.Router, n.files, skills.New(n.Drives)
 	settings.Tools = mcpTools{n.tools}
-	settings.Sessions.Timelines, settings.Sessions.Folders = n.Router, folders{n.Drives}
+	settings.Sessions.Timelines, settings.Sessions.Folders, settings.Sessions.Images = n.Router, folders{n.Drives}, n.Drives
 	if settings.Computers == nil {
 		settings.Computers = computers{n.Computers}
 	}

@@ -41,7 +41,7 @@ func (n *Node) newRunner(o Options) (*runner.Runner, *tools.Tools, error) {
 	if settings.Computers == nil {
 		settings.Computers = agentComputers{n.Computers}
 	}
-	settings.Asker, settings.Tools = n.Router, sessionTools{offered}
+	settings.Asker, settings.Images, settings.Tools = n.Router, n.Drives, sessionTools{offered}
 	settings.Instructions = skills.NewInstructions(skills.New(n.Drives), n.Router)
 	settings.Builtin, settings.Config = []string{computer.ProgramPath, builtin.Command}, config
 	settings.Version, settings.Log = ReadBuild().Version, o.Log

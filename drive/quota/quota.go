@@ -29,7 +29,7 @@ import (
 )
 
 // Full is the code of errors for a drive or disk that has no space.
-const Full entity.Code = "insufficient_storage"
+const Full = entity.InsufficientStorage
 
 // A Limit is the most that a drive may use. 0 means no limit.
 type Limit struct{ Bytes, Files uint64 }

@@ -152,7 +152,7 @@ var (
 // accessOf returns the access to a command, which the workspace checks.
 func accessOf(c sessionv1.Command) entity.Access {
 	switch c := c.(type) {
-	case *sessionv1.StartSession, *sessionv1.SendInput, *sessionv1.StoreImage, *sessionv1.Interrupt, *sessionv1.MoveCwd,
+	case *sessionv1.StartSession, *sessionv1.SendInput, *sessionv1.Interrupt, *sessionv1.MoveCwd,
 		*sessionv1.RenameSession, *sessionv1.ChangeAudience, *sessionv1.DeleteSession, *sessionv1.AdmitChild, *sessionv1.AllowUsage:
 		return changeAccess
 	case *sessionv1.ArchiveSession:

@@ -34,7 +34,6 @@ const (
 var (
 	errText           = entity.Errorf(entity.InvalidRequest, "text must have 1 to %d characters", MaxText)
 	errInputKind      = entity.Errorf(entity.InvalidRequest, "the kind of the input is unknown")
-	errImage          = entity.Errorf(entity.InvalidRequest, "an image must have 1 to %d bytes", MaxImageBytes)
 	errImages         = entity.Errorf(entity.InvalidRequest, "an input has at most %d images and %d attachments", MaxImages, MaxAttachments)
 	errAnswer         = entity.Errorf(entity.InvalidRequest, "an answer has either text or optionId, which must be one of the question's options")
 	errNoQuestion     = entity.Errorf(entity.NoPendingQuestion, "the session asks no question")
@@ -274,18 +273,6 @@ func checkAnswer(s *sessionv1.Session, in *sessionv1.Input) error {
 	}
 	if in.GetText() != "" || !slices.ContainsFunc(ask.GetOptions(), func(o *sessionv1.Option) bool { return o.GetId() == in.GetOptionId() }) {
 		return errAnswer
-	}
-	return nil
-}
-
-// checkImage validates an image that is stored for an input. The session need not exist yet. Errors: invalid_request, not_found if
-// the session was deleted, or if it exists and the sender does not see it.
-func checkImage(call entity.Call, s *sessionv1.Session, c *sessionv1.StoreImage) error {
-	switch n := len(c.GetImage().GetContent()); {
-	case s.GetSealed(), s.GetStarted() && !sees(call, s):
-		return errNotFound
-	case n < 1 || n > MaxImageBytes || len(c.GetSha256()) == 0:
-		return errImage
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"encoding/hex"
 	"slices"
 	"strings"
 
@@ -24,7 +25,7 @@ const (
 	TerminalList = "session.terminal"
 	// RequestList has a sessionv1.RequestRow for each input with a request id. Key: the session, the request id.
 	RequestList = "session.request"
-	// ImageList has a sessionv1.StoredImage for each image. Key: the session, the SHA-256.
+	// ImageList has a sessionv1.StoredImage for each image that an input names. Key: ImageKey.
 	ImageList = "session.image"
 )
 
@@ -46,6 +47,12 @@ func Lists() map[string]entity.List {
 
 // Key returns the key of a row of a session in a list. The rows of a session have the prefix Key(sessionID, "").
 func Key(sessionID, rest string) string { return sessionID + "\x00" + rest }
+
+// ImageKey returns the key in ImageList of an image of a session with a SHA-256. Rows that have the content of their image, which were
+// written before images were files, have the SHA-256 itself in their keys, and not its digits.
+func ImageKey(sessionID string, sha256 []byte) string {
+	return Key(sessionID, hex.EncodeToString(sha256))
+}
 
 // ownerPrefix begins the keys of the rows in RequestList that belong to the owners of default sessions.
 const ownerPrefix = "default\x00"
@@ -151,8 +158,6 @@ func summaryOf(s *sessionv1.Session) *sessionv1.SummaryRow {
 // Rows returns the changes of the lists that follow from a command.
 func Rows(call entity.Call, before, after *sessionv1.Session, c sessionv1.Command, events []sessionv1.Event) []entity.Row {
 	switch c := c.(type) {
-	case *sessionv1.StoreImage:
-		return []entity.Row{{List: ImageList, Key: Key(after.GetId(), string(c.GetSha256())), Message: c.GetImage()}}
 	case *sessionv1.EraseRows:
 		return erasedRows(after, c)
 	default: // the rows follow from the events
@@ -177,13 +182,17 @@ func Rows(call entity.Call, before, after *sessionv1.Session, c sessionv1.Comman
 }
 
 // erasedRows removes rows of the session itself, and of owners to whose default session its inputs were sent; other keys are
-// ignored.
+// ignored. A key of ImageKey removes the row with the content of the image, too.
 func erasedRows(s *sessionv1.Session, c *sessionv1.EraseRows) []entity.Row {
 	var rows []entity.Row
 	for _, r := range c.GetRows() {
 		own := slices.Contains(ErasedLists, r.GetList()) && strings.HasPrefix(r.GetKey(), Key(s.GetId(), ""))
 		if own || r.GetList() == RequestList && strings.HasPrefix(r.GetKey(), ownerPrefix) {
 			rows = append(rows, entity.Row{List: r.GetList(), Key: r.GetKey()})
+		}
+		digits := strings.TrimPrefix(r.GetKey(), Key(s.GetId(), ""))
+		if sum, err := hex.DecodeString(digits); own && r.GetList() == ImageList && err == nil {
+			rows = append(rows, entity.Row{List: ImageList, Key: Key(s.GetId(), string(sum))})
 		}
 	}
 	return rows
@@ -208,12 +217,12 @@ func referenceRows(before, after *sessionv1.Session) []entity.Row {
 	return rows
 }
 
-// eventRows returns the rows of the lists of a session's own inputs, terminals and children.
+// eventRows returns the rows of the lists of a session's own inputs, their images, terminals and children.
 func eventRows(s *sessionv1.Session, e sessionv1.Event) []entity.Row {
 	switch e := e.(type) {
 	case *sessionv1.RowAdded:
-		if in := e.GetRow().GetInput(); in.GetClientRequestId() != "" {
-			return requestRows(s, in, e.GetSeq())
+		if in := e.GetRow().GetInput(); in != nil {
+			return append(imageRows(s, in), requestRows(s, in, e.GetSeq())...)
 		}
 		if terminal := e.GetRow().GetTerminal(); terminal != nil {
 			return []entity.Row{{
@@ -228,8 +237,24 @@ func eventRows(s *sessionv1.Session, e sessionv1.Event) []entity.Row {
 	return nil
 }
 
-// requestRows returns the rows of an input with a request id.
+// imageRows returns the rows of the images of an input. They are written in one batch with the input, so that an image without a row
+// belongs to no input.
+func imageRows(s *sessionv1.Session, in *sessionv1.Input) []entity.Row {
+	var rows []entity.Row
+	for _, i := range in.GetImages() {
+		rows = append(rows, entity.Row{
+			List: ImageList, Key: ImageKey(s.GetId(), i.GetSha256()),
+			Message: &sessionv1.StoredImage{MediaType: i.GetMediaType(), Sha256: i.GetSha256(), Size: i.GetSize()},
+		})
+	}
+	return rows
+}
+
+// requestRows returns the rows of an input with a request id, or none if it has no request id.
 func requestRows(s *sessionv1.Session, in *sessionv1.Input, seq uint64) []entity.Row {
+	if in.GetClientRequestId() == "" {
+		return nil
+	}
 	row := &sessionv1.RequestRow{
 		InputSeq: seq, Digest: in.GetDigest(), ClientRequestId: in.GetClientRequestId(), SessionId: s.GetId(),
 	}

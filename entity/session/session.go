@@ -70,7 +70,7 @@ func Zero(identity string) *sessionv1.Session {
 // if the command is a query. Errors: not_found if the sender does not see the session, and those of the rules.
 func Decide(call entity.Call, s *sessionv1.Session, c sessionv1.Command) ([]sessionv1.Event, error) {
 	switch c.(type) {
-	case *sessionv1.StartSession, *sessionv1.SendInput, *sessionv1.StoreImage, *sessionv1.DeleteSession,
+	case *sessionv1.StartSession, *sessionv1.SendInput, *sessionv1.DeleteSession,
 		*sessionv1.EraseRows, *sessionv1.ReportErased: // possible for a session that does not exist or is hidden; each checks it
 	default:
 		if err := Visible(call, s); err != nil {
@@ -82,8 +82,6 @@ func Decide(call entity.Call, s *sessionv1.Session, c sessionv1.Command) ([]sess
 		return start(call, s, c)
 	case *sessionv1.SendInput:
 		return send(call, s, c)
-	case *sessionv1.StoreImage:
-		return nil, checkImage(call, s, c)
 	case *sessionv1.DeleteSession:
 		return seal(call, s)
 	case *sessionv1.EraseRows:
@@ -156,7 +154,7 @@ func Reply(call entity.Call, s *sessionv1.Session, c sessionv1.Command, events [
 		*sessionv1.DescribeSession, *sessionv1.AwaitInput, *sessionv1.AwaitTurn, *sessionv1.AdmitChild, *sessionv1.ClaimTurn,
 		*sessionv1.RecordRows, *sessionv1.AllowUsage:
 		return &sessionv1.Description{Session: s, Permissions: PermissionsOf(call, s)}
-	case *sessionv1.StoreImage, *sessionv1.DeleteSession, *sessionv1.EndTurn, *sessionv1.PublishDelta, *sessionv1.WakeSession,
+	case *sessionv1.DeleteSession, *sessionv1.EndTurn, *sessionv1.PublishDelta, *sessionv1.WakeSession,
 		*sessionv1.EraseRows, *sessionv1.ReportErased:
 	}
 	return &wirev1.Done{}

@@ -270,14 +270,43 @@ func TestVisibility(t *testing.T) {
 	w.must(describe)
 }
 
-// TestImagesOfAHiddenSession stores an image for a message to a default session that the sender does not see.
-func TestImagesOfAHiddenSession(t *testing.T) {
-	image := &sessionv1.StoreImage{Sha256: []byte("sum"), Image: &sessionv1.StoredImage{Content: []byte("image")}}
+// TestImagesHaveRows sends images, of which two inputs have one. Each has a row, which the deletion removes with a row of the version
+// that stored images in the journal.
+func TestImagesHaveRows(t *testing.T) {
+	images := func(sums ...string) (all []*sessionv1.Image) {
+		for _, sum := range sums {
+			all = append(all, &sessionv1.Image{Sha256: []byte(sum), MediaType: "image/png", Size: 3})
+		}
+		return all
+	}
 	w := newWorld(t)
-	w.must(image) // the session need not exist yet
-	w.must(&sessionv1.StartSession{Prompt: &sessionv1.Input{Text: "a"}, Audience: &sessionv1.Audience{Specific: true}})
-	w.must(image)
-	w.user("bob", editor).refused(image, entity.NotFound)
+	w.must(&sessionv1.StartSession{Prompt: &sessionv1.Input{Text: "a", Images: images("one")}})
+	in := message("b", steer)
+	in.Input.Images = images("one", "two")
+	w.must(in)
+	refused := message("", steer)
+	refused.Input.Images = images("three")
+	w.refused(refused, entity.InvalidRequest)
+	var keys []string
+	for name, row := range w.rows {
+		if key, is := strings.CutPrefix(name, session.ImageList+" "); is {
+			keys = append(keys, key)
+			if i := row.(*sessionv1.StoredImage); i.GetMediaType() != "image/png" || i.GetSize() != 3 || !strings.Contains("one two", string(i.GetSha256())) {
+				t.Errorf("the row %q is %v", key, i)
+			}
+		}
+	}
+	slices.Sort(keys)
+	if want := []string{session.ImageKey("ses_1", []byte("one")), session.ImageKey("ses_1", []byte("two"))}; !slices.Equal(keys, want) {
+		t.Fatalf("the rows are %q, want %q", keys, want)
+	}
+	old := session.ImageList + " " + session.Key("ses_1", "two")
+	w.rows[old] = &sessionv1.StoredImage{Content: []byte("two")}
+	w.must(&sessionv1.DeleteSession{})
+	w.platform().must(&sessionv1.EraseRows{Rows: []*sessionv1.RowKey{{List: session.ImageList, Key: keys[1]}}})
+	if w.rows[old] != nil || w.rows[session.ImageList+" "+keys[1]] != nil {
+		t.Errorf("the rows %v remain", w.rows)
+	}
 }
 
 func TestReadsAndArchives(t *testing.T) {

@@ -33,10 +33,19 @@ type Folders interface {
 	MakeFolders(ctx context.Context, workspaceID, path string, access entity.DriveAccess) error
 }
 
-// SessionOptions configures the operations of sessions. Timelines and Folders are required.
+// Images stores the images of the inputs of sessions.
+type Images interface {
+	// KeepImages makes images of a session durable, which need not exist yet, and then calls commit, which makes the input durable
+	// that names them. The keys of images are their SHA-256. Errors: insufficient_storage, before anything is written, if the quota of the
+	// workspace or the disk has no space; unavailable; those of commit. If commit is refused, images that no input names are removed.
+	KeepImages(ctx context.Context, workspaceID, sessionID string, images map[string][]byte, commit func() error) error
+}
+
+// SessionOptions configures the operations of sessions. Timelines, Folders and Images are required.
 type SessionOptions struct {
 	Timelines Timelines
 	Folders   Folders
+	Images    Images
 	// DeliveryTime is the time in which a run may take an input before the response says that it is queued; 0: one second.
 	DeliveryTime time.Duration
 	// WaitTime is the time for which a request waits for the terminal of its input; 0: 30 seconds.
@@ -60,11 +69,11 @@ func (o SessionOptions) withDefaults() SessionOptions {
 //  1. sessions_input.go decodes and validates it, and computes the digest of the request.
 //  2. If the client's request id is known in the session, its digest is compared, and the remaining steps use that input
 //     (findRequest).
-//  3. Attachments and the working directory are looked up on the drive. A parent admits its child (AdmitChild), and images are
-//     stored (StoreImage).
-//  4. StartSession or SendInput makes the input durable. The rules authorize it and determine its author. Its command id
-//     makes it idempotent also if two requests with the same request id pass step 2 together.
-//  5. AwaitInput waits for a run that takes the input, for SessionOptions.DeliveryTime: delivery is accepted or queued. A
+//  3. Attachments and the working directory are looked up on the drive. A parent admits its child (AdmitChild).
+//  4. Images are written to files beside the drive (Images.KeepImages). The input has their digests, types and sizes.
+//  5. StartSession or SendInput makes the input durable. The rules authorize it and determine its author. Its command id
+//     makes it idempotent also if two requests with the same request id pass step 2 together. If it is refused, the files are removed.
+//  6. AwaitInput waits for a run that takes the input, for SessionOptions.DeliveryTime: delivery is accepted or queued. A
 //     request that waits (sessions_wait.go) waits for the terminal instead, for SessionOptions.WaitTime.
 type sessions struct {
 	SessionOptions

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"fmt"
@@ -11,7 +12,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/session"
@@ -86,8 +86,8 @@ type noteRequest struct {
 // sessionInput is a validated input of a session, and the settings of a session that it starts.
 type sessionInput struct {
 	input *sessionv1.Input
-	// images are the contents of the images of input, in their order.
-	images [][]byte
+	// images are the contents of the images of input, by their SHA-256.
+	images map[string][]byte
 
 	// cwd, mode and agentID are empty if the request does not set them; hasCwd and isSpecific report whether it sets cwd and
 	// memberUserIds.
@@ -297,7 +297,10 @@ func (in *sessionInput) setImages(images []imageRequest) error {
 		}
 		sum := sha256.Sum256(image.Data)
 		in.input.Images = append(in.input.GetImages(), &sessionv1.Image{MediaType: image.MediaType, Sha256: sum[:], Size: int64(len(image.Data))})
-		in.images = append(in.images, image.Data)
+		if in.images == nil {
+			in.images = map[string][]byte{}
+		}
+		in.images[string(sum[:])] = image.Data
 	}
 	return nil
 }
@@ -407,17 +410,22 @@ func checkAreMembers(c *server.Call, field string, ids []string) error {
 	return err
 }
 
-// storeImages stores the images of an input in a session, which need not exist yet.
-func storeImages(c *server.Call, sessionID string, in *sessionInput) error {
-	for i, image := range in.input.GetImages() {
-		_, err := server.Ask[proto.Message](c, sessionCommand(c, sessionID, &sessionv1.StoreImage{
-			Sha256: image.GetSha256(), Image: &sessionv1.StoredImage{MediaType: image.GetMediaType(), Content: in.images[i]},
-		}))
-		if err != nil {
-			return err
+// accept sends the command that makes an input of a session durable, after its images are durable. Errors: request_id_reused if an
+// earlier input with the same request id has other content, those of Images.KeepImages and of the rules.
+func (s sessions) accept(c *server.Call, sessionID string, in *sessionInput, command entity.Command) (reply *sessionv1.Accepted, err error) {
+	commit := func() (err error) {
+		reply, err = server.Ask[*sessionv1.Accepted](c, command)
+		if err == nil && in.input.GetClientRequestId() != "" && !bytes.Equal(reply.GetDigest(), in.input.GetDigest()) {
+			err = errRequestReused
 		}
+		return err
 	}
-	return nil
+	if len(in.images) == 0 {
+		err = commit()
+	} else {
+		err = s.Images.KeepImages(c.Context, c.Workspace.ID, sessionID, in.images, commit)
+	}
+	return reply, err
 }
 
 // resolveCwd returns the real folder that a working directory in a request names. Errors: invalid_cwd with a reason.

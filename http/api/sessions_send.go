@@ -1,7 +1,6 @@
 package api
 
 import (
-	"bytes"
 	"slices"
 
 	"github.com/atelier-run/atelier/entity"
@@ -72,19 +71,13 @@ func (s sessions) send(c *server.Call, id string, in *sessionInput, start *sessi
 			return accepted{}, err
 		}
 	}
-	if err := storeImages(c, id, in); err != nil {
-		return accepted{}, err
-	}
 	message := sessionCommand(c, id, command)
 	if requestID != "" {
 		message.ID = "req_" + requestID
 	}
-	reply, err := server.Ask[*sessionv1.Accepted](c, message)
+	reply, err := s.accept(c, id, in, message)
 	if err != nil {
 		return accepted{}, err
-	}
-	if requestID != "" && !bytes.Equal(reply.GetDigest(), in.input.GetDigest()) {
-		return accepted{}, errRequestReused
 	}
 	return accepted{id, reply.GetInputSeq(), reply.GetCreated()}, nil
 }

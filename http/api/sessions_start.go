@@ -83,22 +83,16 @@ func (s sessions) start(c *server.Call, parentID string, in *sessionInput) (acce
 	if err != nil {
 		return accepted{}, err
 	}
-	// The deletion of the parent deletes an admitted child with its images, also if it was not created.
+	// The deletion of the parent deletes an admitted child, also if it was not created.
 	if parentID != "" {
 		_, err := server.Ask[*sessionv1.Description](c, sessionCommand(c, parentID, &sessionv1.AdmitChild{ChildId: id}))
 		if err != nil {
 			return accepted{}, err
 		}
 	}
-	if err := storeImages(c, id, in); err != nil {
-		return accepted{}, err
-	}
-	reply, err := server.Ask[*sessionv1.Accepted](c, sessionCommand(c, id, command))
+	reply, err := s.accept(c, id, in, sessionCommand(c, id, command))
 	if err != nil {
 		return accepted{}, err
-	}
-	if !bytes.Equal(reply.GetDigest(), in.input.GetDigest()) {
-		return accepted{}, errRequestReused
 	}
 	return accepted{id, reply.GetInputSeq(), reply.GetCreated()}, nil
 }

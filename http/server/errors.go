@@ -52,6 +52,7 @@ var Statuses = map[entity.Code]int{
 	entity.UnsupportedMediaType: http.StatusUnsupportedMediaType,
 	entity.MisdirectedRequest:   http.StatusMisdirectedRequest,
 	entity.RateLimited:          http.StatusTooManyRequests,
+	entity.InsufficientStorage:  http.StatusInsufficientStorage,
 	entity.Unavailable:          http.StatusServiceUnavailable,
 	entity.Internal:             http.StatusInternalServerError,
 }

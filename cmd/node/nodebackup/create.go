@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/atelier-run/atelier/computer/archive"
 	"github.com/atelier-run/atelier/computer/bucket"
+	"github.com/atelier-run/atelier/drive"
 	"github.com/atelier-run/atelier/entity"
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 )
@@ -58,6 +60,7 @@ func Create(ctx context.Context, s Source, id string, now time.Time, report func
 	}
 	sizes := make([]int64, len(workspaces))
 	for i, w := range workspaces {
+		progress.TotalBytes += s.imagesSize(w)
 		err := patiently(ctx, func() (err error) {
 			sizes[i], err = s.DriveSize(ctx, w)
 			return err
@@ -72,6 +75,9 @@ func Create(ctx context.Context, s Source, id string, now time.Time, report func
 	}
 	progress.Drives = len(workspaces)
 	for i, w := range workspaces {
+		if err := s.saveImages(ctx, m, w, progress); err != nil {
+			return nil, fmt.Errorf("the images of %s: %w", w, err)
+		}
 		var b *computerv1.Backup
 		err := patiently(ctx, func() (err error) {
 			b, err = s.Archive.SaveAs(ctx, w, id, driveObject(id, w), progress.step("drive "+w))
@@ -147,10 +153,40 @@ func (s Source) saveJournal(ctx context.Context, m *Manifest, progress *meter) (
 		return err
 	}
 	progress.TotalBytes = size
-	if m.Journal, err = packTree(ctx, s.Bucket, journalObject(m.BackupID), s.Staging, report); err != nil {
+	if m.Journal, err = packTree(ctx, s.Bucket, journalObject(m.BackupID), s.Staging, false, report); err != nil {
 		return err
 	}
 	progress.end(size)
+	return nil
+}
+
+// imagesDir returns the folder of the images of a workspace's sessions, which does not exist if it has none.
+func (s Source) imagesDir(workspaceID string) string {
+	return filepath.Join(s.Drives, workspaceID, drive.ImagesName)
+}
+
+// imagesSize returns about how many bytes the images of a workspace have.
+func (s Source) imagesSize(workspaceID string) int64 {
+	size, _ := treeSize(s.imagesDir(workspaceID)) // an image may vanish, and there may be none
+	return size
+}
+
+// saveImages stores the images of a workspace, if it has any.
+func (s Source) saveImages(ctx context.Context, m *Manifest, workspaceID string, progress *meter) error {
+	dir, size := s.imagesDir(workspaceID), s.imagesSize(workspaceID)
+	if sessions, err := os.ReadDir(dir); len(sessions) == 0 {
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+		return err
+	}
+	object, err := packTree(ctx, s.Bucket, imagesObject(m.BackupID, workspaceID), dir, true, progress.step("images "+workspaceID))
+	if err != nil {
+		return err
+	}
+	progress.end(size)
+	m.Version = imagesVersion
+	m.Images = append(m.Images, Images{workspaceID, object})
 	return nil
 }
 
@@ -174,14 +210,14 @@ func (s Source) workspaces() ([]string, error) {
 // discardTime limits the deletion of the objects of a failed backup.
 const discardTime = time.Minute
 
-// discard deletes the objects of a backup that has failed, even if ctx has ended: those of the drives of workspaces, of which the last
-// one may be stored although storing it has failed.
+// discard deletes the objects of a backup that has failed, even if ctx has ended: those of the drives and images of workspaces, of which
+// the last one may be stored although storing it has failed.
 func (s Source) discard(ctx context.Context, id string, workspaces []string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), discardTime)
 	defer cancel()
 	names := []string{manifestObject(id), journalObject(id)}
 	for _, w := range workspaces {
-		names = append(names, driveObject(id, w))
+		names = append(names, driveObject(id, w), imagesObject(id, w))
 	}
 	for _, name := range names {
 		if err := s.Bucket.Delete(ctx, name); err != nil {

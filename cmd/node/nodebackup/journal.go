@@ -32,8 +32,9 @@ func treeSize(dir string) (size int64, err error) {
 	return size, err
 }
 
-// packTree stores the files below a folder, which do not change, as an archive. It reports the bytes of the files.
-func packTree(ctx context.Context, b bucket.Bucket, name, dir string, report func(done, total int64)) (Object, error) {
+// packTree stores the files below a folder, which do not change, as an archive. It reports the bytes of the files. If mayVanish is set,
+// files and folders that are removed meanwhile are left out.
+func packTree(ctx context.Context, b bucket.Bucket, name, dir string, mayVanish bool, report func(done, total int64)) (Object, error) {
 	o := Object{Name: name}
 	err := b.Put(ctx, name, func(to io.Writer) error {
 		summing := &sum{hash: sha256.New()}
@@ -41,7 +42,7 @@ func packTree(ctx context.Context, b bucket.Bucket, name, dir string, report fun
 		if err != nil {
 			return err
 		}
-		p := &packer{ctx: ctx, out: tar.NewWriter(compressor), report: report}
+		p := &packer{ctx: ctx, out: tar.NewWriter(compressor), mayVanish: mayVanish, report: report}
 		if err := errors.Join(p.addTree(os.DirFS(dir)), p.out.Close(), compressor.Close()); err != nil {
 			return err
 		}
@@ -63,15 +64,19 @@ func (s *sum) Write(p []byte) (int, error) {
 }
 
 type packer struct {
-	ctx     context.Context
-	out     *tar.Writer
-	report  func(done, total int64)
-	entries int64
-	done    int64
+	ctx       context.Context
+	out       *tar.Writer
+	mayVanish bool
+	report    func(done, total int64)
+	entries   int64
+	done      int64
 }
 
 func (p *packer) addTree(files fs.FS) error {
 	return fs.WalkDir(files, ".", func(name string, entry fs.DirEntry, err error) error {
+		if p.mayVanish && errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
 		if err != nil || entry.IsDir() {
 			return err
 		}
@@ -84,6 +89,9 @@ func (p *packer) addTree(files fs.FS) error {
 
 func (p *packer) addFile(files fs.FS, name string) error {
 	file, err := files.Open(name)
+	if p.mayVanish && errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}

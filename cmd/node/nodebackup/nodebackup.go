@@ -2,6 +2,7 @@
 //
 //	<bucket>/<backup>/journal.tar.zst             a checkpoint of the journal
 //	<bucket>/<backup>/drives/<workspace>.tar.zst  a drive, as in package computer/archive
+//	<bucket>/<backup>/images/<workspace>.tar.zst  the images of the sessions of a workspace, if it has any
 //	<bucket>/<backup>/manifest.json               names all of them, with sizes and hashes; written last
 //	<bucket>/latest                               the id of the latest backup
 //
@@ -12,6 +13,9 @@
 // drive by drive.Drive.Restore into the restored journal, which records a row of the kind restore: the sequence says that the
 // tree was replaced after the checkpoint's last row, and drive and sequence agree. Operations that were in flight at the time of
 // the checkpoint are abandoned, because the drive is still empty when it is recovered.
+//
+// Images of sessions do not change, and exist before the input that names them. So all images that the checkpoint names are in the
+// backup, except for those of sessions that were deleted before their images were copied.
 //
 // A backup contains neither the secret nor the marks of the data directory: a restored node has a new secret and a new timeline,
 // so that older cursors and links in mails are refused. Of keys and passwords the journal has only hashes.
@@ -33,7 +37,7 @@ import (
 
 // Manifest describes a backup.
 type Manifest struct {
-	// Version is manifestVersion.
+	// Version is manifestVersion, or imagesVersion if the backup has images, which older programs do not restore.
 	Version int `json:"version"`
 	// BackupID begins with IDPrefix.
 	BackupID string `json:"backupId"`
@@ -43,6 +47,8 @@ type Manifest struct {
 	Program string  `json:"program"`
 	Journal Object  `json:"journal"`
 	Drives  []Drive `json:"drives"`
+	// Images are the images of sessions.
+	Images []Images `json:"images,omitempty"`
 	// Failed lists the drives that could not be read. They are not in the backup.
 	Failed []FailedDrive `json:"failed,omitempty"`
 }
@@ -74,6 +80,12 @@ type Drive struct {
 	UnreadablePaths []string `json:"unreadablePaths,omitempty"`
 }
 
+// Images are the backup of the images of the sessions of a workspace.
+type Images struct {
+	WorkspaceID string `json:"workspaceId"`
+	Object
+}
+
 // record returns the drive's backup as package computer/archive reads it.
 func (d Drive) record(backupID string) *computerv1.Backup {
 	return &computerv1.Backup{
@@ -103,6 +115,7 @@ type Archive interface {
 
 const (
 	manifestVersion = 1
+	imagesVersion   = 2
 	// IDPrefix is the beginning of the ids of backups of nodes.
 	IDPrefix = "nbk_"
 	latest   = "latest"
@@ -114,6 +127,8 @@ const (
 func journalObject(id string) string { return id + "/journal.tar.zst" }
 
 func driveObject(id, workspaceID string) string { return id + "/drives/" + workspaceID + ".tar.zst" }
+
+func imagesObject(id, workspaceID string) string { return id + "/images/" + workspaceID + ".tar.zst" }
 
 func manifestObject(id string) string { return id + "/manifest.json" }
 
@@ -177,8 +192,8 @@ func ReadManifest(ctx context.Context, b bucket.Bucket, id string) (*Manifest, e
 // check returns an error if the manifest is not one that Create writes.
 func (m *Manifest) check(id string) error {
 	switch {
-	case m.Version != manifestVersion:
-		return fmt.Errorf("backup %s: the manifest has version %d, and this program reads %d", id, m.Version, manifestVersion)
+	case m.Version < manifestVersion || m.Version > imagesVersion:
+		return fmt.Errorf("backup %s: the manifest has version %d, and this program reads %d to %d", id, m.Version, manifestVersion, imagesVersion)
 	case m.BackupID != id || m.Journal.Name != journalObject(id):
 		return fmt.Errorf("backup %s: the manifest is one of backup %s", id, m.BackupID)
 	}
@@ -188,6 +203,13 @@ func (m *Manifest) check(id string) error {
 			return fmt.Errorf("backup %s: the manifest names an invalid drive %q", id, d.WorkspaceID)
 		}
 		seen[d.WorkspaceID] = true
+	}
+	clear(seen)
+	for _, i := range m.Images {
+		if !validWorkspace.MatchString(i.WorkspaceID) || seen[i.WorkspaceID] || i.Name != imagesObject(id, i.WorkspaceID) {
+			return fmt.Errorf("backup %s: the manifest names invalid images %q", id, i.WorkspaceID)
+		}
+		seen[i.WorkspaceID] = true
 	}
 	return nil
 }

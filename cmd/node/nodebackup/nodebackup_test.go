@@ -96,6 +96,12 @@ func create(t *testing.T, workspaces ...string) (folder string, b bucket.Bucket,
 			t.Fatal(err)
 		}
 	}
+	for _, w := range workspaces {
+		images := filepath.Join(dir, w, "images/ses_1")
+		if err := errors.Join(os.MkdirAll(images, 0o700), os.WriteFile(filepath.Join(images, "x"), []byte("image"), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	source := Source{
 		Bucket: b, Archive: fakeArchive{b}, Staging: filepath.Join(t.TempDir(), "checkpoint"), Drives: dir, Program: "test",
 		Checkpoint: func(dir string) error {
@@ -142,8 +148,10 @@ func TestFailedCreateLeavesNothing(t *testing.T) {
 	if !errors.Is(err, errBroken) || !strings.Contains(err.Error(), "the drive of broken") {
 		t.Errorf("the error is %v", err)
 	}
-	if left, err := filepath.Glob(filepath.Join(folder, "nbk_1", "*.*")); err != nil || len(left) > 0 {
-		t.Errorf("left %v, %v", left, err)
+	for _, pattern := range []string{"*.*", "drives/*", "images/*"} {
+		if left, err := filepath.Glob(filepath.Join(folder, "nbk_1", pattern)); err != nil || len(left) > 0 {
+			t.Errorf("left %v, %v", left, err)
+		}
 	}
 	if _, err := ReadManifest(t.Context(), b, ""); err == nil || !strings.Contains(err.Error(), "no complete backup") {
 		t.Errorf("the manifest: %v", err)
@@ -158,6 +166,8 @@ func TestInvalidManifests(t *testing.T) {
 		"another journal":       func(m *Manifest) { m.Journal.Name = "nbk_2/journal.tar.zst" },
 		"a drive twice":         func(m *Manifest) { m.Drives = append(m.Drives, m.Drives[0]) },
 		"a workspace elsewhere": func(m *Manifest) { m.Drives[0].WorkspaceID = "../ws_1" },
+		"images twice":          func(m *Manifest) { m.Images = append(m.Images, m.Images[0]) },
+		"images elsewhere":      func(m *Manifest) { m.Images[0].Name = "nbk_1/images/ws_2.tar.zst" },
 		"a drive elsewhere":     func(m *Manifest) { m.Drives[0].Name = "nbk_1/drives/ws_2.tar.zst" },
 	} {
 		_, b, m, err := create(t, "ws_1")

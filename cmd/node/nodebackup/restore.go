@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/atelier-run/atelier/computer/bucket"
+	"github.com/atelier-run/atelier/drive"
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 	"github.com/atelier-run/atelier/persistence/datadir"
 )
@@ -74,6 +76,9 @@ func (r Restoration) Run(ctx context.Context, m *Manifest) (result Restored, err
 	if result.Skipped, err = r.restoreDrives(ctx, m, d.Dir, progress); err != nil {
 		return result, err
 	}
+	if err := r.restoreImages(ctx, m, d.Dir, result.Skipped, progress); err != nil {
+		return result, err
+	}
 	return result, d.Finish()
 }
 
@@ -82,6 +87,9 @@ func (m *Manifest) SizeBytes() int64 {
 	size := m.Journal.SizeBytes
 	for _, d := range m.Drives {
 		size += d.SizeBytes
+	}
+	for _, i := range m.Images {
+		size += i.SizeBytes
 	}
 	return size
 }
@@ -102,6 +110,12 @@ func (r Restoration) verify(ctx context.Context, m *Manifest, progress *meter) e
 		}
 		progress.end(d.SizeBytes)
 		progress.DrivesDone++
+	}
+	for _, i := range m.Images {
+		if err := unpackTree(ctx, r.Bucket, i.Object, "", progress.step("verifying the images "+i.WorkspaceID)); err != nil {
+			return err
+		}
+		progress.end(i.SizeBytes)
 	}
 	return nil
 }
@@ -145,4 +159,29 @@ func (r Restoration) restoreDrives(ctx context.Context, m *Manifest, dir string,
 		progress.DrivesDone++
 	}
 	return skipped, nil
+}
+
+// restoreImages loads the images of sessions beside the drives, except for workspaces that the journal does not have. Images that an
+// earlier run has not loaded whole have another name.
+func (r Restoration) restoreImages(ctx context.Context, m *Manifest, dir string, skipped []string, progress *meter) error {
+	for _, i := range m.Images {
+		home := filepath.Join(dir, datadir.DrivesName, i.WorkspaceID)
+		images := filepath.Join(home, drive.ImagesName)
+		partial := images + ".partial"
+		if _, err := os.Stat(images); err == nil || slices.Contains(skipped, i.WorkspaceID) {
+			progress.end(i.SizeBytes)
+			continue
+		}
+		if err := errors.Join(os.RemoveAll(partial), os.MkdirAll(home, 0o750), os.Mkdir(partial, 0o700)); err != nil {
+			return err
+		}
+		if err := unpackTree(ctx, r.Bucket, i.Object, partial, progress.step("images "+i.WorkspaceID)); err != nil {
+			return err
+		}
+		if err := errors.Join(syncDir(partial), os.Rename(partial, images), syncDir(home), syncDir(filepath.Dir(home))); err != nil {
+			return err
+		}
+		progress.end(i.SizeBytes)
+	}
+	return nil
 }

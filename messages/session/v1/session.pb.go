@@ -661,7 +661,7 @@ func (x *Bounds) GetCapabilities() []string {
 	return nil
 }
 
-// An Image names a StoredImage of the session.
+// An Image names an image of the session, whose content is a file beside the drive of the workspace.
 type Image struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// image/png, image/jpeg, image/gif or image/webp.
@@ -723,11 +723,15 @@ func (x *Image) GetSize() int64 {
 	return 0
 }
 
-// StoredImage is the row of the list "session.image".
+// StoredImage is the row of the list "session.image": an input of the session names the image.
 type StoredImage struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	MediaType     string                 `protobuf:"bytes,1,opt,name=media_type,json=mediaType,proto3" json:"media_type,omitempty"`
-	Content       []byte                 `protobuf:"bytes,2,opt,name=content,proto3" json:"content,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	MediaType string                 `protobuf:"bytes,1,opt,name=media_type,json=mediaType,proto3" json:"media_type,omitempty"`
+	// The content, in rows that were written before images were files.
+	Content []byte `protobuf:"bytes,2,opt,name=content,proto3" json:"content,omitempty"`
+	// Of the image in a file.
+	Sha256        []byte `protobuf:"bytes,3,opt,name=sha256,proto3" json:"sha256,omitempty"`
+	Size          int64  `protobuf:"varint,4,opt,name=size,proto3" json:"size,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -774,6 +778,20 @@ func (x *StoredImage) GetContent() []byte {
 		return x.Content
 	}
 	return nil
+}
+
+func (x *StoredImage) GetSha256() []byte {
+	if x != nil {
+		return x.Sha256
+	}
+	return nil
+}
+
+func (x *StoredImage) GetSize() int64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
 }
 
 // An Attachment is a file on the drive.
@@ -2778,59 +2796,6 @@ func (x *Interrupt) GetReason() *Failure {
 	return nil
 }
 
-// StoreImage stores an image for an input that is sent later; the session need not exist yet.
-type StoreImage struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Sha256        []byte                 `protobuf:"bytes,1,opt,name=sha256,proto3" json:"sha256,omitempty"`
-	Image         *StoredImage           `protobuf:"bytes,2,opt,name=image,proto3" json:"image,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *StoreImage) Reset() {
-	*x = StoreImage{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[28]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *StoreImage) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*StoreImage) ProtoMessage() {}
-
-func (x *StoreImage) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[28]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use StoreImage.ProtoReflect.Descriptor instead.
-func (*StoreImage) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{28}
-}
-
-func (x *StoreImage) GetSha256() []byte {
-	if x != nil {
-		return x.Sha256
-	}
-	return nil
-}
-
-func (x *StoreImage) GetImage() *StoredImage {
-	if x != nil {
-		return x.Image
-	}
-	return nil
-}
-
 type MoveCwd struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Cwd   string                 `protobuf:"bytes,1,opt,name=cwd,proto3" json:"cwd,omitempty"`
@@ -2842,7 +2807,7 @@ type MoveCwd struct {
 
 func (x *MoveCwd) Reset() {
 	*x = MoveCwd{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[29]
+	mi := &file_messages_session_v1_session_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2854,7 +2819,7 @@ func (x *MoveCwd) String() string {
 func (*MoveCwd) ProtoMessage() {}
 
 func (x *MoveCwd) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[29]
+	mi := &file_messages_session_v1_session_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2867,7 +2832,7 @@ func (x *MoveCwd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveCwd.ProtoReflect.Descriptor instead.
 func (*MoveCwd) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{29}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *MoveCwd) GetCwd() string {
@@ -2893,7 +2858,7 @@ type RenameSession struct {
 
 func (x *RenameSession) Reset() {
 	*x = RenameSession{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[30]
+	mi := &file_messages_session_v1_session_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2905,7 +2870,7 @@ func (x *RenameSession) String() string {
 func (*RenameSession) ProtoMessage() {}
 
 func (x *RenameSession) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[30]
+	mi := &file_messages_session_v1_session_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2918,7 +2883,7 @@ func (x *RenameSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenameSession.ProtoReflect.Descriptor instead.
 func (*RenameSession) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{30}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *RenameSession) GetTitle() string {
@@ -2938,7 +2903,7 @@ type ArchiveSession struct {
 
 func (x *ArchiveSession) Reset() {
 	*x = ArchiveSession{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[31]
+	mi := &file_messages_session_v1_session_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2950,7 +2915,7 @@ func (x *ArchiveSession) String() string {
 func (*ArchiveSession) ProtoMessage() {}
 
 func (x *ArchiveSession) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[31]
+	mi := &file_messages_session_v1_session_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2963,7 +2928,7 @@ func (x *ArchiveSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ArchiveSession.ProtoReflect.Descriptor instead.
 func (*ArchiveSession) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{31}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ArchiveSession) GetScope() ArchiveScope {
@@ -2992,7 +2957,7 @@ type ChangeAudience struct {
 
 func (x *ChangeAudience) Reset() {
 	*x = ChangeAudience{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[32]
+	mi := &file_messages_session_v1_session_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3004,7 +2969,7 @@ func (x *ChangeAudience) String() string {
 func (*ChangeAudience) ProtoMessage() {}
 
 func (x *ChangeAudience) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[32]
+	mi := &file_messages_session_v1_session_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3017,7 +2982,7 @@ func (x *ChangeAudience) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeAudience.ProtoReflect.Descriptor instead.
 func (*ChangeAudience) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{32}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ChangeAudience) GetAdd() []string {
@@ -3050,7 +3015,7 @@ type MarkRead struct {
 
 func (x *MarkRead) Reset() {
 	*x = MarkRead{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[33]
+	mi := &file_messages_session_v1_session_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3062,7 +3027,7 @@ func (x *MarkRead) String() string {
 func (*MarkRead) ProtoMessage() {}
 
 func (x *MarkRead) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[33]
+	mi := &file_messages_session_v1_session_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3075,7 +3040,7 @@ func (x *MarkRead) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkRead.ProtoReflect.Descriptor instead.
 func (*MarkRead) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{33}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *MarkRead) GetSeq() uint64 {
@@ -3094,7 +3059,7 @@ type DeleteSession struct {
 
 func (x *DeleteSession) Reset() {
 	*x = DeleteSession{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[34]
+	mi := &file_messages_session_v1_session_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3106,7 +3071,7 @@ func (x *DeleteSession) String() string {
 func (*DeleteSession) ProtoMessage() {}
 
 func (x *DeleteSession) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[34]
+	mi := &file_messages_session_v1_session_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3119,7 +3084,7 @@ func (x *DeleteSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSession.ProtoReflect.Descriptor instead.
 func (*DeleteSession) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{34}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{33}
 }
 
 // DescribeSession is a query. Its reply is Description.
@@ -3131,7 +3096,7 @@ type DescribeSession struct {
 
 func (x *DescribeSession) Reset() {
 	*x = DescribeSession{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[35]
+	mi := &file_messages_session_v1_session_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3143,7 +3108,7 @@ func (x *DescribeSession) String() string {
 func (*DescribeSession) ProtoMessage() {}
 
 func (x *DescribeSession) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[35]
+	mi := &file_messages_session_v1_session_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3156,7 +3121,7 @@ func (x *DescribeSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeSession.ProtoReflect.Descriptor instead.
 func (*DescribeSession) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{35}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{34}
 }
 
 // AwaitInput is a query that is answered with Description when the input neither waits for a turn nor belongs to a running one.
@@ -3171,7 +3136,7 @@ type AwaitInput struct {
 
 func (x *AwaitInput) Reset() {
 	*x = AwaitInput{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[36]
+	mi := &file_messages_session_v1_session_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3183,7 +3148,7 @@ func (x *AwaitInput) String() string {
 func (*AwaitInput) ProtoMessage() {}
 
 func (x *AwaitInput) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[36]
+	mi := &file_messages_session_v1_session_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3196,7 +3161,7 @@ func (x *AwaitInput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AwaitInput.ProtoReflect.Descriptor instead.
 func (*AwaitInput) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{36}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *AwaitInput) GetSeq() uint64 {
@@ -3224,7 +3189,7 @@ type AdmitChild struct {
 
 func (x *AdmitChild) Reset() {
 	*x = AdmitChild{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[37]
+	mi := &file_messages_session_v1_session_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3236,7 +3201,7 @@ func (x *AdmitChild) String() string {
 func (*AdmitChild) ProtoMessage() {}
 
 func (x *AdmitChild) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[37]
+	mi := &file_messages_session_v1_session_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3249,7 +3214,7 @@ func (x *AdmitChild) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdmitChild.ProtoReflect.Descriptor instead.
 func (*AdmitChild) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{37}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *AdmitChild) GetChildId() string {
@@ -3270,7 +3235,7 @@ type ClaimTurn struct {
 
 func (x *ClaimTurn) Reset() {
 	*x = ClaimTurn{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[38]
+	mi := &file_messages_session_v1_session_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3282,7 +3247,7 @@ func (x *ClaimTurn) String() string {
 func (*ClaimTurn) ProtoMessage() {}
 
 func (x *ClaimTurn) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[38]
+	mi := &file_messages_session_v1_session_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3295,7 +3260,7 @@ func (x *ClaimTurn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimTurn.ProtoReflect.Descriptor instead.
 func (*ClaimTurn) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{38}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ClaimTurn) GetTurnId() uint64 {
@@ -3325,7 +3290,7 @@ type AwaitTurn struct {
 
 func (x *AwaitTurn) Reset() {
 	*x = AwaitTurn{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[39]
+	mi := &file_messages_session_v1_session_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3337,7 +3302,7 @@ func (x *AwaitTurn) String() string {
 func (*AwaitTurn) ProtoMessage() {}
 
 func (x *AwaitTurn) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[39]
+	mi := &file_messages_session_v1_session_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3350,7 +3315,7 @@ func (x *AwaitTurn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AwaitTurn.ProtoReflect.Descriptor instead.
 func (*AwaitTurn) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{39}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *AwaitTurn) GetTurnId() uint64 {
@@ -3398,7 +3363,7 @@ type RecordRows struct {
 
 func (x *RecordRows) Reset() {
 	*x = RecordRows{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[40]
+	mi := &file_messages_session_v1_session_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3410,7 +3375,7 @@ func (x *RecordRows) String() string {
 func (*RecordRows) ProtoMessage() {}
 
 func (x *RecordRows) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[40]
+	mi := &file_messages_session_v1_session_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3423,7 +3388,7 @@ func (x *RecordRows) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordRows.ProtoReflect.Descriptor instead.
 func (*RecordRows) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{40}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *RecordRows) GetTurnId() uint64 {
@@ -3512,7 +3477,7 @@ type EndTurn struct {
 
 func (x *EndTurn) Reset() {
 	*x = EndTurn{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[41]
+	mi := &file_messages_session_v1_session_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3524,7 +3489,7 @@ func (x *EndTurn) String() string {
 func (*EndTurn) ProtoMessage() {}
 
 func (x *EndTurn) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[41]
+	mi := &file_messages_session_v1_session_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3537,7 +3502,7 @@ func (x *EndTurn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndTurn.ProtoReflect.Descriptor instead.
 func (*EndTurn) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{41}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *EndTurn) GetTurnId() uint64 {
@@ -3623,7 +3588,7 @@ type PublishDelta struct {
 
 func (x *PublishDelta) Reset() {
 	*x = PublishDelta{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[42]
+	mi := &file_messages_session_v1_session_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3635,7 +3600,7 @@ func (x *PublishDelta) String() string {
 func (*PublishDelta) ProtoMessage() {}
 
 func (x *PublishDelta) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[42]
+	mi := &file_messages_session_v1_session_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3648,7 +3613,7 @@ func (x *PublishDelta) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishDelta.ProtoReflect.Descriptor instead.
 func (*PublishDelta) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{42}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *PublishDelta) GetInputSeq() uint64 {
@@ -3682,7 +3647,7 @@ type WakeSession struct {
 
 func (x *WakeSession) Reset() {
 	*x = WakeSession{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[43]
+	mi := &file_messages_session_v1_session_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3694,7 +3659,7 @@ func (x *WakeSession) String() string {
 func (*WakeSession) ProtoMessage() {}
 
 func (x *WakeSession) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[43]
+	mi := &file_messages_session_v1_session_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3707,7 +3672,7 @@ func (x *WakeSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WakeSession.ProtoReflect.Descriptor instead.
 func (*WakeSession) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{43}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *WakeSession) GetAt() int64 {
@@ -3726,7 +3691,7 @@ type AllowUsage struct {
 
 func (x *AllowUsage) Reset() {
 	*x = AllowUsage{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[44]
+	mi := &file_messages_session_v1_session_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3738,7 +3703,7 @@ func (x *AllowUsage) String() string {
 func (*AllowUsage) ProtoMessage() {}
 
 func (x *AllowUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[44]
+	mi := &file_messages_session_v1_session_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3751,7 +3716,7 @@ func (x *AllowUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllowUsage.ProtoReflect.Descriptor instead.
 func (*AllowUsage) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{44}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{43}
 }
 
 // EraseRows removes rows of lists of a session that is being deleted.
@@ -3764,7 +3729,7 @@ type EraseRows struct {
 
 func (x *EraseRows) Reset() {
 	*x = EraseRows{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[45]
+	mi := &file_messages_session_v1_session_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3776,7 +3741,7 @@ func (x *EraseRows) String() string {
 func (*EraseRows) ProtoMessage() {}
 
 func (x *EraseRows) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[45]
+	mi := &file_messages_session_v1_session_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3789,7 +3754,7 @@ func (x *EraseRows) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EraseRows.ProtoReflect.Descriptor instead.
 func (*EraseRows) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{45}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *EraseRows) GetRows() []*RowKey {
@@ -3809,7 +3774,7 @@ type RowKey struct {
 
 func (x *RowKey) Reset() {
 	*x = RowKey{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[46]
+	mi := &file_messages_session_v1_session_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3821,7 +3786,7 @@ func (x *RowKey) String() string {
 func (*RowKey) ProtoMessage() {}
 
 func (x *RowKey) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[46]
+	mi := &file_messages_session_v1_session_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3834,7 +3799,7 @@ func (x *RowKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RowKey.ProtoReflect.Descriptor instead.
 func (*RowKey) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{46}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *RowKey) GetList() string {
@@ -3860,7 +3825,7 @@ type ReportErased struct {
 
 func (x *ReportErased) Reset() {
 	*x = ReportErased{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[47]
+	mi := &file_messages_session_v1_session_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3872,7 +3837,7 @@ func (x *ReportErased) String() string {
 func (*ReportErased) ProtoMessage() {}
 
 func (x *ReportErased) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[47]
+	mi := &file_messages_session_v1_session_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3885,7 +3850,7 @@ func (x *ReportErased) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportErased.ProtoReflect.Descriptor instead.
 func (*ReportErased) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{47}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{46}
 }
 
 type Description struct {
@@ -3899,7 +3864,7 @@ type Description struct {
 
 func (x *Description) Reset() {
 	*x = Description{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[48]
+	mi := &file_messages_session_v1_session_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3911,7 +3876,7 @@ func (x *Description) String() string {
 func (*Description) ProtoMessage() {}
 
 func (x *Description) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[48]
+	mi := &file_messages_session_v1_session_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3924,7 +3889,7 @@ func (x *Description) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Description.ProtoReflect.Descriptor instead.
 func (*Description) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{48}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Description) GetSession() *Session {
@@ -3956,7 +3921,7 @@ type Accepted struct {
 
 func (x *Accepted) Reset() {
 	*x = Accepted{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[49]
+	mi := &file_messages_session_v1_session_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3968,7 +3933,7 @@ func (x *Accepted) String() string {
 func (*Accepted) ProtoMessage() {}
 
 func (x *Accepted) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[49]
+	mi := &file_messages_session_v1_session_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3981,7 +3946,7 @@ func (x *Accepted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Accepted.ProtoReflect.Descriptor instead.
 func (*Accepted) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{49}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Accepted) GetInputSeq() uint64 {
@@ -4021,7 +3986,7 @@ type Permissions struct {
 
 func (x *Permissions) Reset() {
 	*x = Permissions{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[50]
+	mi := &file_messages_session_v1_session_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4033,7 +3998,7 @@ func (x *Permissions) String() string {
 func (*Permissions) ProtoMessage() {}
 
 func (x *Permissions) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[50]
+	mi := &file_messages_session_v1_session_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4046,7 +4011,7 @@ func (x *Permissions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Permissions.ProtoReflect.Descriptor instead.
 func (*Permissions) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{50}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Permissions) GetSend() bool {
@@ -4114,7 +4079,7 @@ type Interrupted struct {
 
 func (x *Interrupted) Reset() {
 	*x = Interrupted{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[51]
+	mi := &file_messages_session_v1_session_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4126,7 +4091,7 @@ func (x *Interrupted) String() string {
 func (*Interrupted) ProtoMessage() {}
 
 func (x *Interrupted) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[51]
+	mi := &file_messages_session_v1_session_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4139,7 +4104,7 @@ func (x *Interrupted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Interrupted.ProtoReflect.Descriptor instead.
 func (*Interrupted) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{51}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Interrupted) GetInterrupted() bool {
@@ -4169,7 +4134,7 @@ type SessionStarted struct {
 
 func (x *SessionStarted) Reset() {
 	*x = SessionStarted{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[52]
+	mi := &file_messages_session_v1_session_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4181,7 +4146,7 @@ func (x *SessionStarted) String() string {
 func (*SessionStarted) ProtoMessage() {}
 
 func (x *SessionStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[52]
+	mi := &file_messages_session_v1_session_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4194,7 +4159,7 @@ func (x *SessionStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionStarted.ProtoReflect.Descriptor instead.
 func (*SessionStarted) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{52}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *SessionStarted) GetWorkspaceId() string {
@@ -4299,7 +4264,7 @@ type RowAdded struct {
 
 func (x *RowAdded) Reset() {
 	*x = RowAdded{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[53]
+	mi := &file_messages_session_v1_session_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4311,7 +4276,7 @@ func (x *RowAdded) String() string {
 func (*RowAdded) ProtoMessage() {}
 
 func (x *RowAdded) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[53]
+	mi := &file_messages_session_v1_session_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4324,7 +4289,7 @@ func (x *RowAdded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RowAdded.ProtoReflect.Descriptor instead.
 func (*RowAdded) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{53}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *RowAdded) GetRow() *Row {
@@ -4378,7 +4343,7 @@ type TurnStarted struct {
 
 func (x *TurnStarted) Reset() {
 	*x = TurnStarted{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[54]
+	mi := &file_messages_session_v1_session_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4390,7 +4355,7 @@ func (x *TurnStarted) String() string {
 func (*TurnStarted) ProtoMessage() {}
 
 func (x *TurnStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[54]
+	mi := &file_messages_session_v1_session_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4403,7 +4368,7 @@ func (x *TurnStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnStarted.ProtoReflect.Descriptor instead.
 func (*TurnStarted) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{54}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *TurnStarted) GetTurn() *Turn {
@@ -4424,7 +4389,7 @@ type TurnClaimed struct {
 
 func (x *TurnClaimed) Reset() {
 	*x = TurnClaimed{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[55]
+	mi := &file_messages_session_v1_session_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4436,7 +4401,7 @@ func (x *TurnClaimed) String() string {
 func (*TurnClaimed) ProtoMessage() {}
 
 func (x *TurnClaimed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[55]
+	mi := &file_messages_session_v1_session_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4449,7 +4414,7 @@ func (x *TurnClaimed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnClaimed.ProtoReflect.Descriptor instead.
 func (*TurnClaimed) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{55}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *TurnClaimed) GetTurnId() uint64 {
@@ -4482,7 +4447,7 @@ type InputsJoined struct {
 
 func (x *InputsJoined) Reset() {
 	*x = InputsJoined{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[56]
+	mi := &file_messages_session_v1_session_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4494,7 +4459,7 @@ func (x *InputsJoined) String() string {
 func (*InputsJoined) ProtoMessage() {}
 
 func (x *InputsJoined) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[56]
+	mi := &file_messages_session_v1_session_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4507,7 +4472,7 @@ func (x *InputsJoined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InputsJoined.ProtoReflect.Descriptor instead.
 func (*InputsJoined) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{56}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *InputsJoined) GetSeqs() []uint64 {
@@ -4531,7 +4496,7 @@ type BatchRecorded struct {
 
 func (x *BatchRecorded) Reset() {
 	*x = BatchRecorded{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[57]
+	mi := &file_messages_session_v1_session_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4543,7 +4508,7 @@ func (x *BatchRecorded) String() string {
 func (*BatchRecorded) ProtoMessage() {}
 
 func (x *BatchRecorded) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[57]
+	mi := &file_messages_session_v1_session_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4556,7 +4521,7 @@ func (x *BatchRecorded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchRecorded.ProtoReflect.Descriptor instead.
 func (*BatchRecorded) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{57}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *BatchRecorded) GetBatch() uint64 {
@@ -4612,7 +4577,7 @@ type TurnEnded struct {
 
 func (x *TurnEnded) Reset() {
 	*x = TurnEnded{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[58]
+	mi := &file_messages_session_v1_session_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4624,7 +4589,7 @@ func (x *TurnEnded) String() string {
 func (*TurnEnded) ProtoMessage() {}
 
 func (x *TurnEnded) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[58]
+	mi := &file_messages_session_v1_session_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4637,7 +4602,7 @@ func (x *TurnEnded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnEnded.ProtoReflect.Descriptor instead.
 func (*TurnEnded) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{58}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *TurnEnded) GetTurnId() uint64 {
@@ -4712,7 +4677,7 @@ type InterruptRequested struct {
 
 func (x *InterruptRequested) Reset() {
 	*x = InterruptRequested{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[59]
+	mi := &file_messages_session_v1_session_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4724,7 +4689,7 @@ func (x *InterruptRequested) String() string {
 func (*InterruptRequested) ProtoMessage() {}
 
 func (x *InterruptRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[59]
+	mi := &file_messages_session_v1_session_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4737,7 +4702,7 @@ func (x *InterruptRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InterruptRequested.ProtoReflect.Descriptor instead.
 func (*InterruptRequested) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{59}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *InterruptRequested) GetReason() *Failure {
@@ -4757,7 +4722,7 @@ type InputsDropped struct {
 
 func (x *InputsDropped) Reset() {
 	*x = InputsDropped{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[60]
+	mi := &file_messages_session_v1_session_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4769,7 +4734,7 @@ func (x *InputsDropped) String() string {
 func (*InputsDropped) ProtoMessage() {}
 
 func (x *InputsDropped) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[60]
+	mi := &file_messages_session_v1_session_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4782,7 +4747,7 @@ func (x *InputsDropped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InputsDropped.ProtoReflect.Descriptor instead.
 func (*InputsDropped) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{60}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *InputsDropped) GetSeqs() []uint64 {
@@ -4803,7 +4768,7 @@ type SessionWoken struct {
 
 func (x *SessionWoken) Reset() {
 	*x = SessionWoken{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[61]
+	mi := &file_messages_session_v1_session_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4815,7 +4780,7 @@ func (x *SessionWoken) String() string {
 func (*SessionWoken) ProtoMessage() {}
 
 func (x *SessionWoken) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[61]
+	mi := &file_messages_session_v1_session_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4828,7 +4793,7 @@ func (x *SessionWoken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionWoken.ProtoReflect.Descriptor instead.
 func (*SessionWoken) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{61}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *SessionWoken) GetAt() int64 {
@@ -4858,7 +4823,7 @@ type SessionArchived struct {
 
 func (x *SessionArchived) Reset() {
 	*x = SessionArchived{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[62]
+	mi := &file_messages_session_v1_session_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4870,7 +4835,7 @@ func (x *SessionArchived) String() string {
 func (*SessionArchived) ProtoMessage() {}
 
 func (x *SessionArchived) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[62]
+	mi := &file_messages_session_v1_session_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4883,7 +4848,7 @@ func (x *SessionArchived) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionArchived.ProtoReflect.Descriptor instead.
 func (*SessionArchived) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{62}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *SessionArchived) GetScope() ArchiveScope {
@@ -4916,7 +4881,7 @@ type AudienceChanged struct {
 
 func (x *AudienceChanged) Reset() {
 	*x = AudienceChanged{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[63]
+	mi := &file_messages_session_v1_session_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4928,7 +4893,7 @@ func (x *AudienceChanged) String() string {
 func (*AudienceChanged) ProtoMessage() {}
 
 func (x *AudienceChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[63]
+	mi := &file_messages_session_v1_session_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4941,7 +4906,7 @@ func (x *AudienceChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AudienceChanged.ProtoReflect.Descriptor instead.
 func (*AudienceChanged) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{63}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *AudienceChanged) GetAudience() *Audience {
@@ -4961,7 +4926,7 @@ type ReadMarked struct {
 
 func (x *ReadMarked) Reset() {
 	*x = ReadMarked{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[64]
+	mi := &file_messages_session_v1_session_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4973,7 +4938,7 @@ func (x *ReadMarked) String() string {
 func (*ReadMarked) ProtoMessage() {}
 
 func (x *ReadMarked) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[64]
+	mi := &file_messages_session_v1_session_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4986,7 +4951,7 @@ func (x *ReadMarked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadMarked.ProtoReflect.Descriptor instead.
 func (*ReadMarked) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{64}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ReadMarked) GetUserId() string {
@@ -5012,7 +4977,7 @@ type ChildAdmitted struct {
 
 func (x *ChildAdmitted) Reset() {
 	*x = ChildAdmitted{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[65]
+	mi := &file_messages_session_v1_session_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5024,7 +4989,7 @@ func (x *ChildAdmitted) String() string {
 func (*ChildAdmitted) ProtoMessage() {}
 
 func (x *ChildAdmitted) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[65]
+	mi := &file_messages_session_v1_session_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5037,7 +5002,7 @@ func (x *ChildAdmitted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChildAdmitted.ProtoReflect.Descriptor instead.
 func (*ChildAdmitted) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{65}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ChildAdmitted) GetChildId() string {
@@ -5056,7 +5021,7 @@ type UsageAllowed struct {
 
 func (x *UsageAllowed) Reset() {
 	*x = UsageAllowed{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[66]
+	mi := &file_messages_session_v1_session_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5068,7 +5033,7 @@ func (x *UsageAllowed) String() string {
 func (*UsageAllowed) ProtoMessage() {}
 
 func (x *UsageAllowed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[66]
+	mi := &file_messages_session_v1_session_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5081,7 +5046,7 @@ func (x *UsageAllowed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UsageAllowed.ProtoReflect.Descriptor instead.
 func (*UsageAllowed) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{66}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *UsageAllowed) GetUsage() *Usage {
@@ -5102,7 +5067,7 @@ type SessionSealed struct {
 
 func (x *SessionSealed) Reset() {
 	*x = SessionSealed{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[67]
+	mi := &file_messages_session_v1_session_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5114,7 +5079,7 @@ func (x *SessionSealed) String() string {
 func (*SessionSealed) ProtoMessage() {}
 
 func (x *SessionSealed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[67]
+	mi := &file_messages_session_v1_session_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5127,7 +5092,7 @@ func (x *SessionSealed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionSealed.ProtoReflect.Descriptor instead.
 func (*SessionSealed) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{67}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *SessionSealed) GetAt() int64 {
@@ -5160,7 +5125,7 @@ type SessionErased struct {
 
 func (x *SessionErased) Reset() {
 	*x = SessionErased{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[68]
+	mi := &file_messages_session_v1_session_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5172,7 +5137,7 @@ func (x *SessionErased) String() string {
 func (*SessionErased) ProtoMessage() {}
 
 func (x *SessionErased) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[68]
+	mi := &file_messages_session_v1_session_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5185,7 +5150,7 @@ func (x *SessionErased) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionErased.ProtoReflect.Descriptor instead.
 func (*SessionErased) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{68}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *SessionErased) GetAt() int64 {
@@ -5206,7 +5171,7 @@ type SummaryRow struct {
 
 func (x *SummaryRow) Reset() {
 	*x = SummaryRow{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[69]
+	mi := &file_messages_session_v1_session_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5218,7 +5183,7 @@ func (x *SummaryRow) String() string {
 func (*SummaryRow) ProtoMessage() {}
 
 func (x *SummaryRow) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[69]
+	mi := &file_messages_session_v1_session_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5231,7 +5196,7 @@ func (x *SummaryRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SummaryRow.ProtoReflect.Descriptor instead.
 func (*SummaryRow) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{69}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *SummaryRow) GetSession() *Session {
@@ -5251,7 +5216,7 @@ type Reference struct {
 
 func (x *Reference) Reset() {
 	*x = Reference{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[70]
+	mi := &file_messages_session_v1_session_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5263,7 +5228,7 @@ func (x *Reference) String() string {
 func (*Reference) ProtoMessage() {}
 
 func (x *Reference) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[70]
+	mi := &file_messages_session_v1_session_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5276,7 +5241,7 @@ func (x *Reference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reference.ProtoReflect.Descriptor instead.
 func (*Reference) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{70}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *Reference) GetKey() string {
@@ -5303,7 +5268,7 @@ type Filter struct {
 
 func (x *Filter) Reset() {
 	*x = Filter{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[71]
+	mi := &file_messages_session_v1_session_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5315,7 +5280,7 @@ func (x *Filter) String() string {
 func (*Filter) ProtoMessage() {}
 
 func (x *Filter) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[71]
+	mi := &file_messages_session_v1_session_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5328,7 +5293,7 @@ func (x *Filter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Filter.ProtoReflect.Descriptor instead.
 func (*Filter) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{71}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *Filter) GetAgentId() string {
@@ -5369,7 +5334,7 @@ type ChildRow struct {
 
 func (x *ChildRow) Reset() {
 	*x = ChildRow{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[72]
+	mi := &file_messages_session_v1_session_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5381,7 +5346,7 @@ func (x *ChildRow) String() string {
 func (*ChildRow) ProtoMessage() {}
 
 func (x *ChildRow) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[72]
+	mi := &file_messages_session_v1_session_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5394,7 +5359,7 @@ func (x *ChildRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChildRow.ProtoReflect.Descriptor instead.
 func (*ChildRow) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{72}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *ChildRow) GetChildId() string {
@@ -5416,7 +5381,7 @@ type TerminalRow struct {
 
 func (x *TerminalRow) Reset() {
 	*x = TerminalRow{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[73]
+	mi := &file_messages_session_v1_session_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5428,7 +5393,7 @@ func (x *TerminalRow) String() string {
 func (*TerminalRow) ProtoMessage() {}
 
 func (x *TerminalRow) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[73]
+	mi := &file_messages_session_v1_session_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5441,7 +5406,7 @@ func (x *TerminalRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TerminalRow.ProtoReflect.Descriptor instead.
 func (*TerminalRow) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{73}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *TerminalRow) GetSeq() uint64 {
@@ -5482,7 +5447,7 @@ type RequestRow struct {
 
 func (x *RequestRow) Reset() {
 	*x = RequestRow{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[74]
+	mi := &file_messages_session_v1_session_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5494,7 +5459,7 @@ func (x *RequestRow) String() string {
 func (*RequestRow) ProtoMessage() {}
 
 func (x *RequestRow) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[74]
+	mi := &file_messages_session_v1_session_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5507,7 +5472,7 @@ func (x *RequestRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestRow.ProtoReflect.Descriptor instead.
 func (*RequestRow) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{74}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *RequestRow) GetInputSeq() uint64 {
@@ -5555,7 +5520,7 @@ type TurnTask struct {
 
 func (x *TurnTask) Reset() {
 	*x = TurnTask{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[75]
+	mi := &file_messages_session_v1_session_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5567,7 +5532,7 @@ func (x *TurnTask) String() string {
 func (*TurnTask) ProtoMessage() {}
 
 func (x *TurnTask) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[75]
+	mi := &file_messages_session_v1_session_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5580,7 +5545,7 @@ func (x *TurnTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnTask.ProtoReflect.Descriptor instead.
 func (*TurnTask) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{75}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *TurnTask) GetTurnId() uint64 {
@@ -5600,7 +5565,7 @@ type DeletionTask struct {
 
 func (x *DeletionTask) Reset() {
 	*x = DeletionTask{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[76]
+	mi := &file_messages_session_v1_session_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5612,7 +5577,7 @@ func (x *DeletionTask) String() string {
 func (*DeletionTask) ProtoMessage() {}
 
 func (x *DeletionTask) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[76]
+	mi := &file_messages_session_v1_session_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5625,7 +5590,7 @@ func (x *DeletionTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletionTask.ProtoReflect.Descriptor instead.
 func (*DeletionTask) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{76}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *DeletionTask) GetSessionId() string {
@@ -5649,11 +5614,13 @@ const file_messages_session_v1_session_proto_rawDesc = "" +
 	"\n" +
 	"media_type\x18\x01 \x01(\tR\tmediaType\x12\x16\n" +
 	"\x06sha256\x18\x02 \x01(\fR\x06sha256\x12\x12\n" +
-	"\x04size\x18\x03 \x01(\x03R\x04size\"F\n" +
+	"\x04size\x18\x03 \x01(\x03R\x04size\"r\n" +
 	"\vStoredImage\x12\x1d\n" +
 	"\n" +
 	"media_type\x18\x01 \x01(\tR\tmediaType\x12\x18\n" +
-	"\acontent\x18\x02 \x01(\fR\acontent\"g\n" +
+	"\acontent\x18\x02 \x01(\fR\acontent\x12\x16\n" +
+	"\x06sha256\x18\x03 \x01(\fR\x06sha256\x12\x12\n" +
+	"\x04size\x18\x04 \x01(\x03R\x04size\"g\n" +
 	"\n" +
 	"Attachment\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
@@ -5840,11 +5807,7 @@ const file_messages_session_v1_session_proto_rawDesc = "" +
 	"\fdefault_tier\x18\x02 \x01(\x0e2\x1a.atelier.workspace.v1.TierR\vdefaultTier\x126\n" +
 	"\x05start\x18\x03 \x01(\v2 .atelier.session.v1.StartSessionR\x05start\"@\n" +
 	"\tInterrupt\x123\n" +
-	"\x06reason\x18\x01 \x01(\v2\x1b.atelier.session.v1.FailureR\x06reason\"[\n" +
-	"\n" +
-	"StoreImage\x12\x16\n" +
-	"\x06sha256\x18\x01 \x01(\fR\x06sha256\x125\n" +
-	"\x05image\x18\x02 \x01(\v2\x1f.atelier.session.v1.StoredImageR\x05image\"7\n" +
+	"\x06reason\x18\x01 \x01(\v2\x1b.atelier.session.v1.FailureR\x06reason\"7\n" +
 	"\aMoveCwd\x12\x10\n" +
 	"\x03cwd\x18\x01 \x01(\tR\x03cwd\x12\x1a\n" +
 	"\bexpected\x18\x02 \x01(\tR\bexpected\"%\n" +
@@ -6107,7 +6070,7 @@ func file_messages_session_v1_session_proto_rawDescGZIP() []byte {
 }
 
 var file_messages_session_v1_session_proto_enumTypes = make([]protoimpl.EnumInfo, 10)
-var file_messages_session_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 79)
+var file_messages_session_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 78)
 var file_messages_session_v1_session_proto_goTypes = []any{
 	(TurnStatus)(0),            // 0: atelier.session.v1.TurnStatus
 	(Behavior)(0),              // 1: atelier.session.v1.Behavior
@@ -6147,58 +6110,57 @@ var file_messages_session_v1_session_proto_goTypes = []any{
 	(*StartSession)(nil),       // 35: atelier.session.v1.StartSession
 	(*SendInput)(nil),          // 36: atelier.session.v1.SendInput
 	(*Interrupt)(nil),          // 37: atelier.session.v1.Interrupt
-	(*StoreImage)(nil),         // 38: atelier.session.v1.StoreImage
-	(*MoveCwd)(nil),            // 39: atelier.session.v1.MoveCwd
-	(*RenameSession)(nil),      // 40: atelier.session.v1.RenameSession
-	(*ArchiveSession)(nil),     // 41: atelier.session.v1.ArchiveSession
-	(*ChangeAudience)(nil),     // 42: atelier.session.v1.ChangeAudience
-	(*MarkRead)(nil),           // 43: atelier.session.v1.MarkRead
-	(*DeleteSession)(nil),      // 44: atelier.session.v1.DeleteSession
-	(*DescribeSession)(nil),    // 45: atelier.session.v1.DescribeSession
-	(*AwaitInput)(nil),         // 46: atelier.session.v1.AwaitInput
-	(*AdmitChild)(nil),         // 47: atelier.session.v1.AdmitChild
-	(*ClaimTurn)(nil),          // 48: atelier.session.v1.ClaimTurn
-	(*AwaitTurn)(nil),          // 49: atelier.session.v1.AwaitTurn
-	(*RecordRows)(nil),         // 50: atelier.session.v1.RecordRows
-	(*EndTurn)(nil),            // 51: atelier.session.v1.EndTurn
-	(*PublishDelta)(nil),       // 52: atelier.session.v1.PublishDelta
-	(*WakeSession)(nil),        // 53: atelier.session.v1.WakeSession
-	(*AllowUsage)(nil),         // 54: atelier.session.v1.AllowUsage
-	(*EraseRows)(nil),          // 55: atelier.session.v1.EraseRows
-	(*RowKey)(nil),             // 56: atelier.session.v1.RowKey
-	(*ReportErased)(nil),       // 57: atelier.session.v1.ReportErased
-	(*Description)(nil),        // 58: atelier.session.v1.Description
-	(*Accepted)(nil),           // 59: atelier.session.v1.Accepted
-	(*Permissions)(nil),        // 60: atelier.session.v1.Permissions
-	(*Interrupted)(nil),        // 61: atelier.session.v1.Interrupted
-	(*SessionStarted)(nil),     // 62: atelier.session.v1.SessionStarted
-	(*RowAdded)(nil),           // 63: atelier.session.v1.RowAdded
-	(*TurnStarted)(nil),        // 64: atelier.session.v1.TurnStarted
-	(*TurnClaimed)(nil),        // 65: atelier.session.v1.TurnClaimed
-	(*InputsJoined)(nil),       // 66: atelier.session.v1.InputsJoined
-	(*BatchRecorded)(nil),      // 67: atelier.session.v1.BatchRecorded
-	(*TurnEnded)(nil),          // 68: atelier.session.v1.TurnEnded
-	(*InterruptRequested)(nil), // 69: atelier.session.v1.InterruptRequested
-	(*InputsDropped)(nil),      // 70: atelier.session.v1.InputsDropped
-	(*SessionWoken)(nil),       // 71: atelier.session.v1.SessionWoken
-	(*SessionArchived)(nil),    // 72: atelier.session.v1.SessionArchived
-	(*AudienceChanged)(nil),    // 73: atelier.session.v1.AudienceChanged
-	(*ReadMarked)(nil),         // 74: atelier.session.v1.ReadMarked
-	(*ChildAdmitted)(nil),      // 75: atelier.session.v1.ChildAdmitted
-	(*UsageAllowed)(nil),       // 76: atelier.session.v1.UsageAllowed
-	(*SessionSealed)(nil),      // 77: atelier.session.v1.SessionSealed
-	(*SessionErased)(nil),      // 78: atelier.session.v1.SessionErased
-	(*SummaryRow)(nil),         // 79: atelier.session.v1.SummaryRow
-	(*Reference)(nil),          // 80: atelier.session.v1.Reference
-	(*Filter)(nil),             // 81: atelier.session.v1.Filter
-	(*ChildRow)(nil),           // 82: atelier.session.v1.ChildRow
-	(*TerminalRow)(nil),        // 83: atelier.session.v1.TerminalRow
-	(*RequestRow)(nil),         // 84: atelier.session.v1.RequestRow
-	(*TurnTask)(nil),           // 85: atelier.session.v1.TurnTask
-	(*DeletionTask)(nil),       // 86: atelier.session.v1.DeletionTask
-	nil,                        // 87: atelier.session.v1.Session.PersonalArchivedAtEntry
-	nil,                        // 88: atelier.session.v1.Session.ReadEntry
-	(v1.Tier)(0),               // 89: atelier.workspace.v1.Tier
+	(*MoveCwd)(nil),            // 38: atelier.session.v1.MoveCwd
+	(*RenameSession)(nil),      // 39: atelier.session.v1.RenameSession
+	(*ArchiveSession)(nil),     // 40: atelier.session.v1.ArchiveSession
+	(*ChangeAudience)(nil),     // 41: atelier.session.v1.ChangeAudience
+	(*MarkRead)(nil),           // 42: atelier.session.v1.MarkRead
+	(*DeleteSession)(nil),      // 43: atelier.session.v1.DeleteSession
+	(*DescribeSession)(nil),    // 44: atelier.session.v1.DescribeSession
+	(*AwaitInput)(nil),         // 45: atelier.session.v1.AwaitInput
+	(*AdmitChild)(nil),         // 46: atelier.session.v1.AdmitChild
+	(*ClaimTurn)(nil),          // 47: atelier.session.v1.ClaimTurn
+	(*AwaitTurn)(nil),          // 48: atelier.session.v1.AwaitTurn
+	(*RecordRows)(nil),         // 49: atelier.session.v1.RecordRows
+	(*EndTurn)(nil),            // 50: atelier.session.v1.EndTurn
+	(*PublishDelta)(nil),       // 51: atelier.session.v1.PublishDelta
+	(*WakeSession)(nil),        // 52: atelier.session.v1.WakeSession
+	(*AllowUsage)(nil),         // 53: atelier.session.v1.AllowUsage
+	(*EraseRows)(nil),          // 54: atelier.session.v1.EraseRows
+	(*RowKey)(nil),             // 55: atelier.session.v1.RowKey
+	(*ReportErased)(nil),       // 56: atelier.session.v1.ReportErased
+	(*Description)(nil),        // 57: atelier.session.v1.Description
+	(*Accepted)(nil),           // 58: atelier.session.v1.Accepted
+	(*Permissions)(nil),        // 59: atelier.session.v1.Permissions
+	(*Interrupted)(nil),        // 60: atelier.session.v1.Interrupted
+	(*SessionStarted)(nil),     // 61: atelier.session.v1.SessionStarted
+	(*RowAdded)(nil),           // 62: atelier.session.v1.RowAdded
+	(*TurnStarted)(nil),        // 63: atelier.session.v1.TurnStarted
+	(*TurnClaimed)(nil),        // 64: atelier.session.v1.TurnClaimed
+	(*InputsJoined)(nil),       // 65: atelier.session.v1.InputsJoined
+	(*BatchRecorded)(nil),      // 66: atelier.session.v1.BatchRecorded
+	(*TurnEnded)(nil),          // 67: atelier.session.v1.TurnEnded
+	(*InterruptRequested)(nil), // 68: atelier.session.v1.InterruptRequested
+	(*InputsDropped)(nil),      // 69: atelier.session.v1.InputsDropped
+	(*SessionWoken)(nil),       // 70: atelier.session.v1.SessionWoken
+	(*SessionArchived)(nil),    // 71: atelier.session.v1.SessionArchived
+	(*AudienceChanged)(nil),    // 72: atelier.session.v1.AudienceChanged
+	(*ReadMarked)(nil),         // 73: atelier.session.v1.ReadMarked
+	(*ChildAdmitted)(nil),      // 74: atelier.session.v1.ChildAdmitted
+	(*UsageAllowed)(nil),       // 75: atelier.session.v1.UsageAllowed
+	(*SessionSealed)(nil),      // 76: atelier.session.v1.SessionSealed
+	(*SessionErased)(nil),      // 77: atelier.session.v1.SessionErased
+	(*SummaryRow)(nil),         // 78: atelier.session.v1.SummaryRow
+	(*Reference)(nil),          // 79: atelier.session.v1.Reference
+	(*Filter)(nil),             // 80: atelier.session.v1.Filter
+	(*ChildRow)(nil),           // 81: atelier.session.v1.ChildRow
+	(*TerminalRow)(nil),        // 82: atelier.session.v1.TerminalRow
+	(*RequestRow)(nil),         // 83: atelier.session.v1.RequestRow
+	(*TurnTask)(nil),           // 84: atelier.session.v1.TurnTask
+	(*DeletionTask)(nil),       // 85: atelier.session.v1.DeletionTask
+	nil,                        // 86: atelier.session.v1.Session.PersonalArchivedAtEntry
+	nil,                        // 87: atelier.session.v1.Session.ReadEntry
+	(v1.Tier)(0),               // 88: atelier.workspace.v1.Tier
 }
 var file_messages_session_v1_session_proto_depIdxs = []int32{
 	4,  // 0: atelier.session.v1.Sender.kind:type_name -> atelier.session.v1.SenderKind
@@ -6212,7 +6174,7 @@ var file_messages_session_v1_session_proto_depIdxs = []int32{
 	25, // 8: atelier.session.v1.Row.setting:type_name -> atelier.session.v1.Setting
 	3,  // 9: atelier.session.v1.Input.kind:type_name -> atelier.session.v1.InputKind
 	10, // 10: atelier.session.v1.Input.sender:type_name -> atelier.session.v1.Sender
-	89, // 11: atelier.session.v1.Input.tier:type_name -> atelier.workspace.v1.Tier
+	88, // 11: atelier.session.v1.Input.tier:type_name -> atelier.workspace.v1.Tier
 	1,  // 12: atelier.session.v1.Input.behavior:type_name -> atelier.session.v1.Behavior
 	12, // 13: atelier.session.v1.Input.images:type_name -> atelier.session.v1.Image
 	14, // 14: atelier.session.v1.Input.attachments:type_name -> atelier.session.v1.Attachment
@@ -6221,15 +6183,15 @@ var file_messages_session_v1_session_proto_depIdxs = []int32{
 	22, // 17: atelier.session.v1.Ask.options:type_name -> atelier.session.v1.Option
 	0,  // 18: atelier.session.v1.Terminal.turn_status:type_name -> atelier.session.v1.TurnStatus
 	24, // 19: atelier.session.v1.Terminal.error:type_name -> atelier.session.v1.Failure
-	89, // 20: atelier.session.v1.Setting.tier:type_name -> atelier.workspace.v1.Tier
+	88, // 20: atelier.session.v1.Setting.tier:type_name -> atelier.workspace.v1.Tier
 	10, // 21: atelier.session.v1.Session.created_by:type_name -> atelier.session.v1.Sender
 	2,  // 22: atelier.session.v1.Session.mode:type_name -> atelier.session.v1.Mode
 	5,  // 23: atelier.session.v1.Session.title_origin:type_name -> atelier.session.v1.TitleOrigin
 	6,  // 24: atelier.session.v1.Session.title_status:type_name -> atelier.session.v1.TitleStatus
-	89, // 25: atelier.session.v1.Session.tier:type_name -> atelier.workspace.v1.Tier
+	88, // 25: atelier.session.v1.Session.tier:type_name -> atelier.workspace.v1.Tier
 	29, // 26: atelier.session.v1.Session.audience:type_name -> atelier.session.v1.Audience
-	87, // 27: atelier.session.v1.Session.personal_archived_at:type_name -> atelier.session.v1.Session.PersonalArchivedAtEntry
-	88, // 28: atelier.session.v1.Session.read:type_name -> atelier.session.v1.Session.ReadEntry
+	86, // 27: atelier.session.v1.Session.personal_archived_at:type_name -> atelier.session.v1.Session.PersonalArchivedAtEntry
+	87, // 28: atelier.session.v1.Session.read:type_name -> atelier.session.v1.Session.ReadEntry
 	0,  // 29: atelier.session.v1.Session.turn_status:type_name -> atelier.session.v1.TurnStatus
 	30, // 30: atelier.session.v1.Session.turn:type_name -> atelier.session.v1.Turn
 	31, // 31: atelier.session.v1.Session.pending:type_name -> atelier.session.v1.Pending
@@ -6238,69 +6200,68 @@ var file_messages_session_v1_session_proto_depIdxs = []int32{
 	26, // 34: atelier.session.v1.Session.usage:type_name -> atelier.session.v1.Usage
 	26, // 35: atelier.session.v1.Session.allowed:type_name -> atelier.session.v1.Usage
 	34, // 36: atelier.session.v1.Session.agent:type_name -> atelier.session.v1.AgentState
-	89, // 37: atelier.session.v1.Session.last_tier:type_name -> atelier.workspace.v1.Tier
+	88, // 37: atelier.session.v1.Session.last_tier:type_name -> atelier.workspace.v1.Tier
 	28, // 38: atelier.session.v1.Session.participant:type_name -> atelier.session.v1.Participant
 	11, // 39: atelier.session.v1.Session.wake_bounds:type_name -> atelier.session.v1.Bounds
-	89, // 40: atelier.session.v1.Turn.tier:type_name -> atelier.workspace.v1.Tier
+	88, // 40: atelier.session.v1.Turn.tier:type_name -> atelier.workspace.v1.Tier
 	11, // 41: atelier.session.v1.Turn.bounds:type_name -> atelier.session.v1.Bounds
 	3,  // 42: atelier.session.v1.Pending.kind:type_name -> atelier.session.v1.InputKind
 	1,  // 43: atelier.session.v1.Pending.behavior:type_name -> atelier.session.v1.Behavior
-	89, // 44: atelier.session.v1.Pending.tier:type_name -> atelier.workspace.v1.Tier
+	88, // 44: atelier.session.v1.Pending.tier:type_name -> atelier.workspace.v1.Tier
 	11, // 45: atelier.session.v1.Pending.bounds:type_name -> atelier.session.v1.Bounds
 	28, // 46: atelier.session.v1.Pending.participant:type_name -> atelier.session.v1.Participant
 	22, // 47: atelier.session.v1.PendingAsk.options:type_name -> atelier.session.v1.Option
 	11, // 48: atelier.session.v1.PendingAsk.bounds:type_name -> atelier.session.v1.Bounds
 	8,  // 49: atelier.session.v1.Machine.outcome:type_name -> atelier.session.v1.Outcome
 	2,  // 50: atelier.session.v1.StartSession.mode:type_name -> atelier.session.v1.Mode
-	89, // 51: atelier.session.v1.StartSession.tier:type_name -> atelier.workspace.v1.Tier
-	89, // 52: atelier.session.v1.StartSession.default_tier:type_name -> atelier.workspace.v1.Tier
+	88, // 51: atelier.session.v1.StartSession.tier:type_name -> atelier.workspace.v1.Tier
+	88, // 52: atelier.session.v1.StartSession.default_tier:type_name -> atelier.workspace.v1.Tier
 	29, // 53: atelier.session.v1.StartSession.audience:type_name -> atelier.session.v1.Audience
 	16, // 54: atelier.session.v1.StartSession.prompt:type_name -> atelier.session.v1.Input
 	16, // 55: atelier.session.v1.SendInput.input:type_name -> atelier.session.v1.Input
-	89, // 56: atelier.session.v1.SendInput.default_tier:type_name -> atelier.workspace.v1.Tier
+	88, // 56: atelier.session.v1.SendInput.default_tier:type_name -> atelier.workspace.v1.Tier
 	35, // 57: atelier.session.v1.SendInput.start:type_name -> atelier.session.v1.StartSession
 	24, // 58: atelier.session.v1.Interrupt.reason:type_name -> atelier.session.v1.Failure
-	13, // 59: atelier.session.v1.StoreImage.image:type_name -> atelier.session.v1.StoredImage
-	9,  // 60: atelier.session.v1.ArchiveSession.scope:type_name -> atelier.session.v1.ArchiveScope
-	15, // 61: atelier.session.v1.RecordRows.rows:type_name -> atelier.session.v1.Row
-	34, // 62: atelier.session.v1.RecordRows.agent:type_name -> atelier.session.v1.AgentState
-	26, // 63: atelier.session.v1.RecordRows.usage:type_name -> atelier.session.v1.Usage
-	33, // 64: atelier.session.v1.RecordRows.progress:type_name -> atelier.session.v1.Machine
-	0,  // 65: atelier.session.v1.EndTurn.status:type_name -> atelier.session.v1.TurnStatus
-	24, // 66: atelier.session.v1.EndTurn.error:type_name -> atelier.session.v1.Failure
-	21, // 67: atelier.session.v1.EndTurn.ask:type_name -> atelier.session.v1.Ask
-	34, // 68: atelier.session.v1.EndTurn.agent:type_name -> atelier.session.v1.AgentState
-	26, // 69: atelier.session.v1.EndTurn.usage:type_name -> atelier.session.v1.Usage
-	56, // 70: atelier.session.v1.EraseRows.rows:type_name -> atelier.session.v1.RowKey
-	27, // 71: atelier.session.v1.Description.session:type_name -> atelier.session.v1.Session
-	60, // 72: atelier.session.v1.Description.permissions:type_name -> atelier.session.v1.Permissions
-	2,  // 73: atelier.session.v1.SessionStarted.mode:type_name -> atelier.session.v1.Mode
-	29, // 74: atelier.session.v1.SessionStarted.audience:type_name -> atelier.session.v1.Audience
-	10, // 75: atelier.session.v1.SessionStarted.created_by:type_name -> atelier.session.v1.Sender
-	5,  // 76: atelier.session.v1.SessionStarted.title_origin:type_name -> atelier.session.v1.TitleOrigin
-	15, // 77: atelier.session.v1.RowAdded.row:type_name -> atelier.session.v1.Row
-	89, // 78: atelier.session.v1.RowAdded.resolved_tier:type_name -> atelier.workspace.v1.Tier
-	28, // 79: atelier.session.v1.RowAdded.participant:type_name -> atelier.session.v1.Participant
-	30, // 80: atelier.session.v1.TurnStarted.turn:type_name -> atelier.session.v1.Turn
-	34, // 81: atelier.session.v1.BatchRecorded.agent:type_name -> atelier.session.v1.AgentState
-	26, // 82: atelier.session.v1.BatchRecorded.usage:type_name -> atelier.session.v1.Usage
-	33, // 83: atelier.session.v1.BatchRecorded.progress:type_name -> atelier.session.v1.Machine
-	0,  // 84: atelier.session.v1.TurnEnded.status:type_name -> atelier.session.v1.TurnStatus
-	24, // 85: atelier.session.v1.TurnEnded.error:type_name -> atelier.session.v1.Failure
-	34, // 86: atelier.session.v1.TurnEnded.agent:type_name -> atelier.session.v1.AgentState
-	26, // 87: atelier.session.v1.TurnEnded.total:type_name -> atelier.session.v1.Usage
-	26, // 88: atelier.session.v1.TurnEnded.usage:type_name -> atelier.session.v1.Usage
-	24, // 89: atelier.session.v1.InterruptRequested.reason:type_name -> atelier.session.v1.Failure
-	9,  // 90: atelier.session.v1.SessionArchived.scope:type_name -> atelier.session.v1.ArchiveScope
-	29, // 91: atelier.session.v1.AudienceChanged.audience:type_name -> atelier.session.v1.Audience
-	26, // 92: atelier.session.v1.UsageAllowed.usage:type_name -> atelier.session.v1.Usage
-	27, // 93: atelier.session.v1.SummaryRow.session:type_name -> atelier.session.v1.Session
-	23, // 94: atelier.session.v1.TerminalRow.terminal:type_name -> atelier.session.v1.Terminal
-	95, // [95:95] is the sub-list for method output_type
-	95, // [95:95] is the sub-list for method input_type
-	95, // [95:95] is the sub-list for extension type_name
-	95, // [95:95] is the sub-list for extension extendee
-	0,  // [0:95] is the sub-list for field type_name
+	9,  // 59: atelier.session.v1.ArchiveSession.scope:type_name -> atelier.session.v1.ArchiveScope
+	15, // 60: atelier.session.v1.RecordRows.rows:type_name -> atelier.session.v1.Row
+	34, // 61: atelier.session.v1.RecordRows.agent:type_name -> atelier.session.v1.AgentState
+	26, // 62: atelier.session.v1.RecordRows.usage:type_name -> atelier.session.v1.Usage
+	33, // 63: atelier.session.v1.RecordRows.progress:type_name -> atelier.session.v1.Machine
+	0,  // 64: atelier.session.v1.EndTurn.status:type_name -> atelier.session.v1.TurnStatus
+	24, // 65: atelier.session.v1.EndTurn.error:type_name -> atelier.session.v1.Failure
+	21, // 66: atelier.session.v1.EndTurn.ask:type_name -> atelier.session.v1.Ask
+	34, // 67: atelier.session.v1.EndTurn.agent:type_name -> atelier.session.v1.AgentState
+	26, // 68: atelier.session.v1.EndTurn.usage:type_name -> atelier.session.v1.Usage
+	55, // 69: atelier.session.v1.EraseRows.rows:type_name -> atelier.session.v1.RowKey
+	27, // 70: atelier.session.v1.Description.session:type_name -> atelier.session.v1.Session
+	59, // 71: atelier.session.v1.Description.permissions:type_name -> atelier.session.v1.Permissions
+	2,  // 72: atelier.session.v1.SessionStarted.mode:type_name -> atelier.session.v1.Mode
+	29, // 73: atelier.session.v1.SessionStarted.audience:type_name -> atelier.session.v1.Audience
+	10, // 74: atelier.session.v1.SessionStarted.created_by:type_name -> atelier.session.v1.Sender
+	5,  // 75: atelier.session.v1.SessionStarted.title_origin:type_name -> atelier.session.v1.TitleOrigin
+	15, // 76: atelier.session.v1.RowAdded.row:type_name -> atelier.session.v1.Row
+	88, // 77: atelier.session.v1.RowAdded.resolved_tier:type_name -> atelier.workspace.v1.Tier
+	28, // 78: atelier.session.v1.RowAdded.participant:type_name -> atelier.session.v1.Participant
+	30, // 79: atelier.session.v1.TurnStarted.turn:type_name -> atelier.session.v1.Turn
+	34, // 80: atelier.session.v1.BatchRecorded.agent:type_name -> atelier.session.v1.AgentState
+	26, // 81: atelier.session.v1.BatchRecorded.usage:type_name -> atelier.session.v1.Usage
+	33, // 82: atelier.session.v1.BatchRecorded.progress:type_name -> atelier.session.v1.Machine
+	0,  // 83: atelier.session.v1.TurnEnded.status:type_name -> atelier.session.v1.TurnStatus
+	24, // 84: atelier.session.v1.TurnEnded.error:type_name -> atelier.session.v1.Failure
+	34, // 85: atelier.session.v1.TurnEnded.agent:type_name -> atelier.session.v1.AgentState
+	26, // 86: atelier.session.v1.TurnEnded.total:type_name -> atelier.session.v1.Usage
+	26, // 87: atelier.session.v1.TurnEnded.usage:type_name -> atelier.session.v1.Usage
+	24, // 88: atelier.session.v1.InterruptRequested.reason:type_name -> atelier.session.v1.Failure
+	9,  // 89: atelier.session.v1.SessionArchived.scope:type_name -> atelier.session.v1.ArchiveScope
+	29, // 90: atelier.session.v1.AudienceChanged.audience:type_name -> atelier.session.v1.Audience
+	26, // 91: atelier.session.v1.UsageAllowed.usage:type_name -> atelier.session.v1.Usage
+	27, // 92: atelier.session.v1.SummaryRow.session:type_name -> atelier.session.v1.Session
+	23, // 93: atelier.session.v1.TerminalRow.terminal:type_name -> atelier.session.v1.Terminal
+	94, // [94:94] is the sub-list for method output_type
+	94, // [94:94] is the sub-list for method input_type
+	94, // [94:94] is the sub-list for extension type_name
+	94, // [94:94] is the sub-list for extension extendee
+	0,  // [0:94] is the sub-list for field type_name
 }
 
 func init() { file_messages_session_v1_session_proto_init() }
@@ -6309,14 +6270,14 @@ func file_messages_session_v1_session_proto_init() {
 		return
 	}
 	file_messages_session_v1_session_proto_msgTypes[15].OneofWrappers = []any{}
-	file_messages_session_v1_session_proto_msgTypes[32].OneofWrappers = []any{}
+	file_messages_session_v1_session_proto_msgTypes[31].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_messages_session_v1_session_proto_rawDesc), len(file_messages_session_v1_session_proto_rawDesc)),
 			NumEnums:      10,
-			NumMessages:   79,
+			NumMessages:   78,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

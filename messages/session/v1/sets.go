@@ -13,7 +13,6 @@ type Command interface {
 func (*StartSession) sessionCommand()    {}
 func (*SendInput) sessionCommand()       {}
 func (*Interrupt) sessionCommand()       {}
-func (*StoreImage) sessionCommand()      {}
 func (*MoveCwd) sessionCommand()         {}
 func (*RenameSession) sessionCommand()   {}
 func (*ArchiveSession) sessionCommand()  {}

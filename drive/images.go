@@ -1,0 +1,379 @@
+package drive
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/atelier-run/atelier/drive/quota"
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/session"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+)
+
+// Images of the inputs of sessions are files beside the drive, named by their SHA-256, so that they count in the quota of the workspace
+// and no process of its computer sees them:
+//
+//	<dir>/<workspace>/images/<session>/<SHA-256>     an image
+//	<dir>/<workspace>/tmp/<session>.<SHA-256>.image  its marker, while it is unknown whether an input names the image
+//
+// An image becomes part of an input in these steps (KeepImages):
+//
+//  1. The images of the session are locked, and the quota and the disk grant the space of all new images, or nothing is written.
+//  2. Each new image is written to its marker and synced. Then the folder of the markers is synced.
+//  3. Each marker is linked to the name of the image, and that folder is synced. The image is durable, and so is the marker.
+//  4. commit makes the input durable, with a row in session.ImageList for each of its images.
+//  5. The markers are removed. If commit was refused, images without a row are removed, too.
+//
+// A marker is left behind by a crash, or if the outcome of commit is unknown. The sweep of the drive, or KeepImages itself after
+// settleAfter, asks for the row: without one the image belongs to no input and is removed (settleImage). So the cost of a crash grows
+// with the requests in flight, and not with the images of the workspace.
+//
+// RemoveImages removes the images of a deleted session. A session has images of its own, also if another one has the same.
+
+const (
+	// ImagesName is the name of the folder of the images, beside the files of a workspace's drive.
+	ImagesName   = "images"
+	markerSuffix = ".image"
+	// settleAfter is the time after which the command of a request, whose outcome is unknown, has either taken effect or never will. It
+	// is several times that in which a request ends.
+	settleAfter = 5 * time.Minute
+)
+
+// An imageName names an image of a session.
+type imageName struct {
+	workspaceID, sessionID string
+	// digits is the SHA-256 of the image in lower case hexadecimal digits.
+	digits string
+}
+
+// folder, path and marker are relative to the folder of all drives.
+func (n imageName) folder() string { return n.workspaceID + "/" + ImagesName + "/" + n.sessionID }
+func (n imageName) path() string   { return n.folder() + "/" + n.digits }
+func (n imageName) marker() string {
+	return n.workspaceID + "/tmp/" + n.sessionID + "." + n.digits + markerSuffix
+}
+
+// isMarker reports whether an entry of tmp is a marker, and of which image.
+func (d *Drive) isMarker(entry string) (imageName, bool) {
+	name, isMarker := strings.CutSuffix(entry, markerSuffix)
+	sessionID, digits, hasDigits := strings.Cut(name, ".")
+	sum, err := hex.DecodeString(digits)
+	return imageName{d.workspaceID, sessionID, digits}, isMarker && hasDigits && err == nil && len(sum) == sha256.Size
+}
+
+// validateSessionID refuses an id that is not one path segment without points.
+func validateSessionID(sessionID string) error {
+	if err := entity.CheckPath(sessionID); err != nil || strings.ContainsAny(sessionID, "/.") {
+		return errors.Join(err, entity.Errorf(entity.InvalidRequest, "the id of the session is invalid"))
+	}
+	return nil
+}
+
+// KeepImages makes images of a session durable and then calls commit, which makes the input durable that names them. The keys of images
+// are their SHA-256. KeepImages returns Full, with nothing written and without a call of commit, if the images exceed the quota of the
+// workspace or the disk has too little space; Unavailable; errors of the disk; or the error of commit. After a refusal of commit, images
+// that no other input names are removed.
+func (d *Drives) KeepImages(ctx context.Context, workspaceID, sessionID string, images map[string][]byte, commit func() error) error {
+	if err := errors.Join(validateWorkspaceID(workspaceID), validateSessionID(sessionID)); err != nil {
+		return err
+	}
+	drive, release, err := d.Open(ctx, workspaceID)
+	if err != nil {
+		return err
+	}
+	defer release()
+	unlock, err := d.imageLocks.acquire(ctx, workspaceID+"/"+sessionID)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	added, err := drive.addImages(ctx, sessionID, images)
+	d.metrics.countOperation("image", err)
+	if err != nil {
+		return fromOS(err)
+	}
+	switch err = commit(); {
+	case err == nil:
+		d.removeMarkers(workspaceID, sessionID, images)
+	case entity.IsRefusal(err):
+		for _, name := range added {
+			d.settleOrLog(name)
+		}
+		d.forgetMarkers(added)
+	default:
+		d.runInBackground(func(ctx context.Context) { d.settleLater(ctx, added) })
+	}
+	return err
+}
+
+// addImages writes the images that the session does not have, and their markers, durably: steps 1 to 3. It returns their names. After an
+// error it has removed them. The caller has locked the images of the session.
+func (d *Drive) addImages(ctx context.Context, sessionID string, images map[string][]byte) (added []imageName, err error) {
+	root, need := d.drives.root, quota.Usage{Files: 1} // a folder
+	for _, sum := range slices.Sorted(maps.Keys(images)) {
+		name := imageName{d.workspaceID, sessionID, hex.EncodeToString([]byte(sum))}
+		switch _, err := root.Lstat(name.path()); {
+		case errors.Is(err, fs.ErrNotExist):
+			added = append(added, name)
+			more := needOf(len(images[sum]))
+			need.Bytes, need.Files = need.Bytes+more.Bytes, need.Files+more.Files
+		case err != nil:
+			return nil, err
+		}
+	}
+	if len(added) == 0 {
+		return nil, nil
+	}
+	if err := d.drives.quota.Require(ctx, d.workspaceID, need); err != nil {
+		return nil, err
+	}
+	d.drives.rememberMarkers(added)
+	defer func() {
+		if err == nil {
+			return
+		}
+		for _, name := range added {
+			err = errors.Join(err, d.drives.removeImage(name))
+		}
+		d.drives.forgetMarkers(added)
+	}()
+	if err := d.makeImageFolders(sessionID); err != nil {
+		return nil, err
+	}
+	for _, name := range added {
+		sum, _ := hex.DecodeString(name.digits) // of EncodeToString
+		if err := d.drives.writeMarker(name, images[string(sum)]); err != nil {
+			return nil, err
+		}
+	}
+	if err := d.syncStaging(); err != nil {
+		return nil, err
+	}
+	for _, name := range added {
+		if err := root.Link(name.marker(), name.path()); err != nil {
+			return nil, err
+		}
+	}
+	return added, syncFolder(filepath.Join(d.drives.dir, added[0].folder()))
+}
+
+func needOf(size int) quota.Usage { return need(int64(size), true) }
+
+// makeImageFolders creates the folder of the images of a session, durably.
+func (d *Drive) makeImageFolders(sessionID string) error {
+	above := d.workspaceID
+	for _, name := range []string{ImagesName, sessionID} {
+		err := d.drives.root.Mkdir(above+"/"+name, 0o700)
+		if err == nil {
+			err = syncFolder(filepath.Join(d.drives.dir, above))
+		}
+		if err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		above += "/" + name
+	}
+	return nil
+}
+
+// writeMarker writes an image to its marker and syncs the file. A marker without an image was left by a crash.
+func (d *Drives) writeMarker(name imageName, content []byte) error {
+	if err := d.root.Remove(name.marker()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	file, err := d.root.OpenFile(name.marker(), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(content)
+	d.metrics.bytes.WithLabelValues("in").Add(float64(len(content)))
+	return errors.Join(err, file.Sync(), file.Close())
+}
+
+// removeImage removes an image and its marker, in this order: while there is an image to remove, its marker says so.
+func (d *Drives) removeImage(name imageName) error {
+	err := d.root.Remove(name.path())
+	switch {
+	case err == nil:
+		_ = d.root.Remove(name.folder()) // fails while it has other images
+		err = syncFolder(filepath.Join(d.dir, name.workspaceID, ImagesName))
+	case errors.Is(err, fs.ErrNotExist):
+		err = nil
+	}
+	if err != nil {
+		return err
+	}
+	return d.removeMarker(name)
+}
+
+func (d *Drives) removeMarker(name imageName) error {
+	if err := d.root.Remove(name.marker()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// removeMarkers removes the markers of images that an input names.
+func (d *Drives) removeMarkers(workspaceID, sessionID string, images map[string][]byte) {
+	var names []imageName
+	for sum := range images {
+		name := imageName{workspaceID, sessionID, hex.EncodeToString([]byte(sum))}
+		names = append(names, name)
+		if err := d.removeMarker(name); err != nil {
+			d.log.Warn("cannot remove the marker of an image; the next sweep tries again", "workspace", workspaceID, "session", sessionID, "error", err)
+		}
+	}
+	d.forgetMarkers(names)
+}
+
+// rememberMarkers has the sweep spare markers, because a request in this process settles them; forgetMarkers ends this.
+func (d *Drives) rememberMarkers(names []imageName) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, name := range names {
+		d.unsettled[name] = struct{}{}
+	}
+}
+
+func (d *Drives) forgetMarkers(names []imageName) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, name := range names {
+		delete(d.unsettled, name)
+	}
+}
+
+// settleLater settles images when the outcome of their command can be asked for. If the process ends before, the next one does it.
+func (d *Drives) settleLater(ctx context.Context, names []imageName) {
+	timer := time.NewTimer(settleAfter)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+		return
+	}
+	d.forgetMarkers(names)
+	for _, name := range names {
+		if err := d.settleLeft(ctx, name); err != nil {
+			d.log.Warn("cannot settle an image; the next sweep tries again", "workspace", name.workspaceID, "session", name.sessionID, "error", err)
+		}
+	}
+}
+
+// settleLeft settles an image whose marker no request in this process settles. It returns the errors of the journal and the disk.
+func (d *Drives) settleLeft(ctx context.Context, name imageName) error {
+	if d.isUnsettled(name) {
+		return nil
+	}
+	unlock, err := d.imageLocks.acquire(ctx, name.workspaceID+"/"+name.sessionID)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if d.isUnsettled(name) {
+		return nil
+	}
+	return d.settleImage(name)
+}
+
+func (d *Drives) isUnsettled(name imageName) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, is := d.unsettled[name]
+	return is
+}
+
+func (d *Drives) settleOrLog(name imageName) {
+	if err := d.settleImage(name); err != nil {
+		d.log.Warn("cannot settle an image; the next sweep tries again", "workspace", name.workspaceID, "session", name.sessionID, "error", err)
+	}
+}
+
+// settleImage removes an image that no input names, and its marker in any case. The caller has locked the images of the session.
+func (d *Drives) settleImage(name imageName) error {
+	isNamed, err := d.isNamed(name)
+	switch {
+	case err != nil:
+		return err
+	case isNamed:
+		return d.removeMarker(name)
+	}
+	d.log.Info("removed an image that belongs to no input", "workspace", name.workspaceID, "session", name.sessionID)
+	return d.removeImage(name)
+}
+
+// isNamed reports whether an input of the session names an image.
+func (d *Drives) isNamed(name imageName) (bool, error) {
+	ctx, cancel := context.WithTimeout(d.running, askTimeout)
+	defer cancel()
+	reply, err := d.asker.Ask(ctx, entity.Command{
+		Kind: entity.KindWorkspace, Identity: name.workspaceID, Principal: entity.Platform(),
+		Message: &wirev1.List{Name: session.ImageList, Prefix: []byte(session.Key(name.sessionID, name.digits)), Limit: 1},
+	})
+	if err != nil {
+		return false, err
+	}
+	page, ok := reply.(*wirev1.Page)
+	if !ok {
+		return false, fmt.Errorf("drive: unexpected reply %T", reply)
+	}
+	return len(page.GetRows()) > 0, nil
+}
+
+// ReadImage returns an image of a session. It returns NotFound if the session has no such image in a file, or the file was damaged, which
+// is logged; Unavailable; and errors of the disk.
+func (d *Drives) ReadImage(ctx context.Context, workspaceID, sessionID string, sum []byte) ([]byte, error) {
+	if err := errors.Join(validateWorkspaceID(workspaceID), validateSessionID(sessionID)); err != nil {
+		return nil, err
+	}
+	r, err := d.cache.reserve(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	defer d.cache.release(r)
+	content, err := d.root.ReadFile(imageName{workspaceID, sessionID, hex.EncodeToString(sum)}.path())
+	if err != nil {
+		return nil, fromOS(err)
+	}
+	if read := sha256.Sum256(content); string(read[:]) != string(sum) {
+		d.log.Error("an image of a session is damaged", "workspace", workspaceID, "session", sessionID, "image", hex.EncodeToString(sum))
+		return nil, errNotFound
+	}
+	return content, nil
+}
+
+// RemoveImages removes the images of a session durably. The caller has removed their rows, and no input can name an image any more. It
+// does nothing if there are none.
+func (d *Drives) RemoveImages(ctx context.Context, workspaceID, sessionID string) error {
+	if err := errors.Join(validateWorkspaceID(workspaceID), validateSessionID(sessionID)); err != nil {
+		return err
+	}
+	unlock, err := d.imageLocks.acquire(ctx, workspaceID+"/"+sessionID)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	r, err := d.cache.reserve(ctx, "")
+	if err != nil {
+		return err
+	}
+	defer d.cache.release(r)
+	folder := imageName{workspaceID: workspaceID, sessionID: sessionID}.folder()
+	if err := d.root.RemoveAll(folder); err != nil {
+		return fromOS(err)
+	}
+	err = syncFolder(filepath.Join(d.dir, workspaceID, ImagesName))
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return fromOS(err)
+}
