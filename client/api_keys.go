@@ -48,3 +48,48 @@ func (c *Client) CreateAPIKey(ctx context.Context, in NewAPIKey) (APIKeyCreated,
 func (c *Client) RevokeAPIKey(ctx context.Context, keyID string) (APIKeyRevoked, error) {
 	return call[APIKeyRevoked](ctx, c, request{method: http.MethodDelete, path: apiKeysPath + "/" + segment(keyID), idempotent: true})
 }
+
+// LimitedKey describes an API key of the caller that has limits, without its secret.
+type LimitedKey struct {
+	APIKey
+	Capabilities []string `json:"capabilities"`
+	// Workspaces are the only workspaces that the key reaches; nil: it reaches all workspaces of the caller.
+	Workspaces []KeyWorkspace `json:"workspaces,omitempty"`
+	// ReadOnly keys have no more than the role viewer and change nothing.
+	ReadOnly bool `json:"readOnly"`
+}
+
+// KeyWorkspace is a workspace that a limited key reaches. Slug and Name are empty if the caller is no longer a member.
+type KeyWorkspace struct {
+	ID   string `json:"id"`
+	Slug string `json:"slug,omitempty"`
+	Name string `json:"name,omitempty"`
+}
+
+// NewLimitedKey is the input of CreateLimitedKey. Workspaces has slugs; nil: the key reaches all workspaces of the caller. A key with
+// ExpiresAt 0 does not expire.
+type NewLimitedKey struct {
+	Name         string   `json:"name"`
+	ExpiresAt    int64    `json:"expiresAt,omitempty"`
+	Capabilities []string `json:"capabilities"`
+	Workspaces   []string `json:"workspaces,omitempty"`
+	ReadOnly     bool     `json:"readOnly,omitempty"`
+}
+
+// LimitedKeyCreated has a new key with limits. The server does not show the key again.
+type LimitedKeyCreated struct {
+	Key    string     `json:"key"`
+	Record LimitedKey `json:"record"`
+}
+
+const limitedKeysPath = "/v1/user/limited-keys"
+
+// LimitedKeys returns the API keys of the caller that have limits. RevokeAPIKey revokes them.
+func (c *Client) LimitedKeys() Collection[LimitedKey] {
+	return Collection[LimitedKey]{c, limitedKeysPath, nil}
+}
+
+// CreateLimitedKey creates an API key with limits for the caller.
+func (c *Client) CreateLimitedKey(ctx context.Context, in NewLimitedKey) (LimitedKeyCreated, error) {
+	return call[LimitedKeyCreated](ctx, c, request{method: http.MethodPost, path: limitedKeysPath, in: in})
+}

@@ -91,6 +91,10 @@ var operations = []operation{
 	{route: "POST " + apiKeysPath, answer: APIKeyCreated{}, send: func(ctx context.Context, c *Client) error {
 		return errorOf(c.CreateAPIKey(ctx, NewAPIKey{text, 1}))
 	}},
+	{route: "GET " + limitedKeysPath, answer: Page[LimitedKey]{}, send: listing((*Client).LimitedKeys)},
+	{route: "POST " + limitedKeysPath, answer: LimitedKeyCreated{}, send: func(ctx context.Context, c *Client) error {
+		return errorOf(c.CreateLimitedKey(ctx, NewLimitedKey{text, 1, []string{"admin"}, []string{"acme"}, true}))
+	}},
 	{route: "DELETE " + apiKeysPath + "/{keyId}", answer: APIKeyRevoked{}, send: func(ctx context.Context, c *Client) error {
 		return errorOf(c.RevokeAPIKey(ctx, "{keyId}"))
 	}},

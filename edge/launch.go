@@ -23,7 +23,7 @@ const maxPath = 4 << 10
 var (
 	errHost = entity.Errorf(entity.InvalidRequest, "host must be the standard address of the app or its active custom domain")
 	errPath = entity.Errorf(entity.InvalidRequest, "path must begin with one slash, and have no scheme, backslash, fragment or control character")
-	errKind = entity.Errorf(entity.Forbidden, "an app cannot be launched with a credential of an app, an agent or a computer")
+	errKind = entity.Errorf(entity.Forbidden, "an app cannot be launched with a credential of an app, an agent or a computer, or with a read-only key")
 )
 
 // A Launcher launches apps: it is what the operation launch of the API needs of the edge.
@@ -53,7 +53,7 @@ func (l *Launcher) Launch(ctx context.Context, p *wirev1.Principal, workspaceID,
 	if a.GetRemoval() != nil || a.GetRemoved() {
 		return "", errNotFound
 	}
-	if !entity.Human(p) && p.GetKind() != wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH {
+	if !mayVisit(p) {
 		return "", errKind
 	}
 	workspace, err := askAs[*workspacev1.Description](ctx, l.Asker, p, entity.KindWorkspace, workspaceID, &workspacev1.DescribeWorkspace{})
@@ -78,6 +78,19 @@ func (l *Launcher) Launch(ctx context.Context, p *wirev1.Principal, workspaceID,
 		return "", err
 	}
 	return l.PublicURL.Scheme + "://" + host + withGrant(path, grant), nil
+}
+
+// mayVisit reports whether a principal may launch apps: a person, or a client or key that acts for the person. A read-only key may not,
+// because an app can change something for its visitors.
+func mayVisit(p *wirev1.Principal) bool {
+	switch p.GetKind() {
+	case wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH:
+		return true
+	case wirev1.CredentialKind_CREDENTIAL_KIND_LIMITED_KEY:
+		return !p.GetReadOnly()
+	default:
+		return entity.Human(p)
+	}
 }
 
 // chooseHost returns the host of an address of the app, with its port. Errors: invalid_request.

@@ -7,7 +7,8 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// The capabilities in a workspace, given by the role of a member and limited by the grant of an app or OAuth client.
+// The capabilities in a workspace, given by the role of a member and limited by the grants of an app, an OAuth client or a
+// limited API key.
 const (
 	Admin        = "admin"
 	FilesRead    = "files:read"
@@ -44,27 +45,56 @@ func MissingForProcesses(has []string) []string {
 }
 
 // Capabilities returns the capabilities of a principal in a workspace in which its user has the role: those of the role,
-// and for an app, an OAuth client or the turn of a session only those that the grant names as well. They are sorted. The caller
-// must not change the slice.
+// and for a credential with grants only those that the grants name as well. They are sorted. The caller must not change the slice.
 func Capabilities(p *wirev1.Principal, role workspacev1.Role) []string {
 	all := roleCapabilities[role]
+	if !HasGrants(p) {
+		return all
+	}
+	var granted []string
+	for _, c := range all {
+		if IsGranted(p, c) {
+			granted = append(granted, c)
+		}
+	}
+	return granted
+}
+
+// HasGrants reports whether the grants of a principal limit its capabilities, and not its role alone.
+func HasGrants(p *wirev1.Principal) bool {
 	switch p.GetKind() {
 	case wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH, wirev1.CredentialKind_CREDENTIAL_KIND_APP,
-		wirev1.CredentialKind_CREDENTIAL_KIND_SESSION:
-		isProgram := p.GetKind() != wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH
-		var granted []string
-		for _, c := range all {
-			if slices.Contains(p.GetGrants(), c) && !(isProgram && c == Admin) {
-				granted = append(granted, c)
-			}
-		}
-		return granted
+		wirev1.CredentialKind_CREDENTIAL_KIND_SESSION, wirev1.CredentialKind_CREDENTIAL_KIND_LIMITED_KEY:
+		return true
 	default:
-		return all
+		return false
 	}
 }
 
-// Human reports whether the principal is a person's own identity, and not a program that acts for the person.
+// IsGranted reports whether the grants of a principal include a capability; those of apps and agents never include admin. A principal
+// without grants is limited by its role alone.
+func IsGranted(p *wirev1.Principal, capability string) bool {
+	if !HasGrants(p) {
+		return true
+	}
+	isProgram := p.GetKind() == wirev1.CredentialKind_CREDENTIAL_KIND_APP || p.GetKind() == wirev1.CredentialKind_CREDENTIAL_KIND_SESSION
+	return slices.Contains(p.GetGrants(), capability) && !(isProgram && capability == Admin)
+}
+
+// Reaches reports whether the credential of a principal is valid for a workspace: it is neither bound to another workspace nor limited to
+// others.
+func Reaches(p *wirev1.Principal, workspaceID string) bool {
+	if p.GetWorkspaceId() != "" && p.GetWorkspaceId() != workspaceID {
+		return false
+	}
+	return len(p.GetWorkspaceIds()) == 0 || slices.Contains(p.GetWorkspaceIds(), workspaceID)
+}
+
+// AllCapabilities returns all capabilities, sorted. The caller must not change the slice.
+func AllCapabilities() []string { return roleCapabilities[workspacev1.Role_ROLE_OWNER] }
+
+// Human reports whether the principal is a person's own identity, and not a program that acts for the person or a key with limits, which
+// would exceed its limits by what it does to the account.
 func Human(p *wirev1.Principal) bool {
 	switch p.GetKind() {
 	case wirev1.CredentialKind_CREDENTIAL_KIND_USER,
@@ -84,7 +114,8 @@ func IsPlatform(p *wirev1.Principal) bool {
 // Actor returns the name of a principal in file activity (specification, actor grammar).
 func Actor(p *wirev1.Principal) string {
 	switch p.GetKind() {
-	case wirev1.CredentialKind_CREDENTIAL_KIND_USER, wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH, wirev1.CredentialKind_CREDENTIAL_KIND_APP:
+	case wirev1.CredentialKind_CREDENTIAL_KIND_USER, wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH, wirev1.CredentialKind_CREDENTIAL_KIND_APP,
+		wirev1.CredentialKind_CREDENTIAL_KIND_LIMITED_KEY:
 		return "api-key:" + p.GetCredentialId()
 	case wirev1.CredentialKind_CREDENTIAL_KIND_BROWSER_SESSION, wirev1.CredentialKind_CREDENTIAL_KIND_IMPERSONATION:
 		return "web:" + p.GetUserId()

@@ -61,6 +61,8 @@ var requests = map[string]func(*scene) exampleRequest{
 	"PATCH /v1/user/profile":     fixedBody("/v1/user/profile", `{"firstName":"Ann"}`),
 	"GET /v1/user/api-keys":      fixed("/v1/user/api-keys"),
 	"POST /v1/user/api-keys":     fixedBody("/v1/user/api-keys", `{"name":"laptop"}`),
+	"GET /v1/user/limited-keys":  fixed("/v1/user/limited-keys"),
+	"POST /v1/user/limited-keys": fixedBody("/v1/user/limited-keys", `{"name":"laptop","capabilities":["files:read"]}`),
 	"GET /v1/user/oauth-grants":  fixed("/v1/user/oauth-grants"),
 	"GET /v1/user/sync-machines": fixed("/v1/user/sync-machines"),
 	"GET /v1/user/invitations":   fixed("/v1/user/invitations"),

@@ -28,8 +28,10 @@ type visitor struct {
 	isHuman bool
 	// isInvalid: the credential is missing, unknown, expired or revoked.
 	isInvalid bool
-	// granted are the capabilities granted to an app or OAuth client; nil: all.
+	// granted are the capabilities granted to an app, an OAuth client or a limited key; nil: all.
 	granted []string
+	// isReadOnly: the credential is a limited key that only reads.
+	isReadOnly bool
 	// isSuspended: the workspace is suspended.
 	isSuspended bool
 	// isBrowser: the credential is a session cookie.
@@ -68,6 +70,13 @@ var visitors = []visitor{
 	{name: "oauth with files:read", role: "editor", granted: []string{"files:read"}, credential: oauth("editor", "files:read")},
 	{name: "oauth with memory only", role: "owner", granted: []string{"memory"}, credential: oauth("owner", "memory")},
 	{name: "oauth of a viewer", role: "viewer", granted: everything, credential: oauth("viewer", everything...)},
+	{name: "limited key to some workspaces", role: "owner", granted: everything, credential: (*scene).keyForHere},
+	{name: "limited key with files:read", role: "owner", granted: []string{"files:read"}, credential: limitedKey("owner", []string{"files:read"})},
+	{name: "limited key without admin", role: "owner", granted: without("admin"), credential: limitedKey("owner", without("admin"))},
+	{name: "limited key to another workspace", granted: everything, credential: (*scene).keyForElsewhere},
+	{name: "limited key to read", role: "viewer", granted: everything, isReadOnly: true, credential: limitedKey("owner", everything, readOnly)},
+	{name: "a revoked limited key", isInvalid: true, credential: (*scene).revokedLimitedKey},
+	{name: "a limited key with the start of another key", isInvalid: true, credential: (*scene).limitedKeyAsKey},
 	{name: "revoked oauth", isInvalid: true, credential: (*scene).revokedGrant},
 	{name: "oauth for another resource", isInvalid: true, credential: (*scene).foreignGrant},
 	{name: "computer", role: "editor", credential: (*scene).computer},
@@ -99,11 +108,12 @@ func expectedRefusal(v visitor, r server.Route) (status int, code string) {
 		return 404, "not_found"
 	case len(need) > 0 && !slices.ContainsFunc(need, v.has):
 		return 403, "forbidden"
-	case strings.HasSuffix(r.Path, "/launch") && !v.isHuman && !strings.HasPrefix(v.name, "oauth"):
+	case strings.HasSuffix(r.Path, "/launch") && !v.isHuman && !strings.HasPrefix(v.name, "oauth") && !strings.HasPrefix(v.name, "limited key"),
+		strings.HasSuffix(r.Path, "/launch") && v.isReadOnly:
 		return 403, "forbidden" // a visit belongs to a person, who uses it in a browser
 	case !changes(r):
 		return 0, ""
-	case v.role == "viewer" && !personal[operationOf(r)]:
+	case v.isReadOnly, v.role == "viewer" && !personal[operationOf(r)]:
 		return 403, "forbidden"
 	case v.isSuspended && !strings.HasSuffix(r.Path, "/admin/suspension"):
 		return 403, "workspace_suspended"
@@ -142,7 +152,7 @@ var humansOnly = map[string]bool{"POST /v1/workspaces": true}
 
 // refusedToImpersonation are operations with an effect that would outlast an impersonation.
 var refusedToImpersonation = map[string]bool{
-	"POST /v1/user/api-keys": true, "POST /account/sessions/{sessionId}/end": true, "POST /account/keys": true, "POST /account/password": true,
+	"POST /v1/user/api-keys": true, "POST /v1/user/limited-keys": true, "POST /account/sessions/{sessionId}/end": true, "POST /account/keys": true, "POST /account/password": true,
 }
 
 // TestAccess sends every operation of the table as every visitor. It fails for an operation without an example in requests.

@@ -27,6 +27,7 @@ func TestNamesThatTurnTextAreRefused(t *testing.T) {
 			{"PATCH", "/v1/user/profile", `{"firstName":NAME}`},
 			{"PATCH", "/v1/user/profile", `{"lastName":NAME}`},
 			{"POST", "/v1/user/api-keys", `{"name":NAME}`},
+			{"POST", "/v1/user/limited-keys", `{"name":NAME,"capabilities":["apps"]}`},
 			{"POST", "/v1/user/sync-machines", `{"name":NAME,"syncDeviceId":"01arz3ndektsv4rrffq69g5fav"}`},
 			{"POST", "/v1/ws/acme/agent/sessions/uploads", `{"name":NAME,"size":1}`},
 			{"POST", "/v1/ws/acme/apps", `{"slug":"site","path":"site","name":NAME,"command":"true","apiScopes":[]}`},

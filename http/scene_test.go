@@ -60,12 +60,13 @@ type exampleRequest struct {
 }
 
 const (
-	kindUser     = wirev1.CredentialKind_CREDENTIAL_KIND_USER
-	kindSession  = wirev1.CredentialKind_CREDENTIAL_KIND_BROWSER_SESSION
-	kindOAuth    = wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH
-	kindApp      = wirev1.CredentialKind_CREDENTIAL_KIND_APP
-	kindComputer = wirev1.CredentialKind_CREDENTIAL_KIND_SYSTEM_VM
-	kindImp      = wirev1.CredentialKind_CREDENTIAL_KIND_IMPERSONATION
+	kindUser       = wirev1.CredentialKind_CREDENTIAL_KIND_USER
+	kindSession    = wirev1.CredentialKind_CREDENTIAL_KIND_BROWSER_SESSION
+	kindOAuth      = wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH
+	kindApp        = wirev1.CredentialKind_CREDENTIAL_KIND_APP
+	kindComputer   = wirev1.CredentialKind_CREDENTIAL_KIND_SYSTEM_VM
+	kindLimitedKey = wirev1.CredentialKind_CREDENTIAL_KIND_LIMITED_KEY
+	kindImp        = wirev1.CredentialKind_CREDENTIAL_KIND_IMPERSONATION
 )
 
 func newBoundary(t *testing.T) *boundary { return newBoundaryOn(t, newStage(t)) }
@@ -286,6 +287,42 @@ func (sc *scene) foreignApp() headers {
 	return bearer(sc.register(kindApp, func(c *credentialv1.Credential) {
 		c.UserId, c.WorkspaceId, c.Grants = sc.people["owner"].id, sc.elsewhere, everything
 	}))
+}
+
+// limitedKey returns a key of a person with capabilities and, if change is set, further limits.
+func limitedKey(owner string, capabilities []string, change ...func(*credentialv1.Credential)) func(*scene) headers {
+	return func(sc *scene) headers {
+		return bearer(sc.register(kindLimitedKey, func(c *credentialv1.Credential) {
+			c.UserId, c.Grants = sc.people[owner].id, capabilities
+			for _, f := range change {
+				f(c)
+			}
+		}))
+	}
+}
+
+func readOnly(c *credentialv1.Credential) { c.ReadOnly = true }
+
+func (sc *scene) keyForHere() headers {
+	return limitedKey("owner", everything, func(c *credentialv1.Credential) { c.WorkspaceIds = []string{sc.elsewhere, sc.id} })(sc)
+}
+
+func (sc *scene) keyForElsewhere() headers {
+	return limitedKey("owner", everything, func(c *credentialv1.Credential) { c.WorkspaceIds = []string{sc.elsewhere} })(sc)
+}
+
+func (sc *scene) revokedLimitedKey() headers {
+	var id string
+	key := limitedKey("owner", everything, func(c *credentialv1.Credential) { id = c.Id })(sc)
+	sc.ask(sc.t, entity.KindCredential, id, &credentialv1.RevokeCredential{})
+	return key
+}
+
+// limitedKeyAsKey returns the secret of a limited key in the form of a key without limits.
+func (sc *scene) limitedKeyAsKey() headers {
+	key := limitedKey("owner", everything)(sc)
+	key["Authorization"] = strings.Replace(key["Authorization"], "atllim_", "atl_", 1)
+	return key
 }
 
 func (sc *scene) computer() headers {

@@ -319,8 +319,8 @@ var labelled = []struct {
 	name string
 	text *regexp.Regexp
 }{
-	{"secret", regexp.MustCompile(`\batl(?:app)?_[0-9a-z]{26}_[a-z2-7]{40}\b`)},
-	{"prefix", regexp.MustCompile(`\batl_[0-9a-z]{8}\b`)},
+	{"secret", regexp.MustCompile(`\batl(?:app|lim)?_[0-9a-z]{26}_[a-z2-7]{40}\b`)},
+	{"prefix", regexp.MustCompile(`\batl(?:lim)?_[0-9a-z]{8}\b`)},
 	{"link", regexp.MustCompile(`/invitations/[0-9a-z]{26}\.[0-9a-z]{26}\.[a-z2-7]{40}\b`)},
 	{"upload", regexp.MustCompile(`/v1/uploads/[A-Za-z0-9_-]{64,}`)},
 	{"stored", regexp.MustCompile(`\buploads/\d{4}-\d\d-\d\d/[^"]+`)},

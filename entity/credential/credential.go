@@ -30,6 +30,7 @@ var (
 	errRegistered     = entity.Errorf(entity.InvalidRequest, "credential id is already registered with another secret or person")
 	errID             = entity.Errorf(entity.InvalidRequest, "credential id is not the id of this entity")
 	errKind           = entity.Errorf(entity.InvalidRequest, "credential kind is unknown or the platform's")
+	errUnlimited      = entity.Errorf(entity.InvalidRequest, "grants is empty, but is required for a limited API key")
 	errUnbound        = entity.Errorf(entity.InvalidRequest, "workspaceId is empty, but is required for the credential of an app or a computer")
 	errNoImpersonator = entity.Errorf(entity.InvalidRequest, "impersonatorId is empty, but is required for an impersonation")
 	errSecret         = entity.Errorf(entity.InvalidRequest, "secretSha256 is not a SHA-256 hash")
@@ -118,6 +119,8 @@ func register(call entity.Call, s, c *credentialv1.Credential) ([]credentialv1.E
 		return nil, errUnbound
 	case c.GetKind() == wirev1.CredentialKind_CREDENTIAL_KIND_IMPERSONATION && c.GetImpersonatorId() == "":
 		return nil, errNoImpersonator
+	case c.GetKind() == wirev1.CredentialKind_CREDENTIAL_KIND_LIMITED_KEY && len(c.GetGrants()) == 0:
+		return nil, errUnlimited
 	case isNumbered(c):
 		return registerNumber(s, c)
 	case isRegistered(s):

@@ -251,6 +251,7 @@ func TestEvolveKeepsOtherFields(t *testing.T) {
 	s.ExpiresAt, s.RevokedAt, s.LastUsedAt = 1, 2, 3
 	s.Grants, s.WorkspaceId, s.ImpersonatorId = []string{"files:read"}, "ws_1", "usr_2"
 	s.Number, s.RevokedNumber = 4, 4
+	s.WorkspaceIds, s.ReadOnly = []string{"ws_1"}, true
 	fields := s.ProtoReflect().Descriptor().Fields()
 	for i := range fields.Len() {
 		if !s.ProtoReflect().Has(fields.Get(i)) {

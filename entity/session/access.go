@@ -57,7 +57,8 @@ func SenderOf(p *wirev1.Principal) *sessionv1.Sender {
 	case wirev1.CredentialKind_CREDENTIAL_KIND_SESSION:
 		return &sessionv1.Sender{Kind: sessionv1.SenderKind_SENDER_KIND_SESSION, Id: p.GetCredentialId()}
 	case wirev1.CredentialKind_CREDENTIAL_KIND_USER, wirev1.CredentialKind_CREDENTIAL_KIND_BROWSER_SESSION,
-		wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH, wirev1.CredentialKind_CREDENTIAL_KIND_IMPERSONATION:
+		wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH, wirev1.CredentialKind_CREDENTIAL_KIND_IMPERSONATION,
+		wirev1.CredentialKind_CREDENTIAL_KIND_LIMITED_KEY:
 		return &sessionv1.Sender{Kind: sessionv1.SenderKind_SENDER_KIND_USER, Id: p.GetUserId()}
 	default:
 		return &sessionv1.Sender{Kind: sessionv1.SenderKind_SENDER_KIND_SYSTEM}
@@ -126,7 +127,7 @@ func PermissionsOf(call entity.Call, s *sessionv1.Session) *sessionv1.Permission
 	administers := changes && administers(call, s)
 	return &sessionv1.Permissions{
 		Send: changes, Answer: changes, Interrupt: changes, Rename: changes, GlobalArchive: changes,
-		ManageAudience: administers, Delete: administers, PersonalArchive: call.Principal.GetUserId() != "",
+		ManageAudience: administers, Delete: administers, PersonalArchive: call.Principal.GetUserId() != "" && !call.Principal.GetReadOnly(),
 	}
 }
 

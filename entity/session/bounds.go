@@ -10,7 +10,7 @@ import (
 
 // Bounds decide what the agent may do in a turn:
 //
-//   - An input has the bounds that its credential grants (boundsOf). An input of a person's own credential has no bounds: only the role
+//   - An input has the bounds that its credential grants (boundsOf). An input of a person's own credential without limits has no bounds: only the role
 //     of the person limits it. So does an input that was recorded before bounds were, because the journal does not have the grants of
 //     its credential.
 //   - A turn has the bounds of the input that starts it. An input with the same bounds joins a running turn (MayJoin). An input with
@@ -27,15 +27,9 @@ import (
 // boundsOf returns the bounds of the inputs of a principal; nil if its credential has all capabilities of its person that an agent can
 // have.
 func boundsOf(p *wirev1.Principal) *sessionv1.Bounds {
-	switch p.GetKind() {
-	case wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH, wirev1.CredentialKind_CREDENTIAL_KIND_APP,
-		wirev1.CredentialKind_CREDENTIAL_KIND_SESSION:
-	default:
-		return nil
-	}
 	granted := &sessionv1.Bounds{}
 	for _, c := range entity.AgentCapabilities() {
-		if slices.Contains(p.GetGrants(), c) {
+		if entity.IsGranted(p, c) {
 			granted.Capabilities = append(granted.GetCapabilities(), c)
 		}
 	}

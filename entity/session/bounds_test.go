@@ -42,6 +42,8 @@ func TestBounds(t *testing.T) {
 			{wirev1.CredentialKind_CREDENTIAL_KIND_IMPERSONATION, nil, all},
 			{wirev1.CredentialKind_CREDENTIAL_KIND_APP, []string{entity.Sessions}, []string{entity.Sessions}},
 			{wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH, []string{entity.Sessions, entity.FilesRead, entity.Admin}, []string{entity.FilesRead, entity.Sessions}},
+			{wirev1.CredentialKind_CREDENTIAL_KIND_LIMITED_KEY, []string{entity.Sessions, entity.FilesRead, entity.Admin}, []string{entity.FilesRead, entity.Sessions}},
+			{wirev1.CredentialKind_CREDENTIAL_KIND_LIMITED_KEY, entity.AllCapabilities(), all},
 			{wirev1.CredentialKind_CREDENTIAL_KIND_SESSION, []string{entity.Services, entity.Sessions}, []string{entity.Services, entity.Sessions}},
 			{wirev1.CredentialKind_CREDENTIAL_KIND_SESSION, nil, nil},
 			{wirev1.CredentialKind_CREDENTIAL_KIND_SESSION, all, all},

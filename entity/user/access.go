@@ -78,6 +78,7 @@ func actsFor(p *wirev1.Principal, identity string) bool {
 	case wirev1.CredentialKind_CREDENTIAL_KIND_USER,
 		wirev1.CredentialKind_CREDENTIAL_KIND_BROWSER_SESSION,
 		wirev1.CredentialKind_CREDENTIAL_KIND_IMPERSONATION,
+		wirev1.CredentialKind_CREDENTIAL_KIND_LIMITED_KEY,
 		wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH,
 		wirev1.CredentialKind_CREDENTIAL_KIND_APP,
 		wirev1.CredentialKind_CREDENTIAL_KIND_SYSTEM_VM:

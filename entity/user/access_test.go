@@ -59,6 +59,7 @@ func TestAccess(t *testing.T) {
 		{as(wirev1.CredentialKind_CREDENTIAL_KIND_IMPERSONATION, alice), no, no, yes, yes, no, yes},
 		{as(wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH, alice), no, no, no, yes, no, no},
 		{as(wirev1.CredentialKind_CREDENTIAL_KIND_APP, alice), no, no, no, yes, no, no},
+		{as(wirev1.CredentialKind_CREDENTIAL_KIND_LIMITED_KEY, alice), no, no, no, yes, no, no},
 		{as(wirev1.CredentialKind_CREDENTIAL_KIND_SYSTEM_VM, alice), no, no, no, yes, no, no},
 		{as(wirev1.CredentialKind_CREDENTIAL_KIND_UNSPECIFIED, alice), none, none, none, none, none, none},
 		{human("usr_bob"), none, none, none, none, none, none},

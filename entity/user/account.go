@@ -101,15 +101,11 @@ func changeProfile(call entity.Call, s *userv1.User, c *userv1.ChangeProfile) ([
 	}}, nil
 }
 
-// describe returns the account of the user. If the credential is bound to a workspace, the account lists only that one.
+// describe returns the account of the user, with the workspaces that the credential reaches.
 func describe(call entity.Call, s *userv1.User) *userv1.User {
 	shown := Profile(s)
-	if only := call.Principal.GetWorkspaceId(); only != "" {
-		shown.Workspaces = nil
-		if at, joined := s.GetWorkspaces()[only]; joined {
-			shown.Workspaces = map[string]int64{only: at}
-		}
-	}
+	shown.Workspaces = maps.Clone(shown.GetWorkspaces())
+	maps.DeleteFunc(shown.Workspaces, func(id string, _ int64) bool { return !entity.Reaches(call.Principal, id) })
 	return shown
 }
 

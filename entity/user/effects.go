@@ -43,13 +43,9 @@ func React(identity string, event userv1.Event) []entity.Reaction {
 	case *userv1.ProfileChanged:
 		return updateMembers(identity, e.GetEmail(), e.GetName(), e.GetWorkspaceIds()...)
 	case *userv1.ApiKeyIssued:
-		return append(registerCredential(&credentialv1.Credential{
-			Id: e.GetKey().GetId(), Kind: wirev1.CredentialKind_CREDENTIAL_KIND_USER, UserId: e.GetUserId(),
-			SecretSha256: e.GetKey().GetSecretSha256(), CreatedAt: e.GetKey().GetCreatedAt(), ExpiresAt: e.GetKey().GetExpiresAt(),
-		}), recordAudit("api_key.created", authorOf(e), e.GetKey().GetCreatedAt(), keyProvenance(e.GetKey().GetId(), e.GetKey().GetName()), e.GetWorkspaceIds()...)...)
+		return issuedKey(e)
 	case *userv1.ApiKeyRevoked:
-		return append(revokeCredentials(e.GetAt(), e.GetKeyId()),
-			recordAudit("api_key.revoked", authorOf(e), e.GetAt(), keyProvenance(e.GetKeyId(), e.GetName()), e.GetWorkspaceIds()...)...)
+		return revokedKey(e)
 	case *userv1.BrowserSessionStarted:
 		return append(registerCredential(&credentialv1.Credential{
 			Id: e.GetSession().GetId(), Kind: wirev1.CredentialKind_CREDENTIAL_KIND_BROWSER_SESSION, UserId: identity,
@@ -86,9 +82,32 @@ func React(identity string, event userv1.Event) []entity.Reaction {
 	}
 }
 
-// keyProvenance returns the provenance of a change to an API key. The prefix distinguishes keys of the same name.
-func keyProvenance(id, name string) *auditv1.Provenance {
-	return &auditv1.Provenance{Name: name, Prefix: ShownPrefix(id)}
+func issuedKey(e *userv1.ApiKeyIssued) []entity.Reaction {
+	key, limits := e.GetKey(), e.GetKey().GetLimits()
+	registered := &credentialv1.Credential{
+		Id: key.GetId(), Kind: wirev1.CredentialKind_CREDENTIAL_KIND_USER, UserId: e.GetUserId(),
+		SecretSha256: key.GetSecretSha256(), CreatedAt: key.GetCreatedAt(), ExpiresAt: key.GetExpiresAt(),
+	}
+	provenance := &auditv1.Provenance{Name: key.GetName(), Prefix: ShownPrefix(key.GetId(), limits != nil)}
+	if limits != nil {
+		registered.Kind = wirev1.CredentialKind_CREDENTIAL_KIND_LIMITED_KEY
+		registered.Grants, registered.WorkspaceIds, registered.ReadOnly = limits.GetCapabilities(), limits.GetWorkspaceIds(), limits.GetReadOnly()
+		provenance.Scopes = limits.GetCapabilities()
+	}
+	return append(registerCredential(registered),
+		recordAudit("api_key.created", authorOf(e), key.GetCreatedAt(), provenance, e.GetWorkspaceIds()...)...)
+}
+
+// revokedKey also ends the pending invitations that were sent with a limited key, as the revocation of a grant does.
+func revokedKey(e *userv1.ApiKeyRevoked) []entity.Reaction {
+	all := revokeCredentials(e.GetAt(), e.GetKeyId())
+	if e.GetLimited() {
+		for _, id := range e.GetWorkspaceIds() {
+			all = append(all, entity.Send(entity.KindWorkspace, id, &workspacev1.EndInvitations{CredentialId: e.GetKeyId()}))
+		}
+	}
+	return append(all, recordAudit("api_key.revoked", authorOf(e), e.GetAt(),
+		&auditv1.Provenance{Name: e.GetName(), Prefix: ShownPrefix(e.GetKeyId(), e.GetLimited())}, e.GetWorkspaceIds()...)...)
 }
 
 func startedImpersonation(e *userv1.ImpersonationStarted) []entity.Reaction {

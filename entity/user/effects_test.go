@@ -53,6 +53,21 @@ func TestReact(t *testing.T) {
 			entity.Send(entity.KindCredential, "key_01j0abcdefghi", &credentialv1.RevokeCredential{At: 5}),
 			recorded("ws_1", "api_key.revoked", "", &auditv1.Provenance{Name: "n", Prefix: "atl_01j0abcd"}),
 		}},
+		"limited key": {"usr_1", &userv1.ApiKeyIssued{
+			Key:    &userv1.ApiKey{Id: "key_01j0abcdefghi", Name: "n", CreatedAt: 5, Limits: &userv1.KeyLimits{Capabilities: []string{"apps"}, WorkspaceIds: []string{"ws_1"}, ReadOnly: true}},
+			UserId: "usr_1", WorkspaceIds: []string{"ws_1"}, By: "usr_1",
+		}, []entity.Reaction{
+			entity.Send(entity.KindCredential, "key_01j0abcdefghi", &credentialv1.RegisterCredential{Credential: &credentialv1.Credential{
+				Id: "key_01j0abcdefghi", Kind: wirev1.CredentialKind_CREDENTIAL_KIND_LIMITED_KEY, UserId: "usr_1", CreatedAt: 5,
+				Grants: []string{"apps"}, WorkspaceIds: []string{"ws_1"}, ReadOnly: true,
+			}}),
+			recorded("ws_1", "api_key.created", "usr_1", &auditv1.Provenance{Name: "n", Prefix: "atllim_01j0abcd", Scopes: []string{"apps"}}),
+		}},
+		"limited key revoked": {"usr_1", &userv1.ApiKeyRevoked{KeyId: "key_01j0abcdefghi", Name: "n", At: 5, WorkspaceIds: []string{"ws_1"}, Limited: true}, []entity.Reaction{
+			entity.Send(entity.KindCredential, "key_01j0abcdefghi", &credentialv1.RevokeCredential{At: 5}),
+			entity.Send(entity.KindWorkspace, "ws_1", &workspacev1.EndInvitations{CredentialId: "key_01j0abcdefghi"}),
+			recorded("ws_1", "api_key.revoked", "", &auditv1.Provenance{Name: "n", Prefix: "atllim_01j0abcd"}),
+		}},
 		"session": {"usr_1", &userv1.BrowserSessionStarted{Session: &userv1.BrowserSession{Id: "b", CreatedAt: 5, ExpiresAt: 9}, EndedSessionIds: []string{"a"}}, []entity.Reaction{
 			entity.Send(entity.KindCredential, "b", &credentialv1.RegisterCredential{Credential: &credentialv1.Credential{
 				Id: "b", Kind: wirev1.CredentialKind_CREDENTIAL_KIND_BROWSER_SESSION, UserId: "usr_1", CreatedAt: 5, ExpiresAt: 9,

@@ -17,7 +17,7 @@ func full() *userv1.User {
 		OneTimeLink: &userv1.OneTimeLink{SecretSha256: secret, ExpiresAt: 9},
 		Workspaces:  map[string]int64{"ws_1": 1},
 		ApiKeys: map[string]*userv1.ApiKey{
-			"key_1": {Id: "key_1", Name: "n", SecretSha256: secret, CreatedAt: 1, ExpiresAt: 2, RevokedAt: 3},
+			"key_1": {Id: "key_1", Name: "n", SecretSha256: secret, CreatedAt: 1, ExpiresAt: 2, RevokedAt: 3, Limits: limits([]string{"apps"}, "ws_1")},
 		},
 		BrowserSessions: map[string]*userv1.BrowserSession{
 			"bse_1": {Id: "bse_1", SecretSha256: secret, CreatedAt: 1, ExpiresAt: 9, UserAgent: "u", Address: "a"},

@@ -1,6 +1,8 @@
 package user
 
 import (
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/atelier-run/atelier/entity"
@@ -12,20 +14,36 @@ const (
 	MaxKeys = 1000
 	// KeyPrefix is the prefix of the id of a key. A ULID follows.
 	KeyPrefix = "key_"
-	// KeyStart is the prefix of a key in the form in which its holder presents it. The id follows, without KeyPrefix.
-	KeyStart = "atl_"
+	// KeyStart is the prefix of a key in the form in which its holder presents it, and LimitedKeyStart that of a key with limits. The id
+	// follows, without KeyPrefix.
+	KeyStart        = "atl_"
+	LimitedKeyStart = "atllim_"
+	// MaxKeyWorkspaces is the greatest number of workspaces to which a key can be limited.
+	MaxKeyWorkspaces = 100
 )
 
 var (
 	errNoSuchKey   = entity.Errorf(entity.NotFound, "no such API key")
 	errTooManyKeys = entity.Errorf(entity.LimitReached, "at most %d API keys can be valid at a time", MaxKeys)
+	errKeyScopes   = entity.Errorf(entity.InvalidRequest, "capabilities must be different ones of %s", strings.Join(entity.AllCapabilities(), ", "))
 	errKeyID       = entity.Errorf(entity.InvalidRequest, "keyId must be %s and a lower-case ULID", KeyPrefix)
 )
 
+// ErrKeyWorkspaces is the error of a key that is limited to a workspace that its person is no member of, or that does not exist.
+var ErrKeyWorkspaces = entity.Errorf(entity.InvalidRequest, "workspaces must be at most %d different workspaces of yours", MaxKeyWorkspaces)
+
 // ShownPrefix returns the first characters of a key, by which its holder recognises it in lists.
-func ShownPrefix(keyID string) string {
+func ShownPrefix(keyID string, limited bool) string {
 	id := strings.TrimPrefix(keyID, KeyPrefix)
-	return KeyStart + id[:min(8, len(id))]
+	return StartOfKey(limited) + id[:min(8, len(id))]
+}
+
+// StartOfKey returns KeyStart, or LimitedKeyStart for a key with limits.
+func StartOfKey(limited bool) string {
+	if limited {
+		return LimitedKeyStart
+	}
+	return KeyStart
 }
 
 // issueKey adds an API key. It has no effect if the key exists. Errors: invalid_request, limit_reached.
@@ -35,6 +53,9 @@ func issueKey(call entity.Call, s *userv1.User, c *userv1.IssueApiKey) ([]userv1
 		return nil, nil
 	}
 	if err := checkKey(call, c); err != nil {
+		return nil, err
+	}
+	if err := checkLimits(s, c.GetLimits()); err != nil {
 		return nil, err
 	}
 	if countUsableKeys(s, call.At()) >= MaxKeys {
@@ -49,8 +70,31 @@ func issueKey(call entity.Call, s *userv1.User, c *userv1.IssueApiKey) ([]userv1
 			SecretSha256: c.GetSecretSha256(),
 			CreatedAt:    call.At(),
 			ExpiresAt:    c.GetExpiresAt(),
+			Limits:       c.GetLimits(),
 		},
 	}}, nil
+}
+
+// checkLimits validates the limits of a key, which may be nil. Each workspace must be one of the user's, so that nobody learns by a key
+// whether another workspace exists. Errors: invalid_request.
+func checkLimits(s *userv1.User, l *userv1.KeyLimits) error {
+	if l == nil {
+		return nil
+	}
+	capabilities, workspaces := l.GetCapabilities(), l.GetWorkspaceIds()
+	isUnknown := func(c string) bool { return !slices.Contains(entity.AllCapabilities(), c) }
+	isElsewhere := func(id string) bool { _, joined := s.GetWorkspaces()[id]; return !joined }
+	switch {
+	case len(capabilities) == 0, hasRepetition(capabilities), slices.ContainsFunc(capabilities, isUnknown):
+		return errKeyScopes
+	case len(workspaces) > MaxKeyWorkspaces, hasRepetition(workspaces), slices.ContainsFunc(workspaces, isElsewhere):
+		return ErrKeyWorkspaces
+	}
+	return nil
+}
+
+func hasRepetition(texts []string) bool {
+	return len(slices.Compact(slices.Sorted(slices.Values(texts)))) != len(texts)
 }
 
 func checkKey(call entity.Call, c *userv1.IssueApiKey) error {
@@ -82,7 +126,7 @@ func revokeKey(call entity.Call, s *userv1.User, c *userv1.RevokeApiKey) ([]user
 	by, impersonator := requester(call)
 	return []userv1.Event{&userv1.ApiKeyRevoked{
 		KeyId: c.GetKeyId(), At: call.At(), UserId: call.Identity, WorkspaceIds: workspaceIDs(s),
-		Name: key.GetName(), By: by, ImpersonatorId: impersonator,
+		Name: key.GetName(), By: by, ImpersonatorId: impersonator, Limited: key.GetLimits() != nil,
 	}}, nil
 }
 
@@ -100,7 +144,12 @@ func keysAfter(s *userv1.User, changed *userv1.ApiKey, at int64) map[string]*use
 }
 
 func pageOfKeys(s *userv1.User, c *userv1.ListApiKeys) *userv1.ApiKeyPage {
-	keys, more := page(s.GetApiKeys(), c)
+	all := s.GetApiKeys()
+	if c.GetLimited() {
+		all = maps.Clone(all)
+		maps.DeleteFunc(all, func(_ string, key *userv1.ApiKey) bool { return key.GetLimits() == nil })
+	}
+	keys, more := page(all, c)
 	reply := &userv1.ApiKeyPage{More: more}
 	for _, key := range keys {
 		reply.Keys = append(reply.Keys, keyWithoutSecret(key))

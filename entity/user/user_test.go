@@ -267,6 +267,47 @@ func TestKeyLimit(t *testing.T) {
 	}
 }
 
+// limits returns limits with capabilities, to workspaces.
+func limits(capabilities []string, workspaces ...string) *userv1.KeyLimits {
+	return &userv1.KeyLimits{Capabilities: capabilities, WorkspaceIds: workspaces}
+}
+
+func TestLimitsOfKeys(t *testing.T) {
+	s := created(t)
+	s, _, _ = execute(t, callBy(entity.Platform()), s, &userv1.JoinWorkspace{WorkspaceId: "ws_1"})
+	for name, test := range map[string]struct {
+		limits *userv1.KeyLimits
+		want   entity.Code
+	}{
+		"capabilities":            {limits([]string{entity.Admin, entity.FilesRead}), ""},
+		"a workspace":             {limits([]string{entity.FilesRead}, "ws_1"), ""},
+		"no capability":           {limits(nil), entity.InvalidRequest},
+		"an unknown capability":   {limits([]string{"files:*"}), entity.InvalidRequest},
+		"a capability twice":      {limits([]string{entity.Apps, entity.Apps}), entity.InvalidRequest},
+		"a workspace of others":   {limits([]string{entity.Apps}, "ws_2"), entity.InvalidRequest},
+		"a workspace twice":       {limits([]string{entity.Apps}, "ws_1", "ws_1"), entity.InvalidRequest},
+		"all and a foreign one":   {limits([]string{entity.Apps}, "ws_1", "ws_2"), entity.InvalidRequest},
+		"an empty workspace's id": {limits([]string{entity.Apps}, ""), entity.InvalidRequest},
+	} {
+		next, _, err := execute(t, callBy(human(alice)), s, &userv1.IssueApiKey{KeyId: keyID(1), Name: "x", SecretSha256: secret, Limits: test.limits})
+		if entitytest.Code(err) != test.want {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err == nil && !proto.Equal(next.GetApiKeys()[keyID(1)].GetLimits(), test.limits) {
+			t.Errorf("%s: the key is %v", name, next.GetApiKeys())
+		}
+	}
+	for n, of := range []*userv1.KeyLimits{nil, limits([]string{entity.Apps}), nil, limits([]string{entity.Members})} {
+		s, _, _ = execute(t, callBy(human(alice)), s, &userv1.IssueApiKey{KeyId: keyID(n), Name: "x", SecretSha256: secret, Limits: of})
+	}
+	all := user.Reply(callBy(human(alice)), s, &userv1.ListApiKeys{Limit: 10}, nil).(*userv1.ApiKeyPage)
+	first := user.Reply(callBy(human(alice)), s, &userv1.ListApiKeys{Limit: 1, Limited: true}, nil).(*userv1.ApiKeyPage)
+	second := user.Reply(callBy(human(alice)), s, &userv1.ListApiKeys{Limit: 1, Limited: true, After: first.GetKeys()[0].GetId()}, nil).(*userv1.ApiKeyPage)
+	if len(all.GetKeys()) != 4 || !first.GetMore() || first.GetKeys()[0].GetId() != keyID(1) || second.GetMore() || second.GetKeys()[0].GetId() != keyID(3) {
+		t.Errorf("all: %v, the limited ones: %v and %v", all, first, second)
+	}
+}
+
 func TestListApiKeys(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, call := created(t), callBy(human(alice))
@@ -306,6 +347,16 @@ func TestDescribeUser(t *testing.T) {
 	shown := user.Reply(callBy(human(alice)), s, &userv1.DescribeUser{}, nil).(*userv1.User)
 	if shown.GetEmail() != "alice@example.com" || len(shown.GetWorkspaces()) != 2 || len(shown.GetApiKeys()) != 0 {
 		t.Errorf("alice sees %v", shown)
+	}
+	for limit, want := range map[string]int{"": 2, "ws_1": 1, "ws_3": 0} {
+		key := as(wirev1.CredentialKind_CREDENTIAL_KIND_LIMITED_KEY, alice)
+		if limit != "" {
+			key.WorkspaceIds = []string{limit}
+		}
+		shown := user.Reply(callBy(key), s, &userv1.DescribeUser{}, nil).(*userv1.User)
+		if len(shown.GetWorkspaces()) != want {
+			t.Errorf("a key limited to %q sees %v", limit, shown)
+		}
 	}
 	for bound, want := range map[string]int{"ws_1": 1, "ws_3": 0} {
 		app := as(wirev1.CredentialKind_CREDENTIAL_KIND_APP, alice)

@@ -24,13 +24,14 @@ var (
 
 // Check returns an error unless the principal of the call satisfies the need. It allocates no memory. Errors: not_found if
 // the principal does not belong to the workspace, forbidden if it lacks the capability or would change something as a
-// viewer, workspace_suspended and workspace_closed if the workspace accepts no changes. The platform may always change it.
+// viewer or with a read-only key, workspace_suspended and workspace_closed if the workspace accepts no changes. The platform may always change it.
 func Check(call entity.Call, s *workspacev1.Workspace, need entity.Need) error {
 	role := roleOf(call.Principal, s)
 	switch {
 	case role == workspacev1.Role_ROLE_UNSPECIFIED:
 		return errNotFound
-	case !hasAnyCapability(call.Principal, role, need.Any), need.Changes && role == workspacev1.Role_ROLE_VIEWER:
+	case !hasAnyCapability(call.Principal, role, need.Any), need.Changes && role == workspacev1.Role_ROLE_VIEWER,
+		(need.Changes || need.Personal) && call.Principal.GetReadOnly():
 		return errForbidden
 	case (need.Changes || need.Personal) && !entity.IsPlatform(call.Principal):
 		return checkAcceptsChanges(s)
@@ -65,9 +66,10 @@ func Role(call entity.Call, s *workspacev1.Workspace) workspacev1.Role {
 //
 // The platform has the role of an owner. The workspace's own computer has the role of an editor, which has all capabilities
 // of an owner except admin. Every other principal has the role that its user has now. The credential of a computer, an
-// OAuth client or an app has no role if it is not bound to the workspace.
+// OAuth client or an app has no role if it is not bound to the workspace. A limited key has no role in a workspace that it does not reach,
+// and a read-only one has the role of a viewer.
 func roleOf(p *wirev1.Principal, s *workspacev1.Workspace) workspacev1.Role {
-	if !exists(s) || p.GetWorkspaceId() != "" && p.GetWorkspaceId() != s.GetId() {
+	if !exists(s) || !entity.Reaches(p, s.GetId()) {
 		return workspacev1.Role_ROLE_UNSPECIFIED
 	}
 	if isDeleted(s) && !entity.IsPlatform(p) {
@@ -91,9 +93,19 @@ func roleOf(p *wirev1.Principal, s *workspacev1.Workspace) workspacev1.Role {
 			return workspacev1.Role_ROLE_UNSPECIFIED
 		}
 		return s.GetMembers()[p.GetUserId()].GetRole()
+	case wirev1.CredentialKind_CREDENTIAL_KIND_LIMITED_KEY:
+		return roleOfLimitedKey(p, s.GetMembers()[p.GetUserId()].GetRole())
 	default:
 		return workspacev1.Role_ROLE_UNSPECIFIED
 	}
+}
+
+// roleOfLimitedKey returns the role of a limited key of a member with a role: a read-only key of any member is a viewer.
+func roleOfLimitedKey(p *wirev1.Principal, role workspacev1.Role) workspacev1.Role {
+	if p.GetReadOnly() && role != workspacev1.Role_ROLE_UNSPECIFIED {
+		return workspacev1.Role_ROLE_VIEWER
+	}
+	return role
 }
 
 func exists(s *workspacev1.Workspace) bool {
@@ -116,18 +128,7 @@ func hasAnyCapability(p *wirev1.Principal, role workspacev1.Role, any []string) 
 
 // hasCapability reports whether entity.Capabilities contains a capability. It does not build that list.
 func hasCapability(p *wirev1.Principal, role workspacev1.Role, capability string) bool {
-	switch p.GetKind() {
-	case wirev1.CredentialKind_CREDENTIAL_KIND_APP, wirev1.CredentialKind_CREDENTIAL_KIND_SESSION:
-		if capability == entity.Admin || !slices.Contains(p.GetGrants(), capability) {
-			return false
-		}
-	case wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH:
-		if !slices.Contains(p.GetGrants(), capability) {
-			return false
-		}
-	default:
-	}
-	return slices.Contains(entity.Capabilities(unrestricted, role), capability)
+	return entity.IsGranted(p, capability) && slices.Contains(entity.Capabilities(unrestricted, role), capability)
 }
 
 // unrestricted is a principal that has all capabilities of its role.

@@ -33,10 +33,12 @@ func person(id string) *wirev1.Principal {
 func principals() *rapid.Generator[*wirev1.Principal] {
 	return rapid.Custom(func(t *rapid.T) *wirev1.Principal {
 		return &wirev1.Principal{
-			Kind:        wirev1.CredentialKind(rapid.Int32Range(0, 8).Draw(t, "kind")),
-			UserId:      rapid.SampledFrom([]string{"owner", "editor", "viewer", "stranger", ""}).Draw(t, "person"),
-			WorkspaceId: rapid.SampledFrom([]string{"", acme, "ws_2"}).Draw(t, "bound to"),
-			Grants:      rapid.SliceOfN(capabilities, 0, 4).Draw(t, "grants"),
+			Kind:         wirev1.CredentialKind(rapid.Int32Range(0, 9).Draw(t, "kind")),
+			UserId:       rapid.SampledFrom([]string{"owner", "editor", "viewer", "stranger", ""}).Draw(t, "person"),
+			WorkspaceId:  rapid.SampledFrom([]string{"", acme, "ws_2"}).Draw(t, "bound to"),
+			Grants:       rapid.SliceOfN(capabilities, 0, 4).Draw(t, "grants"),
+			WorkspaceIds: rapid.SampledFrom([][]string{nil, {acme}, {"ws_2"}, {"ws_2", acme}}).Draw(t, "limited to"),
+			ReadOnly:     rapid.Bool().Draw(t, "read only"),
 		}
 	})
 }
@@ -102,6 +104,42 @@ func TestOutsidersGetNotFound(t *testing.T) {
 		}
 	}
 }
+
+// TestLimitedKeys compares each limited key of each member with what its limits and the role of the member allow.
+func TestLimitedKeys(t *testing.T) {
+	roles := map[string]workspacev1.Role{
+		"owner": workspacev1.Role_ROLE_OWNER, "editor": workspacev1.Role_ROLE_EDITOR, "viewer": workspacev1.Role_ROLE_VIEWER,
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		p := principals().Draw(t, "principal")
+		p.Kind, p.WorkspaceId = wirev1.CredentialKind_CREDENTIAL_KIND_LIMITED_KEY, ""
+		role := roles[p.GetUserId()]
+		if p.GetReadOnly() && role != 0 {
+			role = workspacev1.Role_ROLE_VIEWER
+		}
+		need := entity.Need{Any: []string{rapid.SampledFrom(entity.AllCapabilities()).Draw(t, "capability")}}
+		switch rapid.IntRange(0, 2).Draw(t, "change") {
+		case 1:
+			need.Changes = true
+		case 2:
+			need.Personal = true
+		}
+		reaches := len(p.GetWorkspaceIds()) == 0 || slices.Contains(p.GetWorkspaceIds(), acme)
+		want := entity.Code("")
+		switch ofRole := entity.Capabilities(unlimited, role); {
+		case role == 0 || !reaches:
+			want = entity.NotFound
+		case !slices.Contains(p.GetGrants(), need.Any[0]), !slices.Contains(ofRole, need.Any[0]), need.Changes && role == workspacev1.Role_ROLE_VIEWER,
+			p.GetReadOnly() && (need.Changes || need.Personal):
+			want = entity.Forbidden
+		}
+		if got := entitytest.Code(workspace.Check(callBy(p), peopled(), need)); got != want {
+			t.Fatalf("%v: %q, want %q", need, got, want)
+		}
+	})
+}
+
+var unlimited = person("owner")
 
 func TestCapabilities(t *testing.T) {
 	const (

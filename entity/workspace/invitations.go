@@ -31,6 +31,7 @@ const (
 var (
 	errNoInvitation   = entity.Errorf(entity.NotFound, "no such invitation")
 	errNoInvitationID = entity.Errorf(entity.InvalidRequest, "invitationId is empty or already in use")
+	errBeyondKey      = entity.Errorf(entity.Forbidden, "the role has capabilities that the API key does not have")
 	errInvitedRole    = entity.Errorf(entity.InvalidRequest, "role must be editor or viewer")
 	errSecret         = entity.Errorf(entity.InvalidRequest, "secretSha256 is not a SHA-256 hash")
 	errAlreadyMember  = entity.Errorf(entity.AlreadyMember, "email is the address of a member")
@@ -47,6 +48,9 @@ var (
 func invite(call entity.Call, s *workspacev1.Workspace, c *workspacev1.Invite) ([]workspacev1.Event, error) {
 	if err := checkInvite(c); err != nil {
 		return nil, err
+	}
+	if !mayGive(call.Principal, c.GetRole()) {
+		return nil, errBeyondKey
 	}
 	address, err := email.Canonical(c.GetEmail())
 	if err != nil {
@@ -175,7 +179,7 @@ func revokeInvitation(
 }
 
 // An invitation ends when its inviter loses the right to invite: the inviter is removed or gets a role without that right, the account
-// is disabled, the OAuth grant with which the person invited is revoked, or the app that invited is disabled or removed. The command
+// is disabled, the OAuth grant or the limited key with which the person invited is revoked, or the app that invited is disabled or removed. The command
 // that takes the right away revokes the pending invitations. acceptInvitation refuses invitations that earlier versions left pending.
 
 // mayInvite reports whether members with a role may invite.
@@ -191,10 +195,18 @@ func isInviterAuthorized(s *workspacev1.Workspace, i *workspacev1.Invitation) bo
 	return id == "" || mayInvite(member.GetRole()) && !member.GetDisabled()
 }
 
-// programOf returns the id of the OAuth grant or the app that a principal is; "" for other principals.
+// mayGive reports whether a principal may give a role by an invitation. A limited key gives no role with a capability that the key lacks,
+// because the holder of the key could invite another address of their own.
+func mayGive(p *wirev1.Principal, role workspacev1.Role) bool {
+	return p.GetKind() != wirev1.CredentialKind_CREDENTIAL_KIND_LIMITED_KEY ||
+		!slices.ContainsFunc(entity.Capabilities(unrestricted, role), func(c string) bool { return !entity.IsGranted(p, c) })
+}
+
+// programOf returns the id of the OAuth grant, the app or the limited key that a principal is; "" for other principals.
 func programOf(p *wirev1.Principal) string {
 	switch p.GetKind() {
-	case wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH, wirev1.CredentialKind_CREDENTIAL_KIND_APP:
+	case wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH, wirev1.CredentialKind_CREDENTIAL_KIND_APP,
+		wirev1.CredentialKind_CREDENTIAL_KIND_LIMITED_KEY:
 		return p.GetCredentialId()
 	default:
 		return ""
@@ -206,7 +218,7 @@ func revokeInvitationsBy(call entity.Call, s *workspacev1.Workspace, userID stri
 	return revokePending(call, s, func(i *workspacev1.Invitation) bool { return i.GetInviter().GetUserId() == userID })
 }
 
-// endInvitations revokes the pending invitations that an OAuth grant or an app has sent.
+// endInvitations revokes the pending invitations that an OAuth grant, an app or a limited key has sent.
 func endInvitations(call entity.Call, s *workspacev1.Workspace, c *workspacev1.EndInvitations) []workspacev1.Event {
 	if c.GetCredentialId() == "" {
 		return nil

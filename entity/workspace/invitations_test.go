@@ -2,6 +2,7 @@ package workspace_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -48,6 +49,33 @@ func TestInvite(t *testing.T) {
 	reply, _ = w.must(person("ann"), newInvite("inv_3", "bob@example.com", "z"))
 	if reply.(*workspacev1.Invited).GetRenewed() || len(w.s.GetInvitations()) != 2 {
 		t.Errorf("an expired one is renewed: %v", reply)
+	}
+}
+
+// TestInviteWithLimitedKey invites to each role with each set of capabilities that lacks at most one of those of an editor.
+func TestInviteWithLimitedKey(t *testing.T) {
+	for _, role := range []workspacev1.Role{editor, viewer} {
+		for _, lacking := range append(slices.Clone(entity.AgentCapabilities()), "") {
+			if lacking == entity.Members {
+				continue // refused before
+			}
+			w := newReadyWorld(t)
+			key := &wirev1.Principal{
+				Kind: wirev1.CredentialKind_CREDENTIAL_KIND_LIMITED_KEY, CredentialId: "key_1", UserId: "ann",
+				Grants: slices.DeleteFunc(slices.Clone(entity.AgentCapabilities()), func(c string) bool { return c == lacking }),
+			}
+			c := newInvite("inv_1", "bob@example.com", "x")
+			c.Role = role
+			if slices.Contains(entity.Capabilities(person("ann"), role), lacking) {
+				w.mustRefuse(key, c, entity.Forbidden)
+				continue
+			}
+			w.must(key, c)
+			w.must(entity.Platform(), &workspacev1.EndInvitations{CredentialId: "key_1"})
+			if w.s.GetInvitations()["inv_1"].GetRevokedAt() == 0 {
+				t.Error("the revocation of the key has not ended the invitation")
+			}
+		}
 	}
 }
 

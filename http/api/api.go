@@ -120,6 +120,7 @@ func Routes(o Options) []server.Route {
 		invitations{o.Links}.routes(),
 		profile{}.routes(),
 		APIKeys{}.routes(),
+		LimitedKeys{}.routes(),
 		Grants{}.routes(),
 		machines{}.routes(),
 		document{}.routes(),

@@ -20,7 +20,7 @@ func (k APIKeys) routes() []server.Route {
 		{Method: http.MethodGet, Path: "/v1/user/api-keys", Scope: server.ScopeHuman, Summary: "List the caller's API keys",
 			Handler: server.Answer(http.StatusOK, server.DecodePage, k.list)},
 		{Method: http.MethodPost, Path: "/v1/user/api-keys", Scope: server.ScopeHuman, Summary: "Issue an API key",
-			Handler: server.Answer(http.StatusCreated, decodeAPIKey, k.Create)},
+			Handler: server.Answer(http.StatusCreated, decodeNewKey[APIKeyRequest], k.Create)},
 		{Method: http.MethodDelete, Path: "/v1/user/api-keys/{keyId}", Scope: server.ScopeHuman, Idempotent: true, Summary: "Revoke one of the caller's API keys",
 			Handler: server.Answer(http.StatusOK, server.Nothing, k.Revoke)},
 	}
@@ -53,12 +53,12 @@ type apiKeyRevoked struct {
 	RevokedAt int64  `json:"revokedAt"`
 }
 
-// decodeAPIKey refuses impersonations before it validates the input.
-func decodeAPIKey(c *server.Call) (APIKeyRequest, error) {
+// decodeNewKey refuses impersonations before it validates the input.
+func decodeNewKey[In any](c *server.Call) (in In, err error) {
 	if err := RefuseImpersonation(c); err != nil {
-		return APIKeyRequest{}, err
+		return in, err
 	}
-	return server.Body[APIKeyRequest](c)
+	return server.Body[In](c)
 }
 
 // RefuseImpersonation refuses callers who impersonate somebody. It is for operations with an effect that would outlast the
@@ -72,30 +72,35 @@ func RefuseImpersonation(c *server.Call) error {
 
 // Create issues an API key for the caller. The key is valid when Create returns.
 func (k APIKeys) Create(c *server.Call, in APIKeyRequest) (apiKeyCreated, error) {
-	switch {
-	case in.Name == "":
-		return apiKeyCreated{}, server.Invalid("name is required")
-	case in.ExpiresAt != nil && (*in.ExpiresAt < 1 || *in.ExpiresAt > entity.MaxTime):
-		return apiKeyCreated{}, server.Invalid("expiresAt must be an integer from 1 to %d", int64(entity.MaxTime))
-	}
-	var expiresAt int64
-	if in.ExpiresAt != nil {
-		expiresAt = *in.ExpiresAt
-	}
-	text, key, err := IssueKey(c, entity.Command{Identity: c.Caller.Principal.GetUserId()}, in.Name, expiresAt)
+	text, key, err := in.issue(c, nil)
 	if err != nil {
 		return apiKeyCreated{}, err
 	}
 	return apiKeyCreated{text, ViewAPIKey(key)}, nil
 }
 
-// IssueKey issues an API key for the user that the command names, and waits until it is valid. It returns the key's text,
-// which is not stored. Errors: limit_reached, invalid_request.
-func IssueKey(c *server.Call, command entity.Command, name string, expiresAt int64) (string, *userv1.ApiKey, error) {
-	keyID := c.NewID(user.KeyPrefix)
-	text, hash := keys.New(server.KeyStart, keyID)
-	command.Kind, command.ID = entity.KindUser, c.NewID("cmd_")
-	command.Message = &userv1.IssueApiKey{KeyId: keyID, Name: name, SecretSha256: hash, ExpiresAt: expiresAt}
+// issue issues an API key for the caller; limits is nil for a key that can do everything that the caller can. Errors: those of IssueKey.
+func (in APIKeyRequest) issue(c *server.Call, limits *userv1.KeyLimits) (string, *userv1.ApiKey, error) {
+	switch {
+	case in.Name == "":
+		return "", nil, server.Invalid("name is required")
+	case in.ExpiresAt != nil && (*in.ExpiresAt < 1 || *in.ExpiresAt > entity.MaxTime):
+		return "", nil, server.Invalid("expiresAt must be an integer from 1 to %d", int64(entity.MaxTime))
+	}
+	issued := &userv1.IssueApiKey{Name: in.Name, Limits: limits}
+	if in.ExpiresAt != nil {
+		issued.ExpiresAt = *in.ExpiresAt
+	}
+	return IssueKey(c, entity.Command{Identity: c.Caller.Principal.GetUserId()}, issued)
+}
+
+// IssueKey issues an API key for the user that the command names, and waits until it is valid. It sets the id and the secret of issued,
+// and returns the key's text, which is not stored. Errors: limit_reached, invalid_request.
+func IssueKey(c *server.Call, command entity.Command, issued *userv1.IssueApiKey) (string, *userv1.ApiKey, error) {
+	issued.KeyId = c.NewID(user.KeyPrefix)
+	text, hash := keys.New(user.StartOfKey(issued.GetLimits() != nil), issued.GetKeyId())
+	issued.SecretSha256 = hash
+	command.Kind, command.ID, command.Message = entity.KindUser, c.NewID("cmd_"), issued
 	key, err := server.Ask[*userv1.ApiKey](c, command)
 	if err != nil {
 		return "", nil, err
@@ -148,14 +153,14 @@ func (k APIKeys) Revoke(c *server.Call, _ server.None) (apiKeyRevoked, error) {
 		return apiKeyRevoked{}, err
 	}
 	c.EndCredential(keyID)
-	return apiKeyRevoked{user.ShownPrefix(keyID), key.GetRevokedAt()}, nil
+	return apiKeyRevoked{user.ShownPrefix(keyID, key.GetLimits() != nil), key.GetRevokedAt()}, nil
 }
 
 // ViewAPIKey returns a key as JSON.
 func ViewAPIKey(key *userv1.ApiKey) APIKeyRecord {
 	return APIKeyRecord{
 		ID:        key.GetId(),
-		Prefix:    user.ShownPrefix(key.GetId()),
+		Prefix:    user.ShownPrefix(key.GetId(), key.GetLimits() != nil),
 		CreatedAt: key.GetCreatedAt(),
 		Name:      key.GetName(),
 		ExpiresAt: key.GetExpiresAt(),

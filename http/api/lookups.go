@@ -133,7 +133,7 @@ func DescribeWorkspaces(c *server.Call, ids []string) ([]*workspacev1.Descriptio
 func ReachableWorkspaces(p *wirev1.Principal, user *userv1.User) []string {
 	var ids []string
 	for id := range user.GetWorkspaces() {
-		if p.GetWorkspaceId() == "" || p.GetWorkspaceId() == id {
+		if entity.Reaches(p, id) {
 			ids = append(ids, id)
 		}
 	}

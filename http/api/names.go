@@ -41,6 +41,7 @@ var anchorStateNames = map[workspacev1.AnchorState]string{
 
 var credentialNames = map[wirev1.CredentialKind]string{
 	wirev1.CredentialKind_CREDENTIAL_KIND_USER:            "user",
+	wirev1.CredentialKind_CREDENTIAL_KIND_LIMITED_KEY:     "user",
 	wirev1.CredentialKind_CREDENTIAL_KIND_BROWSER_SESSION: "browser_session",
 	wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH:           "oauth",
 	wirev1.CredentialKind_CREDENTIAL_KIND_APP:             "app",

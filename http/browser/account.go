@@ -1,14 +1,9 @@
 package browser
 
 import (
-	"cmp"
-	"errors"
 	"net/http"
 	"slices"
-	"strings"
-	"time"
 
-	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/user"
 	"github.com/atelier-run/atelier/http/api"
 	"github.com/atelier-run/atelier/http/browser/pages"
@@ -65,7 +60,7 @@ func (a accountPages) buildAccountPage(c *server.Call, shown pages.Account) (res
 	}
 	shown.Name, shown.Email = person.GetName(), person.GetEmail()
 	shown.HasPassword, shown.OffersReset = password.GetHash() != "", a.links.SendsMail()
-	for _, add := range []func(*server.Call, *pages.Account) error{addSessions, addKeys, addGrants} {
+	for _, add := range []func(*server.Call, *pages.Account) error{addSessions, addKeys, addKeyChoices, addGrants} {
 		if err := add(c, &shown); err != nil {
 			return result{}, err
 		}
@@ -169,79 +164,4 @@ func (a accountPages) changePassword(c *server.Call) (result, error) {
 		return shown, err
 	}
 	return redirectToSetPassword(c, userID, nil)
-}
-
-// keyLifetimes has the lifetimes that the form for a new key offers, by the value of the field; 0: no expiry.
-var keyLifetimes = map[string]time.Duration{
-	"30": 30 * 24 * time.Hour, "90": 90 * 24 * time.Hour, "365": 365 * 24 * time.Hour, "never": 0,
-}
-
-// addKeys adds the newest keys that are not revoked.
-func addKeys(c *server.Call, shown *pages.Account) error {
-	keys, err := readLive(func(after string) ([]*userv1.ApiKey, bool, error) {
-		found, err := server.Ask[*userv1.ApiKeyPage](c, api.CallerQuery(c, &userv1.ListApiKeys{After: after, Limit: user.MaxPage}))
-		return found.GetKeys(), found.GetMore(), err
-	})
-	if err != nil {
-		return err
-	}
-	slices.SortFunc(keys, func(a, b *userv1.ApiKey) int {
-		return cmp.Or(cmp.Compare(b.GetCreatedAt(), a.GetCreatedAt()), strings.Compare(b.GetId(), a.GetId()))
-	})
-	shown.MoreKeys = len(keys) > maxShownKeys
-	records := make([]api.APIKeyRecord, min(len(keys), maxShownKeys))
-	for i := range records {
-		records[i] = api.ViewAPIKey(keys[i])
-	}
-	err = api.AddLastUses(c, records)
-	for _, one := range records {
-		shown.Keys = append(shown.Keys, pages.Key{
-			ID: one.ID, Name: one.Name, Prefix: one.Prefix, CreatedAt: one.CreatedAt, ExpiresAt: one.ExpiresAt,
-			LastUsedAt: one.LastUsedAt, Expired: one.ExpiresAt != 0 && c.Now().UnixMilli() >= one.ExpiresAt,
-		})
-	}
-	return err
-}
-
-// openKey creates an API key and shows it. It is not shown again.
-func (a accountPages) openKey(c *server.Call) (result, error) {
-	if err := api.RefuseImpersonation(c); err != nil {
-		return result{}, err
-	}
-	form, err := parseForm(c)
-	if err != nil {
-		return result{}, err
-	}
-	in := api.APIKeyRequest{Name: form.Get("name")}
-	lasts, known := keyLifetimes[form.Get("lasts")]
-	if !known {
-		return result{}, server.Invalid("lasts must be 30, 90, 365 or never")
-	}
-	if lasts != 0 {
-		in.ExpiresAt = new(c.Now().Add(lasts).UnixMilli())
-	}
-	made, err := api.APIKeys{}.Create(c, in)
-	var refused *entity.Error
-	switch {
-	case errors.As(err, &refused) && (refused.Code == entity.InvalidRequest || refused.Code == entity.LimitReached):
-		shown, err := a.buildAccountPage(c, pages.Account{
-			KeyName: api.Truncate(in.Name, 4*user.MaxNameLength), KeyLasts: form.Get("lasts"), KeyProblem: sentence(refused.Message),
-		})
-		shown.status = server.Statuses[refused.Code]
-		return shown, err
-	case err != nil:
-		return result{}, err
-	}
-	return result{page: pages.NewKey{Name: made.Record.Name, Key: made.Key, ExpiresAt: made.Record.ExpiresAt}}, nil
-}
-
-// closeKey revokes an API key of the visitor.
-func (a accountPages) closeKey(c *server.Call) (result, error) {
-	if !api.IsID(c.Variable("keyId"), user.KeyPrefix) {
-		return result{}, server.ErrNotFound
-	}
-	if _, err := (api.APIKeys{}).Revoke(c, server.None{}); err != nil {
-		return result{}, err
-	}
-	return result{redirectTo: accountPath + "?done=key"}, nil
 }

@@ -126,7 +126,7 @@ func (p people) createLink(c *server.Call, in linkRequest) (personCreated, error
 }
 
 func issueFirstKey(c *server.Call, person personCreated) (personCreated, error) {
-	key, _, err := api.IssueKey(c, entity.Command{Identity: person.UserID, Principal: entity.Platform()}, "bootstrap", 0)
+	key, _, err := api.IssueKey(c, entity.Command{Identity: person.UserID, Principal: entity.Platform()}, &userv1.IssueApiKey{Name: "bootstrap"})
 	if err != nil {
 		return personCreated{}, err
 	}

@@ -220,6 +220,7 @@ func (a *authenticator) fetchCredential(ctx context.Context, id string) (*Creden
 		Principal: &wirev1.Principal{
 			Kind: found.GetKind(), CredentialId: id, UserId: found.GetUserId(), Grants: found.GetGrants(),
 			WorkspaceId: found.GetWorkspaceId(), ImpersonatorId: found.GetImpersonatorId(),
+			WorkspaceIds: found.GetWorkspaceIds(), ReadOnly: found.GetReadOnly(),
 		},
 		secrets: []secret{{found.GetSecretSha256(), found.GetExpiresAt()}},
 		usage:   &usage{},

@@ -23,7 +23,7 @@ func TestKeys(t *testing.T) {
 		if !ok || back != id || len(hash) != 32 || len(secret) != 40 || seen[secret] {
 			t.Fatalf("%s: %s %s %v", text, back, secret, ok)
 		}
-		if prefix := user.ShownPrefix(id); prefix != "atl_"+id[4:12] || !strings.HasPrefix(text, prefix) {
+		if prefix := user.ShownPrefix(id, false); prefix != "atl_"+id[4:12] || !strings.HasPrefix(text, prefix) {
 			t.Fatalf("prefix %s of %s", prefix, text)
 		}
 		seen[secret] = true

@@ -14,6 +14,7 @@ import (
 // The starts of the keys of credentials and grants; see package keys.
 const (
 	KeyStart           = user.KeyStart
+	LimitedKeyStart    = user.LimitedKeyStart
 	SessionStart       = "atlses_"
 	ImpersonationStart = "atlimp_"
 	AccessTokenStart   = "atlat_"
@@ -26,6 +27,7 @@ var keyKinds = []struct {
 	kind          wirev1.CredentialKind
 }{
 	{KeyStart, user.KeyPrefix, wirev1.CredentialKind_CREDENTIAL_KIND_USER},
+	{LimitedKeyStart, user.KeyPrefix, wirev1.CredentialKind_CREDENTIAL_KIND_LIMITED_KEY},
 	{AccessTokenStart, user.GrantPrefix, wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH},
 	{AppStart, app.IDPrefix, wirev1.CredentialKind_CREDENTIAL_KIND_APP},
 	{"atlvm_", user.KeyPrefix, wirev1.CredentialKind_CREDENTIAL_KIND_SYSTEM_VM},

@@ -26,6 +26,7 @@ try {
   await setsPassword()
   await endsSessions()
   await makesAKey()
+  await makesALimitedKey()
   await changesThePassword()
   await forgetsThePassword()
   await newcomerAccepts()
@@ -218,12 +219,12 @@ async function signedIn() {
 
 async function makesAKey() {
   const page = await signedIn()
-  await page.getByLabel('Name').fill('  ')
+  await page.getByLabel('Name', { exact: true }).fill('  ')
   await press(page, 'Create key')
   assert.equal(await page.getByRole('alert').textContent(), 'Name is blank.')
-  await focused(page.getByLabel('Name')) // the field with the error has the focus
+  await focused(page.getByLabel('Name', { exact: true })) // the field with the error has the focus
   await look(page, 'account-key-wrong')
-  await page.getByLabel('Name').fill('Laptop')
+  await page.getByLabel('Name', { exact: true }).fill('Laptop')
   await page.keyboard.press('Tab')
   await page.keyboard.press('ArrowDown') // from 90 days to a year
   await page.keyboard.press('Tab')
@@ -246,6 +247,36 @@ async function makesAKey() {
   await at(page, '/account?done=key')
   assert.equal(await page.getByText('Laptop').count(), 0)
   assert.equal((await whoami(key)).status, 401)
+  await leave(page)
+}
+
+async function makesALimitedKey() {
+  const page = await signedIn()
+  const limits = page.getByRole('group', { name: 'Permissions' })
+  assert.ok(!(await limits.isVisible()), 'the limits of a key without limits are hidden')
+  await page.getByLabel('Name', { exact: true }).fill('Reader')
+  await page.getByLabel('only what you select here').check()
+  await limits.waitFor()
+  await look(page, 'account-key-limits')
+  await press(page, 'Create key')
+  assert.equal(await page.getByRole('alert').textContent(), 'Select at least one permission.')
+  assert.ok(await page.getByLabel('only what you select here').isChecked(), 'the choice is kept')
+  await page.getByLabel('Read files and who did what to them').check()
+  await page.getByLabel('read only').check()
+  await look(page, 'account-key-limits-chosen')
+  await press(page, 'Create key')
+  await page.getByRole('heading', { name: 'Your new API key' }).waitFor()
+  const key = await page.getByLabel('Reader').inputValue()
+  assert.match(key, /^atllim_/)
+  const whoami = await fetch(scene.url + '/v1/whoami', { headers: { authorization: 'Bearer ' + key } })
+  assert.ok((await whoami.json()).scopes.every((s) => s === 'api_key' || s.endsWith(':files:read')))
+  await page.getByRole('link', { name: 'Back to your account' }).click()
+  await at(page, '/account')
+  const row = page.getByRole('listitem').filter({ hasText: 'Reader' })
+  assert.match(await row.textContent(), /limited.*: files:read, read only/s)
+  await look(page, 'account-with-limited-key')
+  await row.getByRole('button', { name: 'Revoke' }).click()
+  await at(page, '/account?done=key')
   await leave(page)
 }
 

@@ -19,9 +19,7 @@ type Account struct {
 	Keys       []Key
 	// MoreKeys reports that there are older keys than the page shows.
 	MoreKeys bool
-	// KeyName and KeyLasts are the name and the lifetime that were entered for a key, and KeyProblem the reason why it was
-	// refused.
-	KeyName, KeyLasts, KeyProblem string
+	KeyForm  KeyForm
 	// HasPassword reports that the account has a password, and PasswordProblem is the reason why it was not changed.
 	HasPassword     bool
 	PasswordProblem string
@@ -44,6 +42,18 @@ type Key struct {
 	ID, Name, Prefix                 string
 	CreatedAt, ExpiresAt, LastUsedAt int64
 	Expired                          bool
+	// Limits describes the limits of the key; empty: it has none.
+	Limits string
+}
+
+// KeyForm is the form for a new key.
+type KeyForm struct {
+	// Name and Lasts are the name and the lifetime that were entered, and Problem is the reason why they were refused.
+	Name, Lasts, Problem string
+	// Chosen has all fields that were entered.
+	Chosen url.Values
+	// Scopes and Workspaces are the limits that the form offers.
+	Scopes, Workspaces []Choice
 }
 
 // Grant is the access that a person granted to an application.
@@ -56,7 +66,7 @@ type Grant struct {
 func (p Account) page() page {
 	title := "Your account"
 	switch {
-	case p.KeyProblem != "":
+	case p.KeyForm.Problem != "":
 		title = "Key not created"
 	case p.PasswordProblem != "":
 		title = "Password not changed"
@@ -121,8 +131,11 @@ func (k Key) row() g.Node {
 	} else {
 		details = append(details, g.Text(", never used"))
 	}
+	if k.Limits != "" {
+		details = append(details, g.Text(": "+k.Limits))
+	}
 	return row("k-"+k.ID,
-		g.Group{g.Text(k.Name), g.If(k.Expired, mark("expired"))}, details,
+		g.Group{g.Text(k.Name), g.If(k.Limits != "", mark("limited")), g.If(k.Expired, mark("expired"))}, details,
 		"/account/keys/"+url.PathEscape(k.ID)+"/revoke", "Revoke")
 }
 
@@ -136,30 +149,50 @@ func (a Grant) row() g.Node {
 // keys returns the list of API keys, and the form for another one.
 func (p Account) keys() g.Node {
 	return section("keys", "API keys",
-		quiet(g.Text("Programs and mounted drives sign in with an API key. Each key can do everything that you can do.")),
+		quiet(g.Text("Programs and mounted drives sign in with an API key. A key can do everything that you can do, unless you limit it.")),
 		g.If(len(p.Keys) > 0, g.Group{
 			rows(p.Keys, Key.row),
 			g.If(p.MoreKeys, quiet(g.Text("Only the newest keys are shown; the API lists all of them."))),
 		}),
 		h.H3(h.ID("new-key"), g.Text("Create an API key")),
-		problemBox("key-problem", p.KeyProblem),
-		form("/account/keys", h.Class("line"), h.Aria("labelledby", "new-key"),
+		problemBox("key-problem", p.KeyForm.Problem),
+		p.KeyForm.form(),
+	)
+}
+
+// form returns the form. The style hides the limits while a key without limits is selected; a browser that does not know the selector shows
+// them always, and what is selected there has no effect then.
+func (f KeyForm) form() g.Node {
+	limited := f.Chosen.Get("access") == "limited"
+	return form("/account/keys", h.Aria("labelledby", "new-key"),
+		h.Div(h.Class("line"),
 			h.Div(
 				label("key-name", "Name"),
-				h.Input(h.ID("key-name"), h.Name("name"), h.Required(), h.MaxLength("200"), h.AutoComplete("off"), h.Value(p.KeyName),
-					invalid("key-problem", p.KeyProblem, h.AutoFocus())),
+				h.Input(h.ID("key-name"), h.Name("name"), h.Required(), h.MaxLength("200"), h.AutoComplete("off"), h.Value(f.Name),
+					invalid("key-problem", f.Problem, h.AutoFocus())),
 			),
 			h.Div(
 				label("key-lasts", "Expires after"),
 				h.Select(h.ID("key-lasts"), h.Name("lasts"),
-					option("30", "30 days", p.KeyLasts == "30"),
-					option("90", "90 days", p.KeyLasts == "90" || p.KeyLasts == ""),
-					option("365", "1 year", p.KeyLasts == "365"),
-					option("never", "never", p.KeyLasts == "never"),
+					option("30", "30 days", f.Lasts == "30"),
+					option("90", "90 days", f.Lasts == "90" || f.Lasts == ""),
+					option("365", "1 year", f.Lasts == "365"),
+					option("never", "never", f.Lasts == "never"),
 				),
 			),
-			h.Button(g.Text("Create key")),
 		),
+		h.FieldSet(h.Class("access"), h.Legend(g.Text("The key can do")),
+			choose("radio", "access", Choice{"all", "everything that you can do", !limited}),
+			choose("radio", "access", Choice{"limited", "only what you select here", limited}),
+		),
+		h.Div(h.Class("limits"),
+			h.FieldSet(h.Legend(g.Text("Permissions, as far as your role has them")), h.Div(h.Class("columns"), g.Map(f.Scopes, checkbox))),
+			g.If(len(f.Workspaces) > 0, h.FieldSet(h.Legend(g.Text("Workspaces; all of yours if you select none")),
+				h.Div(h.Class("columns"), g.Map(f.Workspaces, func(w Choice) g.Node { return choose("checkbox", "workspace", w) })))),
+			h.FieldSet(h.Legend(g.Text("Changes")),
+				choose("checkbox", "read", Choice{"only", "read only: no more than a viewer can read, and no change", f.Chosen.Get("read") == "only"})),
+		),
+		h.Button(g.Text("Create key")),
 	)
 }
 
@@ -185,9 +218,15 @@ type NewKey struct {
 	Name, Key string
 	// ExpiresAt is 0 if the key does not expire.
 	ExpiresAt int64
+	// Limited reports that the key has limits.
+	Limited bool
 }
 
 func (p NewKey) page() page {
+	warning := " Anyone who has this key can do everything that you can do."
+	if p.Limited {
+		warning = " Anyone who has this key can do what you have selected for it."
+	}
 	validity := g.Group{g.Text("Valid until you revoke it.")}
 	if p.ExpiresAt != 0 {
 		validity = g.Group{g.Text("Valid until "), timeElement(p.ExpiresAt, minute), g.Text(".")}
@@ -198,7 +237,7 @@ func (p NewKey) page() page {
 		label("key", p.Name),
 		h.Input(h.ID("key"), h.Class("secret"), h.ReadOnly(), h.AutoFocus(), h.AutoComplete("off"), g.Attr("spellcheck", "false"), h.Value(p.Key),
 			h.Aria("describedby", "hint")),
-		h.P(h.Class("hint"), h.ID("hint"), validity, g.Text(" Anyone who has this key can do everything that you can do.")),
+		h.P(h.Class("hint"), h.ID("hint"), validity, g.Text(warning)),
 		link("/account", h.Class("button"), g.Text("Back to your account")),
 	}}
 }

@@ -47,6 +47,9 @@ func (p Consent) page() page {
 	}}
 }
 
-func checkbox(scope Choice) g.Node {
-	return h.Label(h.Input(h.Type("checkbox"), h.Name("scope"), h.Value(scope.Value), g.If(scope.Chosen, h.Checked())), g.Text(" "+scope.Label))
+func checkbox(scope Choice) g.Node { return choose("checkbox", "scope", scope) }
+
+// choose returns a checkbox or a radio button with its label.
+func choose(kind, name string, c Choice) g.Node {
+	return h.Label(h.Input(h.Type(kind), h.Name(name), h.Value(c.Value), g.If(c.Chosen, h.Checked())), g.Text(" "+c.Label))
 }

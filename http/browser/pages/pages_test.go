@@ -41,7 +41,7 @@ func full(text string) []pages.Page {
 			Sessions: []pages.Session{{ID: text, Browser: text, Address: text, StartedAt: 1, ExpiresAt: 2, Current: true}},
 			Grants:   []pages.Grant{{ID: text, Client: text, Host: text, Workspace: text, Scopes: []string{text}, CreatedAt: 1}},
 			Keys:     []pages.Key{{ID: text, Name: text, Prefix: text, CreatedAt: 1, ExpiresAt: 2, LastUsedAt: 3, Expired: true}},
-			MoreKeys: true, KeyName: text, KeyLasts: text, KeyProblem: text, HasPassword: true, PasswordProblem: text, OffersReset: true,
+			MoreKeys: true, KeyForm: pages.KeyForm{Name: text, Lasts: text, Problem: text, Scopes: []pages.Choice{{Value: text, Label: text}}, Workspaces: []pages.Choice{{Value: text, Label: text}}}, HasPassword: true, PasswordProblem: text, OffersReset: true,
 		},
 		pages.Consent{
 			Action: text, Hidden: []pages.Field{{Name: text, Value: text}}, Client: text, Host: text, Email: text,

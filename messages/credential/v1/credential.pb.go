@@ -38,7 +38,7 @@ type Credential struct {
 	RevokedAt int64 `protobuf:"varint,7,opt,name=revoked_at,json=revokedAt,proto3" json:"revoked_at,omitempty"`
 	// 0 if it was never used. It is updated at most once a minute.
 	LastUsedAt int64 `protobuf:"varint,8,opt,name=last_used_at,json=lastUsedAt,proto3" json:"last_used_at,omitempty"`
-	// The capabilities of the credential of an app.
+	// The capabilities of the credential of an app or a limited API key.
 	Grants []string `protobuf:"bytes,9,rep,name=grants,proto3" json:"grants,omitempty"`
 	// The workspace to which the credential of an app or a computer is bound; empty: all workspaces of the person.
 	WorkspaceId string `protobuf:"bytes,10,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
@@ -49,6 +49,9 @@ type Credential struct {
 	Number uint64 `protobuf:"varint,12,opt,name=number,proto3" json:"number,omitempty"`
 	// The last number of the credential of an app that is revoked.
 	RevokedNumber uint64 `protobuf:"varint,13,opt,name=revoked_number,json=revokedNumber,proto3" json:"revoked_number,omitempty"`
+	// The limits of a limited API key, whose capabilities are the grants; see atelier.wire.v1.Principal.
+	WorkspaceIds  []string `protobuf:"bytes,14,rep,name=workspace_ids,json=workspaceIds,proto3" json:"workspace_ids,omitempty"`
+	ReadOnly      bool     `protobuf:"varint,15,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -172,6 +175,20 @@ func (x *Credential) GetRevokedNumber() uint64 {
 		return x.RevokedNumber
 	}
 	return 0
+}
+
+func (x *Credential) GetWorkspaceIds() []string {
+	if x != nil {
+		return x.WorkspaceIds
+	}
+	return nil
+}
+
+func (x *Credential) GetReadOnly() bool {
+	if x != nil {
+		return x.ReadOnly
+	}
+	return false
 }
 
 type RegisterCredential struct {
@@ -488,7 +505,7 @@ var File_messages_credential_v1_credential_proto protoreflect.FileDescriptor
 
 const file_messages_credential_v1_credential_proto_rawDesc = "" +
 	"\n" +
-	"'messages/credential/v1/credential.proto\x12\x15atelier.credential.v1\x1a\x1bmessages/wire/v1/wire.proto\"\xb1\x03\n" +
+	"'messages/credential/v1/credential.proto\x12\x15atelier.credential.v1\x1a\x1bmessages/wire/v1/wire.proto\"\xf3\x03\n" +
 	"\n" +
 	"Credential\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x123\n" +
@@ -508,7 +525,9 @@ const file_messages_credential_v1_credential_proto_rawDesc = "" +
 	" \x01(\tR\vworkspaceId\x12'\n" +
 	"\x0fimpersonator_id\x18\v \x01(\tR\x0eimpersonatorId\x12\x16\n" +
 	"\x06number\x18\f \x01(\x04R\x06number\x12%\n" +
-	"\x0erevoked_number\x18\r \x01(\x04R\rrevokedNumber\"W\n" +
+	"\x0erevoked_number\x18\r \x01(\x04R\rrevokedNumber\x12#\n" +
+	"\rworkspace_ids\x18\x0e \x03(\tR\fworkspaceIds\x12\x1b\n" +
+	"\tread_only\x18\x0f \x01(\bR\breadOnly\"W\n" +
 	"\x12RegisterCredential\x12A\n" +
 	"\n" +
 	"credential\x18\x01 \x01(\v2!.atelier.credential.v1.CredentialR\n" +

@@ -287,7 +287,9 @@ type ApiKey struct {
 	// 0 if it does not expire.
 	ExpiresAt int64 `protobuf:"varint,5,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
 	// 0 if it is not revoked.
-	RevokedAt     int64 `protobuf:"varint,6,opt,name=revoked_at,json=revokedAt,proto3" json:"revoked_at,omitempty"`
+	RevokedAt int64 `protobuf:"varint,6,opt,name=revoked_at,json=revokedAt,proto3" json:"revoked_at,omitempty"`
+	// Unset if the key can do everything that its person can.
+	Limits        *KeyLimits `protobuf:"bytes,7,opt,name=limits,proto3" json:"limits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -364,6 +366,77 @@ func (x *ApiKey) GetRevokedAt() int64 {
 	return 0
 }
 
+func (x *ApiKey) GetLimits() *KeyLimits {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
+// KeyLimits limit what an API key can do for its person.
+type KeyLimits struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The capabilities that the key has, as far as the role of the person has them; sorted.
+	Capabilities []string `protobuf:"bytes,1,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
+	// The workspaces that the key reaches; empty: all workspaces of the person.
+	WorkspaceIds []string `protobuf:"bytes,2,rep,name=workspace_ids,json=workspaceIds,proto3" json:"workspace_ids,omitempty"`
+	// The key may do no more than a viewer reads.
+	ReadOnly      bool `protobuf:"varint,3,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeyLimits) Reset() {
+	*x = KeyLimits{}
+	mi := &file_messages_user_v1_user_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeyLimits) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeyLimits) ProtoMessage() {}
+
+func (x *KeyLimits) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_user_v1_user_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeyLimits.ProtoReflect.Descriptor instead.
+func (*KeyLimits) Descriptor() ([]byte, []int) {
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *KeyLimits) GetCapabilities() []string {
+	if x != nil {
+		return x.Capabilities
+	}
+	return nil
+}
+
+func (x *KeyLimits) GetWorkspaceIds() []string {
+	if x != nil {
+		return x.WorkspaceIds
+	}
+	return nil
+}
+
+func (x *KeyLimits) GetReadOnly() bool {
+	if x != nil {
+		return x.ReadOnly
+	}
+	return false
+}
+
 type OneTimeLink struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
 	SecretSha256 []byte                 `protobuf:"bytes,1,opt,name=secret_sha256,json=secretSha256,proto3" json:"secret_sha256,omitempty"`
@@ -377,7 +450,7 @@ type OneTimeLink struct {
 
 func (x *OneTimeLink) Reset() {
 	*x = OneTimeLink{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[3]
+	mi := &file_messages_user_v1_user_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -389,7 +462,7 @@ func (x *OneTimeLink) String() string {
 func (*OneTimeLink) ProtoMessage() {}
 
 func (x *OneTimeLink) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[3]
+	mi := &file_messages_user_v1_user_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -402,7 +475,7 @@ func (x *OneTimeLink) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OneTimeLink.ProtoReflect.Descriptor instead.
 func (*OneTimeLink) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{3}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *OneTimeLink) GetSecretSha256() []byte {
@@ -443,7 +516,7 @@ type LinkMail struct {
 
 func (x *LinkMail) Reset() {
 	*x = LinkMail{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[4]
+	mi := &file_messages_user_v1_user_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -455,7 +528,7 @@ func (x *LinkMail) String() string {
 func (*LinkMail) ProtoMessage() {}
 
 func (x *LinkMail) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[4]
+	mi := &file_messages_user_v1_user_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -468,7 +541,7 @@ func (x *LinkMail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinkMail.ProtoReflect.Descriptor instead.
 func (*LinkMail) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{4}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *LinkMail) GetRequestedAt() int64 {
@@ -493,7 +566,7 @@ type BrowserSession struct {
 
 func (x *BrowserSession) Reset() {
 	*x = BrowserSession{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[5]
+	mi := &file_messages_user_v1_user_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -505,7 +578,7 @@ func (x *BrowserSession) String() string {
 func (*BrowserSession) ProtoMessage() {}
 
 func (x *BrowserSession) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[5]
+	mi := &file_messages_user_v1_user_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -518,7 +591,7 @@ func (x *BrowserSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BrowserSession.ProtoReflect.Descriptor instead.
 func (*BrowserSession) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{5}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *BrowserSession) GetId() string {
@@ -585,7 +658,7 @@ type Grant struct {
 
 func (x *Grant) Reset() {
 	*x = Grant{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[6]
+	mi := &file_messages_user_v1_user_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -597,7 +670,7 @@ func (x *Grant) String() string {
 func (*Grant) ProtoMessage() {}
 
 func (x *Grant) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[6]
+	mi := &file_messages_user_v1_user_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -610,7 +683,7 @@ func (x *Grant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Grant.ProtoReflect.Descriptor instead.
 func (*Grant) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{6}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Grant) GetId() string {
@@ -698,7 +771,7 @@ type Machine struct {
 
 func (x *Machine) Reset() {
 	*x = Machine{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[7]
+	mi := &file_messages_user_v1_user_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -710,7 +783,7 @@ func (x *Machine) String() string {
 func (*Machine) ProtoMessage() {}
 
 func (x *Machine) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[7]
+	mi := &file_messages_user_v1_user_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -723,7 +796,7 @@ func (x *Machine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Machine.ProtoReflect.Descriptor instead.
 func (*Machine) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{7}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Machine) GetId() string {
@@ -779,7 +852,7 @@ type CreateUser struct {
 
 func (x *CreateUser) Reset() {
 	*x = CreateUser{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[8]
+	mi := &file_messages_user_v1_user_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -791,7 +864,7 @@ func (x *CreateUser) String() string {
 func (*CreateUser) ProtoMessage() {}
 
 func (x *CreateUser) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[8]
+	mi := &file_messages_user_v1_user_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -804,7 +877,7 @@ func (x *CreateUser) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateUser.ProtoReflect.Descriptor instead.
 func (*CreateUser) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{8}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *CreateUser) GetEmail() string {
@@ -833,7 +906,7 @@ type JoinWorkspace struct {
 
 func (x *JoinWorkspace) Reset() {
 	*x = JoinWorkspace{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[9]
+	mi := &file_messages_user_v1_user_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -845,7 +918,7 @@ func (x *JoinWorkspace) String() string {
 func (*JoinWorkspace) ProtoMessage() {}
 
 func (x *JoinWorkspace) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[9]
+	mi := &file_messages_user_v1_user_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -858,7 +931,7 @@ func (x *JoinWorkspace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinWorkspace.ProtoReflect.Descriptor instead.
 func (*JoinWorkspace) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{9}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *JoinWorkspace) GetWorkspaceId() string {
@@ -885,7 +958,7 @@ type LeaveWorkspace struct {
 
 func (x *LeaveWorkspace) Reset() {
 	*x = LeaveWorkspace{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[10]
+	mi := &file_messages_user_v1_user_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -897,7 +970,7 @@ func (x *LeaveWorkspace) String() string {
 func (*LeaveWorkspace) ProtoMessage() {}
 
 func (x *LeaveWorkspace) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[10]
+	mi := &file_messages_user_v1_user_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -910,7 +983,7 @@ func (x *LeaveWorkspace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveWorkspace.ProtoReflect.Descriptor instead.
 func (*LeaveWorkspace) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{10}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *LeaveWorkspace) GetWorkspaceId() string {
@@ -932,7 +1005,7 @@ type ReserveWorkspace struct {
 
 func (x *ReserveWorkspace) Reset() {
 	*x = ReserveWorkspace{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[11]
+	mi := &file_messages_user_v1_user_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -944,7 +1017,7 @@ func (x *ReserveWorkspace) String() string {
 func (*ReserveWorkspace) ProtoMessage() {}
 
 func (x *ReserveWorkspace) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[11]
+	mi := &file_messages_user_v1_user_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -957,7 +1030,7 @@ func (x *ReserveWorkspace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReserveWorkspace.ProtoReflect.Descriptor instead.
 func (*ReserveWorkspace) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{11}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ReserveWorkspace) GetWorkspaceId() string {
@@ -984,7 +1057,7 @@ type ForgetWorkspace struct {
 
 func (x *ForgetWorkspace) Reset() {
 	*x = ForgetWorkspace{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[12]
+	mi := &file_messages_user_v1_user_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -996,7 +1069,7 @@ func (x *ForgetWorkspace) String() string {
 func (*ForgetWorkspace) ProtoMessage() {}
 
 func (x *ForgetWorkspace) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[12]
+	mi := &file_messages_user_v1_user_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1009,7 +1082,7 @@ func (x *ForgetWorkspace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetWorkspace.ProtoReflect.Descriptor instead.
 func (*ForgetWorkspace) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{12}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ForgetWorkspace) GetWorkspaceId() string {
@@ -1020,18 +1093,20 @@ func (x *ForgetWorkspace) GetWorkspaceId() string {
 }
 
 type IssueApiKey struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	KeyId         string                 `protobuf:"bytes,1,opt,name=key_id,json=keyId,proto3" json:"key_id,omitempty"`
-	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	SecretSha256  []byte                 `protobuf:"bytes,3,opt,name=secret_sha256,json=secretSha256,proto3" json:"secret_sha256,omitempty"`
-	ExpiresAt     int64                  `protobuf:"varint,4,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	KeyId        string                 `protobuf:"bytes,1,opt,name=key_id,json=keyId,proto3" json:"key_id,omitempty"`
+	Name         string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	SecretSha256 []byte                 `protobuf:"bytes,3,opt,name=secret_sha256,json=secretSha256,proto3" json:"secret_sha256,omitempty"`
+	ExpiresAt    int64                  `protobuf:"varint,4,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
+	// Unset: the key can do everything that its person can.
+	Limits        *KeyLimits `protobuf:"bytes,5,opt,name=limits,proto3" json:"limits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *IssueApiKey) Reset() {
 	*x = IssueApiKey{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[13]
+	mi := &file_messages_user_v1_user_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1043,7 +1118,7 @@ func (x *IssueApiKey) String() string {
 func (*IssueApiKey) ProtoMessage() {}
 
 func (x *IssueApiKey) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[13]
+	mi := &file_messages_user_v1_user_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1056,7 +1131,7 @@ func (x *IssueApiKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueApiKey.ProtoReflect.Descriptor instead.
 func (*IssueApiKey) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{13}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *IssueApiKey) GetKeyId() string {
@@ -1087,6 +1162,13 @@ func (x *IssueApiKey) GetExpiresAt() int64 {
 	return 0
 }
 
+func (x *IssueApiKey) GetLimits() *KeyLimits {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
 type RevokeApiKey struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	KeyId         string                 `protobuf:"bytes,1,opt,name=key_id,json=keyId,proto3" json:"key_id,omitempty"`
@@ -1096,7 +1178,7 @@ type RevokeApiKey struct {
 
 func (x *RevokeApiKey) Reset() {
 	*x = RevokeApiKey{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[14]
+	mi := &file_messages_user_v1_user_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1108,7 +1190,7 @@ func (x *RevokeApiKey) String() string {
 func (*RevokeApiKey) ProtoMessage() {}
 
 func (x *RevokeApiKey) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[14]
+	mi := &file_messages_user_v1_user_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1121,7 +1203,7 @@ func (x *RevokeApiKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeApiKey.ProtoReflect.Descriptor instead.
 func (*RevokeApiKey) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{14}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *RevokeApiKey) GetKeyId() string {
@@ -1139,7 +1221,7 @@ type DescribeUser struct {
 
 func (x *DescribeUser) Reset() {
 	*x = DescribeUser{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[15]
+	mi := &file_messages_user_v1_user_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1151,7 +1233,7 @@ func (x *DescribeUser) String() string {
 func (*DescribeUser) ProtoMessage() {}
 
 func (x *DescribeUser) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[15]
+	mi := &file_messages_user_v1_user_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1164,21 +1246,23 @@ func (x *DescribeUser) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeUser.ProtoReflect.Descriptor instead.
 func (*DescribeUser) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{15}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{16}
 }
 
 type ListApiKeys struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The key id after which the page begins; empty: the page begins with the first key.
-	After         string `protobuf:"bytes,1,opt,name=after,proto3" json:"after,omitempty"`
-	Limit         int32  `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
+	After string `protobuf:"bytes,1,opt,name=after,proto3" json:"after,omitempty"`
+	Limit int32  `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
+	// Only keys with limits are listed.
+	Limited       bool `protobuf:"varint,3,opt,name=limited,proto3" json:"limited,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListApiKeys) Reset() {
 	*x = ListApiKeys{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[16]
+	mi := &file_messages_user_v1_user_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1190,7 +1274,7 @@ func (x *ListApiKeys) String() string {
 func (*ListApiKeys) ProtoMessage() {}
 
 func (x *ListApiKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[16]
+	mi := &file_messages_user_v1_user_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1203,7 +1287,7 @@ func (x *ListApiKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListApiKeys.ProtoReflect.Descriptor instead.
 func (*ListApiKeys) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{16}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListApiKeys) GetAfter() string {
@@ -1220,6 +1304,13 @@ func (x *ListApiKeys) GetLimit() int32 {
 	return 0
 }
 
+func (x *ListApiKeys) GetLimited() bool {
+	if x != nil {
+		return x.Limited
+	}
+	return false
+}
+
 // ChangeProfile changes the fields that are set.
 type ChangeProfile struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1231,7 +1322,7 @@ type ChangeProfile struct {
 
 func (x *ChangeProfile) Reset() {
 	*x = ChangeProfile{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[17]
+	mi := &file_messages_user_v1_user_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1243,7 +1334,7 @@ func (x *ChangeProfile) String() string {
 func (*ChangeProfile) ProtoMessage() {}
 
 func (x *ChangeProfile) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[17]
+	mi := &file_messages_user_v1_user_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1256,7 +1347,7 @@ func (x *ChangeProfile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeProfile.ProtoReflect.Descriptor instead.
 func (*ChangeProfile) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{17}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ChangeProfile) GetFirstName() string {
@@ -1282,7 +1373,7 @@ type DescribeStanding struct {
 
 func (x *DescribeStanding) Reset() {
 	*x = DescribeStanding{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[18]
+	mi := &file_messages_user_v1_user_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1294,7 +1385,7 @@ func (x *DescribeStanding) String() string {
 func (*DescribeStanding) ProtoMessage() {}
 
 func (x *DescribeStanding) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[18]
+	mi := &file_messages_user_v1_user_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1307,7 +1398,7 @@ func (x *DescribeStanding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeStanding.ProtoReflect.Descriptor instead.
 func (*DescribeStanding) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{18}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{19}
 }
 
 // Disable disables the user. Sender: an operator.
@@ -1319,7 +1410,7 @@ type Disable struct {
 
 func (x *Disable) Reset() {
 	*x = Disable{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[19]
+	mi := &file_messages_user_v1_user_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1331,7 +1422,7 @@ func (x *Disable) String() string {
 func (*Disable) ProtoMessage() {}
 
 func (x *Disable) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[19]
+	mi := &file_messages_user_v1_user_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1344,7 +1435,7 @@ func (x *Disable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Disable.ProtoReflect.Descriptor instead.
 func (*Disable) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{19}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{20}
 }
 
 // Enable enables a disabled user. Sender: an operator.
@@ -1356,7 +1447,7 @@ type Enable struct {
 
 func (x *Enable) Reset() {
 	*x = Enable{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[20]
+	mi := &file_messages_user_v1_user_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1368,7 +1459,7 @@ func (x *Enable) String() string {
 func (*Enable) ProtoMessage() {}
 
 func (x *Enable) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[20]
+	mi := &file_messages_user_v1_user_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1381,7 +1472,7 @@ func (x *Enable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Enable.ProtoReflect.Descriptor instead.
 func (*Enable) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{20}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{21}
 }
 
 // SetInternalAdmin grants or removes the role of an internal admin. Sender: an operator.
@@ -1394,7 +1485,7 @@ type SetInternalAdmin struct {
 
 func (x *SetInternalAdmin) Reset() {
 	*x = SetInternalAdmin{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[21]
+	mi := &file_messages_user_v1_user_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1406,7 +1497,7 @@ func (x *SetInternalAdmin) String() string {
 func (*SetInternalAdmin) ProtoMessage() {}
 
 func (x *SetInternalAdmin) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[21]
+	mi := &file_messages_user_v1_user_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1419,7 +1510,7 @@ func (x *SetInternalAdmin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetInternalAdmin.ProtoReflect.Descriptor instead.
 func (*SetInternalAdmin) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{21}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *SetInternalAdmin) GetInternalAdmin() bool {
@@ -1439,7 +1530,7 @@ type OfferOneTimeLink struct {
 
 func (x *OfferOneTimeLink) Reset() {
 	*x = OfferOneTimeLink{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[22]
+	mi := &file_messages_user_v1_user_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1451,7 +1542,7 @@ func (x *OfferOneTimeLink) String() string {
 func (*OfferOneTimeLink) ProtoMessage() {}
 
 func (x *OfferOneTimeLink) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[22]
+	mi := &file_messages_user_v1_user_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1464,7 +1555,7 @@ func (x *OfferOneTimeLink) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OfferOneTimeLink.ProtoReflect.Descriptor instead.
 func (*OfferOneTimeLink) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{22}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *OfferOneTimeLink) GetLink() *OneTimeLink {
@@ -1486,7 +1577,7 @@ type ReportLinkMailed struct {
 
 func (x *ReportLinkMailed) Reset() {
 	*x = ReportLinkMailed{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[23]
+	mi := &file_messages_user_v1_user_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1498,7 +1589,7 @@ func (x *ReportLinkMailed) String() string {
 func (*ReportLinkMailed) ProtoMessage() {}
 
 func (x *ReportLinkMailed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[23]
+	mi := &file_messages_user_v1_user_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1511,7 +1602,7 @@ func (x *ReportLinkMailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportLinkMailed.ProtoReflect.Descriptor instead.
 func (*ReportLinkMailed) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{23}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ReportLinkMailed) GetMailId() string {
@@ -1539,7 +1630,7 @@ type SetPassword struct {
 
 func (x *SetPassword) Reset() {
 	*x = SetPassword{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[24]
+	mi := &file_messages_user_v1_user_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1551,7 +1642,7 @@ func (x *SetPassword) String() string {
 func (*SetPassword) ProtoMessage() {}
 
 func (x *SetPassword) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[24]
+	mi := &file_messages_user_v1_user_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1564,7 +1655,7 @@ func (x *SetPassword) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPassword.ProtoReflect.Descriptor instead.
 func (*SetPassword) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{24}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SetPassword) GetLinkSecretSha256() []byte {
@@ -1590,7 +1681,7 @@ type DescribePassword struct {
 
 func (x *DescribePassword) Reset() {
 	*x = DescribePassword{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[25]
+	mi := &file_messages_user_v1_user_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1602,7 +1693,7 @@ func (x *DescribePassword) String() string {
 func (*DescribePassword) ProtoMessage() {}
 
 func (x *DescribePassword) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[25]
+	mi := &file_messages_user_v1_user_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1615,7 +1706,7 @@ func (x *DescribePassword) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribePassword.ProtoReflect.Descriptor instead.
 func (*DescribePassword) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{25}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{26}
 }
 
 // StartBrowserSession starts a session after the user has authenticated. Sender: the platform.
@@ -1634,7 +1725,7 @@ type StartBrowserSession struct {
 
 func (x *StartBrowserSession) Reset() {
 	*x = StartBrowserSession{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[26]
+	mi := &file_messages_user_v1_user_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1646,7 +1737,7 @@ func (x *StartBrowserSession) String() string {
 func (*StartBrowserSession) ProtoMessage() {}
 
 func (x *StartBrowserSession) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[26]
+	mi := &file_messages_user_v1_user_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1659,7 +1750,7 @@ func (x *StartBrowserSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartBrowserSession.ProtoReflect.Descriptor instead.
 func (*StartBrowserSession) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{26}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *StartBrowserSession) GetSession() *BrowserSession {
@@ -1692,7 +1783,7 @@ type EndBrowserSession struct {
 
 func (x *EndBrowserSession) Reset() {
 	*x = EndBrowserSession{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[27]
+	mi := &file_messages_user_v1_user_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1704,7 +1795,7 @@ func (x *EndBrowserSession) String() string {
 func (*EndBrowserSession) ProtoMessage() {}
 
 func (x *EndBrowserSession) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[27]
+	mi := &file_messages_user_v1_user_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1717,7 +1808,7 @@ func (x *EndBrowserSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndBrowserSession.ProtoReflect.Descriptor instead.
 func (*EndBrowserSession) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{27}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *EndBrowserSession) GetSessionId() string {
@@ -1735,7 +1826,7 @@ type ListBrowserSessions struct {
 
 func (x *ListBrowserSessions) Reset() {
 	*x = ListBrowserSessions{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[28]
+	mi := &file_messages_user_v1_user_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1747,7 +1838,7 @@ func (x *ListBrowserSessions) String() string {
 func (*ListBrowserSessions) ProtoMessage() {}
 
 func (x *ListBrowserSessions) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[28]
+	mi := &file_messages_user_v1_user_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1760,7 +1851,7 @@ func (x *ListBrowserSessions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBrowserSessions.ProtoReflect.Descriptor instead.
 func (*ListBrowserSessions) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{28}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{29}
 }
 
 // LinkIdentity links an identity to the user. Another subject of an issuer with a linked subject is refused. Sender: the
@@ -1774,7 +1865,7 @@ type LinkIdentity struct {
 
 func (x *LinkIdentity) Reset() {
 	*x = LinkIdentity{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[29]
+	mi := &file_messages_user_v1_user_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1786,7 +1877,7 @@ func (x *LinkIdentity) String() string {
 func (*LinkIdentity) ProtoMessage() {}
 
 func (x *LinkIdentity) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[29]
+	mi := &file_messages_user_v1_user_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1799,7 +1890,7 @@ func (x *LinkIdentity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinkIdentity.ProtoReflect.Descriptor instead.
 func (*LinkIdentity) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{29}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *LinkIdentity) GetIdentity() *LinkedIdentity {
@@ -1818,7 +1909,7 @@ type DescribeIdentities struct {
 
 func (x *DescribeIdentities) Reset() {
 	*x = DescribeIdentities{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[30]
+	mi := &file_messages_user_v1_user_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1830,7 +1921,7 @@ func (x *DescribeIdentities) String() string {
 func (*DescribeIdentities) ProtoMessage() {}
 
 func (x *DescribeIdentities) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[30]
+	mi := &file_messages_user_v1_user_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1843,7 +1934,7 @@ func (x *DescribeIdentities) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeIdentities.ProtoReflect.Descriptor instead.
 func (*DescribeIdentities) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{30}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{31}
 }
 
 // UnlinkIdentities removes linked identities, so that the next subject of their issuers is linked, and ends all browser
@@ -1858,7 +1949,7 @@ type UnlinkIdentities struct {
 
 func (x *UnlinkIdentities) Reset() {
 	*x = UnlinkIdentities{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[31]
+	mi := &file_messages_user_v1_user_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1870,7 +1961,7 @@ func (x *UnlinkIdentities) String() string {
 func (*UnlinkIdentities) ProtoMessage() {}
 
 func (x *UnlinkIdentities) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[31]
+	mi := &file_messages_user_v1_user_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1883,7 +1974,7 @@ func (x *UnlinkIdentities) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnlinkIdentities.ProtoReflect.Descriptor instead.
 func (*UnlinkIdentities) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{31}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *UnlinkIdentities) GetIdentity() *LinkedIdentity {
@@ -1908,7 +1999,7 @@ type StartImpersonation struct {
 
 func (x *StartImpersonation) Reset() {
 	*x = StartImpersonation{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[32]
+	mi := &file_messages_user_v1_user_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1920,7 +2011,7 @@ func (x *StartImpersonation) String() string {
 func (*StartImpersonation) ProtoMessage() {}
 
 func (x *StartImpersonation) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[32]
+	mi := &file_messages_user_v1_user_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1933,7 +2024,7 @@ func (x *StartImpersonation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartImpersonation.ProtoReflect.Descriptor instead.
 func (*StartImpersonation) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{32}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *StartImpersonation) GetCredentialId() string {
@@ -1981,7 +2072,7 @@ type AllowGrant struct {
 
 func (x *AllowGrant) Reset() {
 	*x = AllowGrant{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[33]
+	mi := &file_messages_user_v1_user_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1993,7 +2084,7 @@ func (x *AllowGrant) String() string {
 func (*AllowGrant) ProtoMessage() {}
 
 func (x *AllowGrant) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[33]
+	mi := &file_messages_user_v1_user_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2006,7 +2097,7 @@ func (x *AllowGrant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllowGrant.ProtoReflect.Descriptor instead.
 func (*AllowGrant) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{33}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *AllowGrant) GetGrant() *Grant {
@@ -2025,7 +2116,7 @@ type RevokeGrant struct {
 
 func (x *RevokeGrant) Reset() {
 	*x = RevokeGrant{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[34]
+	mi := &file_messages_user_v1_user_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2037,7 +2128,7 @@ func (x *RevokeGrant) String() string {
 func (*RevokeGrant) ProtoMessage() {}
 
 func (x *RevokeGrant) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[34]
+	mi := &file_messages_user_v1_user_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2050,7 +2141,7 @@ func (x *RevokeGrant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeGrant.ProtoReflect.Descriptor instead.
 func (*RevokeGrant) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{34}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *RevokeGrant) GetGrantId() string {
@@ -2070,7 +2161,7 @@ type ListGrants struct {
 
 func (x *ListGrants) Reset() {
 	*x = ListGrants{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[35]
+	mi := &file_messages_user_v1_user_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2082,7 +2173,7 @@ func (x *ListGrants) String() string {
 func (*ListGrants) ProtoMessage() {}
 
 func (x *ListGrants) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[35]
+	mi := &file_messages_user_v1_user_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2095,7 +2186,7 @@ func (x *ListGrants) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGrants.ProtoReflect.Descriptor instead.
 func (*ListGrants) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{35}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ListGrants) GetAfter() string {
@@ -2126,7 +2217,7 @@ type RegisterMachine struct {
 
 func (x *RegisterMachine) Reset() {
 	*x = RegisterMachine{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[36]
+	mi := &file_messages_user_v1_user_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2138,7 +2229,7 @@ func (x *RegisterMachine) String() string {
 func (*RegisterMachine) ProtoMessage() {}
 
 func (x *RegisterMachine) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[36]
+	mi := &file_messages_user_v1_user_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2151,7 +2242,7 @@ func (x *RegisterMachine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterMachine.ProtoReflect.Descriptor instead.
 func (*RegisterMachine) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{36}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *RegisterMachine) GetMachineId() string {
@@ -2191,7 +2282,7 @@ type RemoveMachine struct {
 
 func (x *RemoveMachine) Reset() {
 	*x = RemoveMachine{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[37]
+	mi := &file_messages_user_v1_user_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2203,7 +2294,7 @@ func (x *RemoveMachine) String() string {
 func (*RemoveMachine) ProtoMessage() {}
 
 func (x *RemoveMachine) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[37]
+	mi := &file_messages_user_v1_user_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2216,7 +2307,7 @@ func (x *RemoveMachine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMachine.ProtoReflect.Descriptor instead.
 func (*RemoveMachine) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{37}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *RemoveMachine) GetMachineId() string {
@@ -2236,7 +2327,7 @@ type ListMachines struct {
 
 func (x *ListMachines) Reset() {
 	*x = ListMachines{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[38]
+	mi := &file_messages_user_v1_user_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2248,7 +2339,7 @@ func (x *ListMachines) String() string {
 func (*ListMachines) ProtoMessage() {}
 
 func (x *ListMachines) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[38]
+	mi := &file_messages_user_v1_user_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2261,7 +2352,7 @@ func (x *ListMachines) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMachines.ProtoReflect.Descriptor instead.
 func (*ListMachines) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{38}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ListMachines) GetAfter() string {
@@ -2288,7 +2379,7 @@ type ApiKeyPage struct {
 
 func (x *ApiKeyPage) Reset() {
 	*x = ApiKeyPage{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[39]
+	mi := &file_messages_user_v1_user_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2300,7 +2391,7 @@ func (x *ApiKeyPage) String() string {
 func (*ApiKeyPage) ProtoMessage() {}
 
 func (x *ApiKeyPage) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[39]
+	mi := &file_messages_user_v1_user_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2313,7 +2404,7 @@ func (x *ApiKeyPage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApiKeyPage.ProtoReflect.Descriptor instead.
 func (*ApiKeyPage) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{39}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ApiKeyPage) GetKeys() []*ApiKey {
@@ -2340,7 +2431,7 @@ type Standing struct {
 
 func (x *Standing) Reset() {
 	*x = Standing{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[40]
+	mi := &file_messages_user_v1_user_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2352,7 +2443,7 @@ func (x *Standing) String() string {
 func (*Standing) ProtoMessage() {}
 
 func (x *Standing) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[40]
+	mi := &file_messages_user_v1_user_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2365,7 +2456,7 @@ func (x *Standing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Standing.ProtoReflect.Descriptor instead.
 func (*Standing) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{40}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Standing) GetDisabled() bool {
@@ -2395,7 +2486,7 @@ type Password struct {
 
 func (x *Password) Reset() {
 	*x = Password{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[41]
+	mi := &file_messages_user_v1_user_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2407,7 +2498,7 @@ func (x *Password) String() string {
 func (*Password) ProtoMessage() {}
 
 func (x *Password) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[41]
+	mi := &file_messages_user_v1_user_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2420,7 +2511,7 @@ func (x *Password) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Password.ProtoReflect.Descriptor instead.
 func (*Password) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{41}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Password) GetHash() string {
@@ -2460,7 +2551,7 @@ type LinkedIdentities struct {
 
 func (x *LinkedIdentities) Reset() {
 	*x = LinkedIdentities{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[42]
+	mi := &file_messages_user_v1_user_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2472,7 +2563,7 @@ func (x *LinkedIdentities) String() string {
 func (*LinkedIdentities) ProtoMessage() {}
 
 func (x *LinkedIdentities) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[42]
+	mi := &file_messages_user_v1_user_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2485,7 +2576,7 @@ func (x *LinkedIdentities) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinkedIdentities.ProtoReflect.Descriptor instead.
 func (*LinkedIdentities) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{42}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *LinkedIdentities) GetIdentities() []*LinkedIdentity {
@@ -2504,7 +2595,7 @@ type BrowserSessions struct {
 
 func (x *BrowserSessions) Reset() {
 	*x = BrowserSessions{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[43]
+	mi := &file_messages_user_v1_user_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2516,7 +2607,7 @@ func (x *BrowserSessions) String() string {
 func (*BrowserSessions) ProtoMessage() {}
 
 func (x *BrowserSessions) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[43]
+	mi := &file_messages_user_v1_user_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2529,7 +2620,7 @@ func (x *BrowserSessions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BrowserSessions.ProtoReflect.Descriptor instead.
 func (*BrowserSessions) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{43}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *BrowserSessions) GetSessions() []*BrowserSession {
@@ -2549,7 +2640,7 @@ type GrantPage struct {
 
 func (x *GrantPage) Reset() {
 	*x = GrantPage{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[44]
+	mi := &file_messages_user_v1_user_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2561,7 +2652,7 @@ func (x *GrantPage) String() string {
 func (*GrantPage) ProtoMessage() {}
 
 func (x *GrantPage) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[44]
+	mi := &file_messages_user_v1_user_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2574,7 +2665,7 @@ func (x *GrantPage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantPage.ProtoReflect.Descriptor instead.
 func (*GrantPage) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{44}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *GrantPage) GetGrants() []*Grant {
@@ -2601,7 +2692,7 @@ type MachinePage struct {
 
 func (x *MachinePage) Reset() {
 	*x = MachinePage{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[45]
+	mi := &file_messages_user_v1_user_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2613,7 +2704,7 @@ func (x *MachinePage) String() string {
 func (*MachinePage) ProtoMessage() {}
 
 func (x *MachinePage) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[45]
+	mi := &file_messages_user_v1_user_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2626,7 +2717,7 @@ func (x *MachinePage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachinePage.ProtoReflect.Descriptor instead.
 func (*MachinePage) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{45}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *MachinePage) GetMachines() []*Machine {
@@ -2654,7 +2745,7 @@ type UserCreated struct {
 
 func (x *UserCreated) Reset() {
 	*x = UserCreated{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[46]
+	mi := &file_messages_user_v1_user_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2666,7 +2757,7 @@ func (x *UserCreated) String() string {
 func (*UserCreated) ProtoMessage() {}
 
 func (x *UserCreated) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[46]
+	mi := &file_messages_user_v1_user_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2679,7 +2770,7 @@ func (x *UserCreated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserCreated.ProtoReflect.Descriptor instead.
 func (*UserCreated) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{46}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *UserCreated) GetEmail() string {
@@ -2720,7 +2811,7 @@ type WorkspaceJoined struct {
 
 func (x *WorkspaceJoined) Reset() {
 	*x = WorkspaceJoined{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[47]
+	mi := &file_messages_user_v1_user_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2732,7 +2823,7 @@ func (x *WorkspaceJoined) String() string {
 func (*WorkspaceJoined) ProtoMessage() {}
 
 func (x *WorkspaceJoined) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[47]
+	mi := &file_messages_user_v1_user_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2745,7 +2836,7 @@ func (x *WorkspaceJoined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceJoined.ProtoReflect.Descriptor instead.
 func (*WorkspaceJoined) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{47}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *WorkspaceJoined) GetWorkspaceId() string {
@@ -2801,7 +2892,7 @@ type WorkspaceReserved struct {
 
 func (x *WorkspaceReserved) Reset() {
 	*x = WorkspaceReserved{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[48]
+	mi := &file_messages_user_v1_user_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2813,7 +2904,7 @@ func (x *WorkspaceReserved) String() string {
 func (*WorkspaceReserved) ProtoMessage() {}
 
 func (x *WorkspaceReserved) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[48]
+	mi := &file_messages_user_v1_user_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2826,7 +2917,7 @@ func (x *WorkspaceReserved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceReserved.ProtoReflect.Descriptor instead.
 func (*WorkspaceReserved) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{48}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *WorkspaceReserved) GetWorkspaceId() string {
@@ -2860,7 +2951,7 @@ type WorkspaceForgotten struct {
 
 func (x *WorkspaceForgotten) Reset() {
 	*x = WorkspaceForgotten{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[49]
+	mi := &file_messages_user_v1_user_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2872,7 +2963,7 @@ func (x *WorkspaceForgotten) String() string {
 func (*WorkspaceForgotten) ProtoMessage() {}
 
 func (x *WorkspaceForgotten) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[49]
+	mi := &file_messages_user_v1_user_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2885,7 +2976,7 @@ func (x *WorkspaceForgotten) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceForgotten.ProtoReflect.Descriptor instead.
 func (*WorkspaceForgotten) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{49}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *WorkspaceForgotten) GetWorkspaceId() string {
@@ -2912,7 +3003,7 @@ type WorkspaceLeft struct {
 
 func (x *WorkspaceLeft) Reset() {
 	*x = WorkspaceLeft{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[50]
+	mi := &file_messages_user_v1_user_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2924,7 +3015,7 @@ func (x *WorkspaceLeft) String() string {
 func (*WorkspaceLeft) ProtoMessage() {}
 
 func (x *WorkspaceLeft) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[50]
+	mi := &file_messages_user_v1_user_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2937,7 +3028,7 @@ func (x *WorkspaceLeft) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceLeft.ProtoReflect.Descriptor instead.
 func (*WorkspaceLeft) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{50}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *WorkspaceLeft) GetWorkspaceId() string {
@@ -2969,7 +3060,7 @@ type ApiKeyIssued struct {
 
 func (x *ApiKeyIssued) Reset() {
 	*x = ApiKeyIssued{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[51]
+	mi := &file_messages_user_v1_user_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2981,7 +3072,7 @@ func (x *ApiKeyIssued) String() string {
 func (*ApiKeyIssued) ProtoMessage() {}
 
 func (x *ApiKeyIssued) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[51]
+	mi := &file_messages_user_v1_user_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2994,7 +3085,7 @@ func (x *ApiKeyIssued) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApiKeyIssued.ProtoReflect.Descriptor instead.
 func (*ApiKeyIssued) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{51}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ApiKeyIssued) GetKey() *ApiKey {
@@ -3042,13 +3133,15 @@ type ApiKeyRevoked struct {
 	By             string `protobuf:"bytes,5,opt,name=by,proto3" json:"by,omitempty"`
 	ImpersonatorId string `protobuf:"bytes,6,opt,name=impersonator_id,json=impersonatorId,proto3" json:"impersonator_id,omitempty"`
 	Name           string `protobuf:"bytes,7,opt,name=name,proto3" json:"name,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// The key had limits.
+	Limited       bool `protobuf:"varint,8,opt,name=limited,proto3" json:"limited,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ApiKeyRevoked) Reset() {
 	*x = ApiKeyRevoked{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[52]
+	mi := &file_messages_user_v1_user_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3060,7 +3153,7 @@ func (x *ApiKeyRevoked) String() string {
 func (*ApiKeyRevoked) ProtoMessage() {}
 
 func (x *ApiKeyRevoked) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[52]
+	mi := &file_messages_user_v1_user_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3073,7 +3166,7 @@ func (x *ApiKeyRevoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApiKeyRevoked.ProtoReflect.Descriptor instead.
 func (*ApiKeyRevoked) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{52}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ApiKeyRevoked) GetKeyId() string {
@@ -3125,6 +3218,13 @@ func (x *ApiKeyRevoked) GetName() string {
 	return ""
 }
 
+func (x *ApiKeyRevoked) GetLimited() bool {
+	if x != nil {
+		return x.Limited
+	}
+	return false
+}
+
 type ProfileChanged struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	FirstName string                 `protobuf:"bytes,1,opt,name=first_name,json=firstName,proto3" json:"first_name,omitempty"`
@@ -3140,7 +3240,7 @@ type ProfileChanged struct {
 
 func (x *ProfileChanged) Reset() {
 	*x = ProfileChanged{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[53]
+	mi := &file_messages_user_v1_user_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3152,7 +3252,7 @@ func (x *ProfileChanged) String() string {
 func (*ProfileChanged) ProtoMessage() {}
 
 func (x *ProfileChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[53]
+	mi := &file_messages_user_v1_user_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3165,7 +3265,7 @@ func (x *ProfileChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProfileChanged.ProtoReflect.Descriptor instead.
 func (*ProfileChanged) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{53}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ProfileChanged) GetFirstName() string {
@@ -3220,7 +3320,7 @@ type UserDisabled struct {
 
 func (x *UserDisabled) Reset() {
 	*x = UserDisabled{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[54]
+	mi := &file_messages_user_v1_user_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3232,7 +3332,7 @@ func (x *UserDisabled) String() string {
 func (*UserDisabled) ProtoMessage() {}
 
 func (x *UserDisabled) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[54]
+	mi := &file_messages_user_v1_user_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3245,7 +3345,7 @@ func (x *UserDisabled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserDisabled.ProtoReflect.Descriptor instead.
 func (*UserDisabled) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{54}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *UserDisabled) GetAt() int64 {
@@ -3272,7 +3372,7 @@ type UserEnabled struct {
 
 func (x *UserEnabled) Reset() {
 	*x = UserEnabled{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[55]
+	mi := &file_messages_user_v1_user_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3284,7 +3384,7 @@ func (x *UserEnabled) String() string {
 func (*UserEnabled) ProtoMessage() {}
 
 func (x *UserEnabled) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[55]
+	mi := &file_messages_user_v1_user_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3297,7 +3397,7 @@ func (x *UserEnabled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserEnabled.ProtoReflect.Descriptor instead.
 func (*UserEnabled) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{55}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *UserEnabled) GetAt() int64 {
@@ -3324,7 +3424,7 @@ type InternalAdminSet struct {
 
 func (x *InternalAdminSet) Reset() {
 	*x = InternalAdminSet{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[56]
+	mi := &file_messages_user_v1_user_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3336,7 +3436,7 @@ func (x *InternalAdminSet) String() string {
 func (*InternalAdminSet) ProtoMessage() {}
 
 func (x *InternalAdminSet) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[56]
+	mi := &file_messages_user_v1_user_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3349,7 +3449,7 @@ func (x *InternalAdminSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InternalAdminSet.ProtoReflect.Descriptor instead.
 func (*InternalAdminSet) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{56}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *InternalAdminSet) GetInternalAdmin() bool {
@@ -3376,7 +3476,7 @@ type OneTimeLinkOffered struct {
 
 func (x *OneTimeLinkOffered) Reset() {
 	*x = OneTimeLinkOffered{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[57]
+	mi := &file_messages_user_v1_user_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3388,7 +3488,7 @@ func (x *OneTimeLinkOffered) String() string {
 func (*OneTimeLinkOffered) ProtoMessage() {}
 
 func (x *OneTimeLinkOffered) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[57]
+	mi := &file_messages_user_v1_user_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3401,7 +3501,7 @@ func (x *OneTimeLinkOffered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OneTimeLinkOffered.ProtoReflect.Descriptor instead.
 func (*OneTimeLinkOffered) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{57}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *OneTimeLinkOffered) GetLink() *OneTimeLink {
@@ -3429,7 +3529,7 @@ type OneTimeLinkMailed struct {
 
 func (x *OneTimeLinkMailed) Reset() {
 	*x = OneTimeLinkMailed{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[58]
+	mi := &file_messages_user_v1_user_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3441,7 +3541,7 @@ func (x *OneTimeLinkMailed) String() string {
 func (*OneTimeLinkMailed) ProtoMessage() {}
 
 func (x *OneTimeLinkMailed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[58]
+	mi := &file_messages_user_v1_user_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3454,7 +3554,7 @@ func (x *OneTimeLinkMailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OneTimeLinkMailed.ProtoReflect.Descriptor instead.
 func (*OneTimeLinkMailed) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{58}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *OneTimeLinkMailed) GetMailId() string {
@@ -3490,7 +3590,7 @@ type PasswordSet struct {
 
 func (x *PasswordSet) Reset() {
 	*x = PasswordSet{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[59]
+	mi := &file_messages_user_v1_user_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3502,7 +3602,7 @@ func (x *PasswordSet) String() string {
 func (*PasswordSet) ProtoMessage() {}
 
 func (x *PasswordSet) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[59]
+	mi := &file_messages_user_v1_user_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3515,7 +3615,7 @@ func (x *PasswordSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PasswordSet.ProtoReflect.Descriptor instead.
 func (*PasswordSet) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{59}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *PasswordSet) GetPasswordHash() string {
@@ -3551,7 +3651,7 @@ type BrowserSessionStarted struct {
 
 func (x *BrowserSessionStarted) Reset() {
 	*x = BrowserSessionStarted{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[60]
+	mi := &file_messages_user_v1_user_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3563,7 +3663,7 @@ func (x *BrowserSessionStarted) String() string {
 func (*BrowserSessionStarted) ProtoMessage() {}
 
 func (x *BrowserSessionStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[60]
+	mi := &file_messages_user_v1_user_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3576,7 +3676,7 @@ func (x *BrowserSessionStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BrowserSessionStarted.ProtoReflect.Descriptor instead.
 func (*BrowserSessionStarted) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{60}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *BrowserSessionStarted) GetSession() *BrowserSession {
@@ -3610,7 +3710,7 @@ type BrowserSessionEnded struct {
 
 func (x *BrowserSessionEnded) Reset() {
 	*x = BrowserSessionEnded{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[61]
+	mi := &file_messages_user_v1_user_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3622,7 +3722,7 @@ func (x *BrowserSessionEnded) String() string {
 func (*BrowserSessionEnded) ProtoMessage() {}
 
 func (x *BrowserSessionEnded) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[61]
+	mi := &file_messages_user_v1_user_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3635,7 +3735,7 @@ func (x *BrowserSessionEnded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BrowserSessionEnded.ProtoReflect.Descriptor instead.
 func (*BrowserSessionEnded) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{61}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *BrowserSessionEnded) GetSessionId() string {
@@ -3661,7 +3761,7 @@ type IdentityLinked struct {
 
 func (x *IdentityLinked) Reset() {
 	*x = IdentityLinked{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[62]
+	mi := &file_messages_user_v1_user_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3673,7 +3773,7 @@ func (x *IdentityLinked) String() string {
 func (*IdentityLinked) ProtoMessage() {}
 
 func (x *IdentityLinked) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[62]
+	mi := &file_messages_user_v1_user_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3686,7 +3786,7 @@ func (x *IdentityLinked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdentityLinked.ProtoReflect.Descriptor instead.
 func (*IdentityLinked) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{62}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *IdentityLinked) GetIdentity() *LinkedIdentity {
@@ -3709,7 +3809,7 @@ type IdentitiesUnlinked struct {
 
 func (x *IdentitiesUnlinked) Reset() {
 	*x = IdentitiesUnlinked{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[63]
+	mi := &file_messages_user_v1_user_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3721,7 +3821,7 @@ func (x *IdentitiesUnlinked) String() string {
 func (*IdentitiesUnlinked) ProtoMessage() {}
 
 func (x *IdentitiesUnlinked) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[63]
+	mi := &file_messages_user_v1_user_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3734,7 +3834,7 @@ func (x *IdentitiesUnlinked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdentitiesUnlinked.ProtoReflect.Descriptor instead.
 func (*IdentitiesUnlinked) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{63}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *IdentitiesUnlinked) GetAt() int64 {
@@ -3774,7 +3874,7 @@ type ImpersonationStarted struct {
 
 func (x *ImpersonationStarted) Reset() {
 	*x = ImpersonationStarted{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[64]
+	mi := &file_messages_user_v1_user_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3786,7 +3886,7 @@ func (x *ImpersonationStarted) String() string {
 func (*ImpersonationStarted) ProtoMessage() {}
 
 func (x *ImpersonationStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[64]
+	mi := &file_messages_user_v1_user_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3799,7 +3899,7 @@ func (x *ImpersonationStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImpersonationStarted.ProtoReflect.Descriptor instead.
 func (*ImpersonationStarted) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{64}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *ImpersonationStarted) GetCredentialId() string {
@@ -3868,7 +3968,7 @@ type GrantAllowed struct {
 
 func (x *GrantAllowed) Reset() {
 	*x = GrantAllowed{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[65]
+	mi := &file_messages_user_v1_user_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3880,7 +3980,7 @@ func (x *GrantAllowed) String() string {
 func (*GrantAllowed) ProtoMessage() {}
 
 func (x *GrantAllowed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[65]
+	mi := &file_messages_user_v1_user_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3893,7 +3993,7 @@ func (x *GrantAllowed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantAllowed.ProtoReflect.Descriptor instead.
 func (*GrantAllowed) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{65}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *GrantAllowed) GetGrant() *Grant {
@@ -3926,7 +4026,7 @@ type GrantRevoked struct {
 
 func (x *GrantRevoked) Reset() {
 	*x = GrantRevoked{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[66]
+	mi := &file_messages_user_v1_user_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3938,7 +4038,7 @@ func (x *GrantRevoked) String() string {
 func (*GrantRevoked) ProtoMessage() {}
 
 func (x *GrantRevoked) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[66]
+	mi := &file_messages_user_v1_user_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3951,7 +4051,7 @@ func (x *GrantRevoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantRevoked.ProtoReflect.Descriptor instead.
 func (*GrantRevoked) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{66}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *GrantRevoked) GetGrantId() string {
@@ -4015,7 +4115,7 @@ type MachineRegistered struct {
 
 func (x *MachineRegistered) Reset() {
 	*x = MachineRegistered{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[67]
+	mi := &file_messages_user_v1_user_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4027,7 +4127,7 @@ func (x *MachineRegistered) String() string {
 func (*MachineRegistered) ProtoMessage() {}
 
 func (x *MachineRegistered) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[67]
+	mi := &file_messages_user_v1_user_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4040,7 +4140,7 @@ func (x *MachineRegistered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineRegistered.ProtoReflect.Descriptor instead.
 func (*MachineRegistered) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{67}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *MachineRegistered) GetMachine() *Machine {
@@ -4086,7 +4186,7 @@ type MachineRenamed struct {
 
 func (x *MachineRenamed) Reset() {
 	*x = MachineRenamed{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[68]
+	mi := &file_messages_user_v1_user_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4098,7 +4198,7 @@ func (x *MachineRenamed) String() string {
 func (*MachineRenamed) ProtoMessage() {}
 
 func (x *MachineRenamed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[68]
+	mi := &file_messages_user_v1_user_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4111,7 +4211,7 @@ func (x *MachineRenamed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineRenamed.ProtoReflect.Descriptor instead.
 func (*MachineRenamed) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{68}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *MachineRenamed) GetMachineId() string {
@@ -4180,7 +4280,7 @@ type MachineRemoved struct {
 
 func (x *MachineRemoved) Reset() {
 	*x = MachineRemoved{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[69]
+	mi := &file_messages_user_v1_user_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4192,7 +4292,7 @@ func (x *MachineRemoved) String() string {
 func (*MachineRemoved) ProtoMessage() {}
 
 func (x *MachineRemoved) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[69]
+	mi := &file_messages_user_v1_user_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4205,7 +4305,7 @@ func (x *MachineRemoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineRemoved.ProtoReflect.Descriptor instead.
 func (*MachineRemoved) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{69}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *MachineRemoved) GetMachineId() string {
@@ -4321,7 +4421,7 @@ const file_messages_user_v1_user_proto_rawDesc = "" +
 	"\x0eLinkedIdentity\x12\x16\n" +
 	"\x06issuer\x18\x01 \x01(\tR\x06issuer\x12\x18\n" +
 	"\asubject\x18\x02 \x01(\tR\asubject\x12\x1b\n" +
-	"\tlinked_at\x18\x03 \x01(\x03R\blinkedAt\"\xae\x01\n" +
+	"\tlinked_at\x18\x03 \x01(\x03R\blinkedAt\"\xe2\x01\n" +
 	"\x06ApiKey\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12#\n" +
@@ -4331,7 +4431,12 @@ const file_messages_user_v1_user_proto_rawDesc = "" +
 	"\n" +
 	"expires_at\x18\x05 \x01(\x03R\texpiresAt\x12\x1d\n" +
 	"\n" +
-	"revoked_at\x18\x06 \x01(\x03R\trevokedAt\"\x96\x01\n" +
+	"revoked_at\x18\x06 \x01(\x03R\trevokedAt\x122\n" +
+	"\x06limits\x18\a \x01(\v2\x1a.atelier.user.v1.KeyLimitsR\x06limits\"q\n" +
+	"\tKeyLimits\x12\"\n" +
+	"\fcapabilities\x18\x01 \x03(\tR\fcapabilities\x12#\n" +
+	"\rworkspace_ids\x18\x02 \x03(\tR\fworkspaceIds\x12\x1b\n" +
+	"\tread_only\x18\x03 \x01(\bR\breadOnly\"\x96\x01\n" +
 	"\vOneTimeLink\x12#\n" +
 	"\rsecret_sha256\x18\x01 \x01(\fR\fsecretSha256\x12\x1d\n" +
 	"\n" +
@@ -4388,19 +4493,21 @@ const file_messages_user_v1_user_proto_rawDesc = "" +
 	"\fworkspace_id\x18\x01 \x01(\tR\vworkspaceId\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\x05R\x05limit\"4\n" +
 	"\x0fForgetWorkspace\x12!\n" +
-	"\fworkspace_id\x18\x01 \x01(\tR\vworkspaceId\"|\n" +
+	"\fworkspace_id\x18\x01 \x01(\tR\vworkspaceId\"\xb0\x01\n" +
 	"\vIssueApiKey\x12\x15\n" +
 	"\x06key_id\x18\x01 \x01(\tR\x05keyId\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12#\n" +
 	"\rsecret_sha256\x18\x03 \x01(\fR\fsecretSha256\x12\x1d\n" +
 	"\n" +
-	"expires_at\x18\x04 \x01(\x03R\texpiresAt\"%\n" +
+	"expires_at\x18\x04 \x01(\x03R\texpiresAt\x122\n" +
+	"\x06limits\x18\x05 \x01(\v2\x1a.atelier.user.v1.KeyLimitsR\x06limits\"%\n" +
 	"\fRevokeApiKey\x12\x15\n" +
 	"\x06key_id\x18\x01 \x01(\tR\x05keyId\"\x0e\n" +
-	"\fDescribeUser\"9\n" +
+	"\fDescribeUser\"S\n" +
 	"\vListApiKeys\x12\x14\n" +
 	"\x05after\x18\x01 \x01(\tR\x05after\x12\x14\n" +
-	"\x05limit\x18\x02 \x01(\x05R\x05limit\"r\n" +
+	"\x05limit\x18\x02 \x01(\x05R\x05limit\x12\x18\n" +
+	"\alimited\x18\x03 \x01(\bR\alimited\"r\n" +
 	"\rChangeProfile\x12\"\n" +
 	"\n" +
 	"first_name\x18\x01 \x01(\tH\x00R\tfirstName\x88\x01\x01\x12 \n" +
@@ -4514,7 +4621,7 @@ const file_messages_user_v1_user_proto_rawDesc = "" +
 	"\auser_id\x18\x02 \x01(\tR\x06userId\x12#\n" +
 	"\rworkspace_ids\x18\x03 \x03(\tR\fworkspaceIds\x12\x0e\n" +
 	"\x02by\x18\x04 \x01(\tR\x02by\x12'\n" +
-	"\x0fimpersonator_id\x18\x05 \x01(\tR\x0eimpersonatorId\"\xc1\x01\n" +
+	"\x0fimpersonator_id\x18\x05 \x01(\tR\x0eimpersonatorId\"\xdb\x01\n" +
 	"\rApiKeyRevoked\x12\x15\n" +
 	"\x06key_id\x18\x01 \x01(\tR\x05keyId\x12\x0e\n" +
 	"\x02at\x18\x02 \x01(\x03R\x02at\x12\x17\n" +
@@ -4522,7 +4629,8 @@ const file_messages_user_v1_user_proto_rawDesc = "" +
 	"\rworkspace_ids\x18\x04 \x03(\tR\fworkspaceIds\x12\x0e\n" +
 	"\x02by\x18\x05 \x01(\tR\x02by\x12'\n" +
 	"\x0fimpersonator_id\x18\x06 \x01(\tR\x0eimpersonatorId\x12\x12\n" +
-	"\x04name\x18\a \x01(\tR\x04name\"\xab\x01\n" +
+	"\x04name\x18\a \x01(\tR\x04name\x12\x18\n" +
+	"\alimited\x18\b \x01(\bR\alimited\"\xab\x01\n" +
 	"\x0eProfileChanged\x12\x1d\n" +
 	"\n" +
 	"first_name\x18\x01 \x01(\tR\tfirstName\x12\x1b\n" +
@@ -4626,126 +4734,129 @@ func file_messages_user_v1_user_proto_rawDescGZIP() []byte {
 	return file_messages_user_v1_user_proto_rawDescData
 }
 
-var file_messages_user_v1_user_proto_msgTypes = make([]protoimpl.MessageInfo, 78)
+var file_messages_user_v1_user_proto_msgTypes = make([]protoimpl.MessageInfo, 79)
 var file_messages_user_v1_user_proto_goTypes = []any{
 	(*User)(nil),                  // 0: atelier.user.v1.User
 	(*LinkedIdentity)(nil),        // 1: atelier.user.v1.LinkedIdentity
 	(*ApiKey)(nil),                // 2: atelier.user.v1.ApiKey
-	(*OneTimeLink)(nil),           // 3: atelier.user.v1.OneTimeLink
-	(*LinkMail)(nil),              // 4: atelier.user.v1.LinkMail
-	(*BrowserSession)(nil),        // 5: atelier.user.v1.BrowserSession
-	(*Grant)(nil),                 // 6: atelier.user.v1.Grant
-	(*Machine)(nil),               // 7: atelier.user.v1.Machine
-	(*CreateUser)(nil),            // 8: atelier.user.v1.CreateUser
-	(*JoinWorkspace)(nil),         // 9: atelier.user.v1.JoinWorkspace
-	(*LeaveWorkspace)(nil),        // 10: atelier.user.v1.LeaveWorkspace
-	(*ReserveWorkspace)(nil),      // 11: atelier.user.v1.ReserveWorkspace
-	(*ForgetWorkspace)(nil),       // 12: atelier.user.v1.ForgetWorkspace
-	(*IssueApiKey)(nil),           // 13: atelier.user.v1.IssueApiKey
-	(*RevokeApiKey)(nil),          // 14: atelier.user.v1.RevokeApiKey
-	(*DescribeUser)(nil),          // 15: atelier.user.v1.DescribeUser
-	(*ListApiKeys)(nil),           // 16: atelier.user.v1.ListApiKeys
-	(*ChangeProfile)(nil),         // 17: atelier.user.v1.ChangeProfile
-	(*DescribeStanding)(nil),      // 18: atelier.user.v1.DescribeStanding
-	(*Disable)(nil),               // 19: atelier.user.v1.Disable
-	(*Enable)(nil),                // 20: atelier.user.v1.Enable
-	(*SetInternalAdmin)(nil),      // 21: atelier.user.v1.SetInternalAdmin
-	(*OfferOneTimeLink)(nil),      // 22: atelier.user.v1.OfferOneTimeLink
-	(*ReportLinkMailed)(nil),      // 23: atelier.user.v1.ReportLinkMailed
-	(*SetPassword)(nil),           // 24: atelier.user.v1.SetPassword
-	(*DescribePassword)(nil),      // 25: atelier.user.v1.DescribePassword
-	(*StartBrowserSession)(nil),   // 26: atelier.user.v1.StartBrowserSession
-	(*EndBrowserSession)(nil),     // 27: atelier.user.v1.EndBrowserSession
-	(*ListBrowserSessions)(nil),   // 28: atelier.user.v1.ListBrowserSessions
-	(*LinkIdentity)(nil),          // 29: atelier.user.v1.LinkIdentity
-	(*DescribeIdentities)(nil),    // 30: atelier.user.v1.DescribeIdentities
-	(*UnlinkIdentities)(nil),      // 31: atelier.user.v1.UnlinkIdentities
-	(*StartImpersonation)(nil),    // 32: atelier.user.v1.StartImpersonation
-	(*AllowGrant)(nil),            // 33: atelier.user.v1.AllowGrant
-	(*RevokeGrant)(nil),           // 34: atelier.user.v1.RevokeGrant
-	(*ListGrants)(nil),            // 35: atelier.user.v1.ListGrants
-	(*RegisterMachine)(nil),       // 36: atelier.user.v1.RegisterMachine
-	(*RemoveMachine)(nil),         // 37: atelier.user.v1.RemoveMachine
-	(*ListMachines)(nil),          // 38: atelier.user.v1.ListMachines
-	(*ApiKeyPage)(nil),            // 39: atelier.user.v1.ApiKeyPage
-	(*Standing)(nil),              // 40: atelier.user.v1.Standing
-	(*Password)(nil),              // 41: atelier.user.v1.Password
-	(*LinkedIdentities)(nil),      // 42: atelier.user.v1.LinkedIdentities
-	(*BrowserSessions)(nil),       // 43: atelier.user.v1.BrowserSessions
-	(*GrantPage)(nil),             // 44: atelier.user.v1.GrantPage
-	(*MachinePage)(nil),           // 45: atelier.user.v1.MachinePage
-	(*UserCreated)(nil),           // 46: atelier.user.v1.UserCreated
-	(*WorkspaceJoined)(nil),       // 47: atelier.user.v1.WorkspaceJoined
-	(*WorkspaceReserved)(nil),     // 48: atelier.user.v1.WorkspaceReserved
-	(*WorkspaceForgotten)(nil),    // 49: atelier.user.v1.WorkspaceForgotten
-	(*WorkspaceLeft)(nil),         // 50: atelier.user.v1.WorkspaceLeft
-	(*ApiKeyIssued)(nil),          // 51: atelier.user.v1.ApiKeyIssued
-	(*ApiKeyRevoked)(nil),         // 52: atelier.user.v1.ApiKeyRevoked
-	(*ProfileChanged)(nil),        // 53: atelier.user.v1.ProfileChanged
-	(*UserDisabled)(nil),          // 54: atelier.user.v1.UserDisabled
-	(*UserEnabled)(nil),           // 55: atelier.user.v1.UserEnabled
-	(*InternalAdminSet)(nil),      // 56: atelier.user.v1.InternalAdminSet
-	(*OneTimeLinkOffered)(nil),    // 57: atelier.user.v1.OneTimeLinkOffered
-	(*OneTimeLinkMailed)(nil),     // 58: atelier.user.v1.OneTimeLinkMailed
-	(*PasswordSet)(nil),           // 59: atelier.user.v1.PasswordSet
-	(*BrowserSessionStarted)(nil), // 60: atelier.user.v1.BrowserSessionStarted
-	(*BrowserSessionEnded)(nil),   // 61: atelier.user.v1.BrowserSessionEnded
-	(*IdentityLinked)(nil),        // 62: atelier.user.v1.IdentityLinked
-	(*IdentitiesUnlinked)(nil),    // 63: atelier.user.v1.IdentitiesUnlinked
-	(*ImpersonationStarted)(nil),  // 64: atelier.user.v1.ImpersonationStarted
-	(*GrantAllowed)(nil),          // 65: atelier.user.v1.GrantAllowed
-	(*GrantRevoked)(nil),          // 66: atelier.user.v1.GrantRevoked
-	(*MachineRegistered)(nil),     // 67: atelier.user.v1.MachineRegistered
-	(*MachineRenamed)(nil),        // 68: atelier.user.v1.MachineRenamed
-	(*MachineRemoved)(nil),        // 69: atelier.user.v1.MachineRemoved
-	nil,                           // 70: atelier.user.v1.User.WorkspacesEntry
-	nil,                           // 71: atelier.user.v1.User.ApiKeysEntry
-	nil,                           // 72: atelier.user.v1.User.BrowserSessionsEntry
-	nil,                           // 73: atelier.user.v1.User.GrantsEntry
-	nil,                           // 74: atelier.user.v1.User.MachinesEntry
-	nil,                           // 75: atelier.user.v1.User.ImpersonationsEntry
-	nil,                           // 76: atelier.user.v1.User.LinkedIdentitiesEntry
-	nil,                           // 77: atelier.user.v1.User.CreatedWorkspacesEntry
+	(*KeyLimits)(nil),             // 3: atelier.user.v1.KeyLimits
+	(*OneTimeLink)(nil),           // 4: atelier.user.v1.OneTimeLink
+	(*LinkMail)(nil),              // 5: atelier.user.v1.LinkMail
+	(*BrowserSession)(nil),        // 6: atelier.user.v1.BrowserSession
+	(*Grant)(nil),                 // 7: atelier.user.v1.Grant
+	(*Machine)(nil),               // 8: atelier.user.v1.Machine
+	(*CreateUser)(nil),            // 9: atelier.user.v1.CreateUser
+	(*JoinWorkspace)(nil),         // 10: atelier.user.v1.JoinWorkspace
+	(*LeaveWorkspace)(nil),        // 11: atelier.user.v1.LeaveWorkspace
+	(*ReserveWorkspace)(nil),      // 12: atelier.user.v1.ReserveWorkspace
+	(*ForgetWorkspace)(nil),       // 13: atelier.user.v1.ForgetWorkspace
+	(*IssueApiKey)(nil),           // 14: atelier.user.v1.IssueApiKey
+	(*RevokeApiKey)(nil),          // 15: atelier.user.v1.RevokeApiKey
+	(*DescribeUser)(nil),          // 16: atelier.user.v1.DescribeUser
+	(*ListApiKeys)(nil),           // 17: atelier.user.v1.ListApiKeys
+	(*ChangeProfile)(nil),         // 18: atelier.user.v1.ChangeProfile
+	(*DescribeStanding)(nil),      // 19: atelier.user.v1.DescribeStanding
+	(*Disable)(nil),               // 20: atelier.user.v1.Disable
+	(*Enable)(nil),                // 21: atelier.user.v1.Enable
+	(*SetInternalAdmin)(nil),      // 22: atelier.user.v1.SetInternalAdmin
+	(*OfferOneTimeLink)(nil),      // 23: atelier.user.v1.OfferOneTimeLink
+	(*ReportLinkMailed)(nil),      // 24: atelier.user.v1.ReportLinkMailed
+	(*SetPassword)(nil),           // 25: atelier.user.v1.SetPassword
+	(*DescribePassword)(nil),      // 26: atelier.user.v1.DescribePassword
+	(*StartBrowserSession)(nil),   // 27: atelier.user.v1.StartBrowserSession
+	(*EndBrowserSession)(nil),     // 28: atelier.user.v1.EndBrowserSession
+	(*ListBrowserSessions)(nil),   // 29: atelier.user.v1.ListBrowserSessions
+	(*LinkIdentity)(nil),          // 30: atelier.user.v1.LinkIdentity
+	(*DescribeIdentities)(nil),    // 31: atelier.user.v1.DescribeIdentities
+	(*UnlinkIdentities)(nil),      // 32: atelier.user.v1.UnlinkIdentities
+	(*StartImpersonation)(nil),    // 33: atelier.user.v1.StartImpersonation
+	(*AllowGrant)(nil),            // 34: atelier.user.v1.AllowGrant
+	(*RevokeGrant)(nil),           // 35: atelier.user.v1.RevokeGrant
+	(*ListGrants)(nil),            // 36: atelier.user.v1.ListGrants
+	(*RegisterMachine)(nil),       // 37: atelier.user.v1.RegisterMachine
+	(*RemoveMachine)(nil),         // 38: atelier.user.v1.RemoveMachine
+	(*ListMachines)(nil),          // 39: atelier.user.v1.ListMachines
+	(*ApiKeyPage)(nil),            // 40: atelier.user.v1.ApiKeyPage
+	(*Standing)(nil),              // 41: atelier.user.v1.Standing
+	(*Password)(nil),              // 42: atelier.user.v1.Password
+	(*LinkedIdentities)(nil),      // 43: atelier.user.v1.LinkedIdentities
+	(*BrowserSessions)(nil),       // 44: atelier.user.v1.BrowserSessions
+	(*GrantPage)(nil),             // 45: atelier.user.v1.GrantPage
+	(*MachinePage)(nil),           // 46: atelier.user.v1.MachinePage
+	(*UserCreated)(nil),           // 47: atelier.user.v1.UserCreated
+	(*WorkspaceJoined)(nil),       // 48: atelier.user.v1.WorkspaceJoined
+	(*WorkspaceReserved)(nil),     // 49: atelier.user.v1.WorkspaceReserved
+	(*WorkspaceForgotten)(nil),    // 50: atelier.user.v1.WorkspaceForgotten
+	(*WorkspaceLeft)(nil),         // 51: atelier.user.v1.WorkspaceLeft
+	(*ApiKeyIssued)(nil),          // 52: atelier.user.v1.ApiKeyIssued
+	(*ApiKeyRevoked)(nil),         // 53: atelier.user.v1.ApiKeyRevoked
+	(*ProfileChanged)(nil),        // 54: atelier.user.v1.ProfileChanged
+	(*UserDisabled)(nil),          // 55: atelier.user.v1.UserDisabled
+	(*UserEnabled)(nil),           // 56: atelier.user.v1.UserEnabled
+	(*InternalAdminSet)(nil),      // 57: atelier.user.v1.InternalAdminSet
+	(*OneTimeLinkOffered)(nil),    // 58: atelier.user.v1.OneTimeLinkOffered
+	(*OneTimeLinkMailed)(nil),     // 59: atelier.user.v1.OneTimeLinkMailed
+	(*PasswordSet)(nil),           // 60: atelier.user.v1.PasswordSet
+	(*BrowserSessionStarted)(nil), // 61: atelier.user.v1.BrowserSessionStarted
+	(*BrowserSessionEnded)(nil),   // 62: atelier.user.v1.BrowserSessionEnded
+	(*IdentityLinked)(nil),        // 63: atelier.user.v1.IdentityLinked
+	(*IdentitiesUnlinked)(nil),    // 64: atelier.user.v1.IdentitiesUnlinked
+	(*ImpersonationStarted)(nil),  // 65: atelier.user.v1.ImpersonationStarted
+	(*GrantAllowed)(nil),          // 66: atelier.user.v1.GrantAllowed
+	(*GrantRevoked)(nil),          // 67: atelier.user.v1.GrantRevoked
+	(*MachineRegistered)(nil),     // 68: atelier.user.v1.MachineRegistered
+	(*MachineRenamed)(nil),        // 69: atelier.user.v1.MachineRenamed
+	(*MachineRemoved)(nil),        // 70: atelier.user.v1.MachineRemoved
+	nil,                           // 71: atelier.user.v1.User.WorkspacesEntry
+	nil,                           // 72: atelier.user.v1.User.ApiKeysEntry
+	nil,                           // 73: atelier.user.v1.User.BrowserSessionsEntry
+	nil,                           // 74: atelier.user.v1.User.GrantsEntry
+	nil,                           // 75: atelier.user.v1.User.MachinesEntry
+	nil,                           // 76: atelier.user.v1.User.ImpersonationsEntry
+	nil,                           // 77: atelier.user.v1.User.LinkedIdentitiesEntry
+	nil,                           // 78: atelier.user.v1.User.CreatedWorkspacesEntry
 }
 var file_messages_user_v1_user_proto_depIdxs = []int32{
-	70, // 0: atelier.user.v1.User.workspaces:type_name -> atelier.user.v1.User.WorkspacesEntry
-	71, // 1: atelier.user.v1.User.api_keys:type_name -> atelier.user.v1.User.ApiKeysEntry
-	3,  // 2: atelier.user.v1.User.one_time_link:type_name -> atelier.user.v1.OneTimeLink
-	72, // 3: atelier.user.v1.User.browser_sessions:type_name -> atelier.user.v1.User.BrowserSessionsEntry
-	73, // 4: atelier.user.v1.User.grants:type_name -> atelier.user.v1.User.GrantsEntry
-	74, // 5: atelier.user.v1.User.machines:type_name -> atelier.user.v1.User.MachinesEntry
-	75, // 6: atelier.user.v1.User.impersonations:type_name -> atelier.user.v1.User.ImpersonationsEntry
-	76, // 7: atelier.user.v1.User.linked_identities:type_name -> atelier.user.v1.User.LinkedIdentitiesEntry
-	77, // 8: atelier.user.v1.User.created_workspaces:type_name -> atelier.user.v1.User.CreatedWorkspacesEntry
-	3,  // 9: atelier.user.v1.OfferOneTimeLink.link:type_name -> atelier.user.v1.OneTimeLink
-	5,  // 10: atelier.user.v1.StartBrowserSession.session:type_name -> atelier.user.v1.BrowserSession
-	1,  // 11: atelier.user.v1.StartBrowserSession.identity:type_name -> atelier.user.v1.LinkedIdentity
-	1,  // 12: atelier.user.v1.LinkIdentity.identity:type_name -> atelier.user.v1.LinkedIdentity
-	1,  // 13: atelier.user.v1.UnlinkIdentities.identity:type_name -> atelier.user.v1.LinkedIdentity
-	6,  // 14: atelier.user.v1.AllowGrant.grant:type_name -> atelier.user.v1.Grant
-	2,  // 15: atelier.user.v1.ApiKeyPage.keys:type_name -> atelier.user.v1.ApiKey
-	3,  // 16: atelier.user.v1.Password.link:type_name -> atelier.user.v1.OneTimeLink
-	1,  // 17: atelier.user.v1.LinkedIdentities.identities:type_name -> atelier.user.v1.LinkedIdentity
-	5,  // 18: atelier.user.v1.BrowserSessions.sessions:type_name -> atelier.user.v1.BrowserSession
-	6,  // 19: atelier.user.v1.GrantPage.grants:type_name -> atelier.user.v1.Grant
-	7,  // 20: atelier.user.v1.MachinePage.machines:type_name -> atelier.user.v1.Machine
-	2,  // 21: atelier.user.v1.ApiKeyIssued.key:type_name -> atelier.user.v1.ApiKey
-	3,  // 22: atelier.user.v1.OneTimeLinkOffered.link:type_name -> atelier.user.v1.OneTimeLink
-	5,  // 23: atelier.user.v1.BrowserSessionStarted.session:type_name -> atelier.user.v1.BrowserSession
-	1,  // 24: atelier.user.v1.IdentityLinked.identity:type_name -> atelier.user.v1.LinkedIdentity
-	1,  // 25: atelier.user.v1.IdentitiesUnlinked.identities:type_name -> atelier.user.v1.LinkedIdentity
-	6,  // 26: atelier.user.v1.GrantAllowed.grant:type_name -> atelier.user.v1.Grant
-	7,  // 27: atelier.user.v1.MachineRegistered.machine:type_name -> atelier.user.v1.Machine
-	2,  // 28: atelier.user.v1.User.ApiKeysEntry.value:type_name -> atelier.user.v1.ApiKey
-	5,  // 29: atelier.user.v1.User.BrowserSessionsEntry.value:type_name -> atelier.user.v1.BrowserSession
-	6,  // 30: atelier.user.v1.User.GrantsEntry.value:type_name -> atelier.user.v1.Grant
-	7,  // 31: atelier.user.v1.User.MachinesEntry.value:type_name -> atelier.user.v1.Machine
-	1,  // 32: atelier.user.v1.User.LinkedIdentitiesEntry.value:type_name -> atelier.user.v1.LinkedIdentity
-	33, // [33:33] is the sub-list for method output_type
-	33, // [33:33] is the sub-list for method input_type
-	33, // [33:33] is the sub-list for extension type_name
-	33, // [33:33] is the sub-list for extension extendee
-	0,  // [0:33] is the sub-list for field type_name
+	71, // 0: atelier.user.v1.User.workspaces:type_name -> atelier.user.v1.User.WorkspacesEntry
+	72, // 1: atelier.user.v1.User.api_keys:type_name -> atelier.user.v1.User.ApiKeysEntry
+	4,  // 2: atelier.user.v1.User.one_time_link:type_name -> atelier.user.v1.OneTimeLink
+	73, // 3: atelier.user.v1.User.browser_sessions:type_name -> atelier.user.v1.User.BrowserSessionsEntry
+	74, // 4: atelier.user.v1.User.grants:type_name -> atelier.user.v1.User.GrantsEntry
+	75, // 5: atelier.user.v1.User.machines:type_name -> atelier.user.v1.User.MachinesEntry
+	76, // 6: atelier.user.v1.User.impersonations:type_name -> atelier.user.v1.User.ImpersonationsEntry
+	77, // 7: atelier.user.v1.User.linked_identities:type_name -> atelier.user.v1.User.LinkedIdentitiesEntry
+	78, // 8: atelier.user.v1.User.created_workspaces:type_name -> atelier.user.v1.User.CreatedWorkspacesEntry
+	3,  // 9: atelier.user.v1.ApiKey.limits:type_name -> atelier.user.v1.KeyLimits
+	3,  // 10: atelier.user.v1.IssueApiKey.limits:type_name -> atelier.user.v1.KeyLimits
+	4,  // 11: atelier.user.v1.OfferOneTimeLink.link:type_name -> atelier.user.v1.OneTimeLink
+	6,  // 12: atelier.user.v1.StartBrowserSession.session:type_name -> atelier.user.v1.BrowserSession
+	1,  // 13: atelier.user.v1.StartBrowserSession.identity:type_name -> atelier.user.v1.LinkedIdentity
+	1,  // 14: atelier.user.v1.LinkIdentity.identity:type_name -> atelier.user.v1.LinkedIdentity
+	1,  // 15: atelier.user.v1.UnlinkIdentities.identity:type_name -> atelier.user.v1.LinkedIdentity
+	7,  // 16: atelier.user.v1.AllowGrant.grant:type_name -> atelier.user.v1.Grant
+	2,  // 17: atelier.user.v1.ApiKeyPage.keys:type_name -> atelier.user.v1.ApiKey
+	4,  // 18: atelier.user.v1.Password.link:type_name -> atelier.user.v1.OneTimeLink
+	1,  // 19: atelier.user.v1.LinkedIdentities.identities:type_name -> atelier.user.v1.LinkedIdentity
+	6,  // 20: atelier.user.v1.BrowserSessions.sessions:type_name -> atelier.user.v1.BrowserSession
+	7,  // 21: atelier.user.v1.GrantPage.grants:type_name -> atelier.user.v1.Grant
+	8,  // 22: atelier.user.v1.MachinePage.machines:type_name -> atelier.user.v1.Machine
+	2,  // 23: atelier.user.v1.ApiKeyIssued.key:type_name -> atelier.user.v1.ApiKey
+	4,  // 24: atelier.user.v1.OneTimeLinkOffered.link:type_name -> atelier.user.v1.OneTimeLink
+	6,  // 25: atelier.user.v1.BrowserSessionStarted.session:type_name -> atelier.user.v1.BrowserSession
+	1,  // 26: atelier.user.v1.IdentityLinked.identity:type_name -> atelier.user.v1.LinkedIdentity
+	1,  // 27: atelier.user.v1.IdentitiesUnlinked.identities:type_name -> atelier.user.v1.LinkedIdentity
+	7,  // 28: atelier.user.v1.GrantAllowed.grant:type_name -> atelier.user.v1.Grant
+	8,  // 29: atelier.user.v1.MachineRegistered.machine:type_name -> atelier.user.v1.Machine
+	2,  // 30: atelier.user.v1.User.ApiKeysEntry.value:type_name -> atelier.user.v1.ApiKey
+	6,  // 31: atelier.user.v1.User.BrowserSessionsEntry.value:type_name -> atelier.user.v1.BrowserSession
+	7,  // 32: atelier.user.v1.User.GrantsEntry.value:type_name -> atelier.user.v1.Grant
+	8,  // 33: atelier.user.v1.User.MachinesEntry.value:type_name -> atelier.user.v1.Machine
+	1,  // 34: atelier.user.v1.User.LinkedIdentitiesEntry.value:type_name -> atelier.user.v1.LinkedIdentity
+	35, // [35:35] is the sub-list for method output_type
+	35, // [35:35] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_messages_user_v1_user_proto_init() }
@@ -4753,14 +4864,14 @@ func file_messages_user_v1_user_proto_init() {
 	if File_messages_user_v1_user_proto != nil {
 		return
 	}
-	file_messages_user_v1_user_proto_msgTypes[17].OneofWrappers = []any{}
+	file_messages_user_v1_user_proto_msgTypes[18].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_messages_user_v1_user_proto_rawDesc), len(file_messages_user_v1_user_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   78,
+			NumMessages:   79,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -39,6 +39,9 @@ const (
 	// The agent of a session, for the tools that the platform gives it. credential_id is the id of the session, user_id the person
 	// who started it. It is never the credential of a request of the API.
 	CredentialKind_CREDENTIAL_KIND_SESSION CredentialKind = 8
+	// An API key of a person that is limited to capabilities and, if it says so, to workspaces and to reading. It is a kind of its own, so
+	// that a member with an earlier version refuses the key, and does not take it for an unlimited one.
+	CredentialKind_CREDENTIAL_KIND_LIMITED_KEY CredentialKind = 9
 )
 
 // Enum value maps for CredentialKind.
@@ -53,6 +56,7 @@ var (
 		6: "CREDENTIAL_KIND_SYSTEM_VM",
 		7: "CREDENTIAL_KIND_IMPERSONATION",
 		8: "CREDENTIAL_KIND_SESSION",
+		9: "CREDENTIAL_KIND_LIMITED_KEY",
 	}
 	CredentialKind_value = map[string]int32{
 		"CREDENTIAL_KIND_UNSPECIFIED":     0,
@@ -64,6 +68,7 @@ var (
 		"CREDENTIAL_KIND_SYSTEM_VM":       6,
 		"CREDENTIAL_KIND_IMPERSONATION":   7,
 		"CREDENTIAL_KIND_SESSION":         8,
+		"CREDENTIAL_KIND_LIMITED_KEY":     9,
 	}
 )
 
@@ -100,7 +105,7 @@ type Principal struct {
 	Kind         CredentialKind         `protobuf:"varint,1,opt,name=kind,proto3,enum=atelier.wire.v1.CredentialKind" json:"kind,omitempty"`
 	CredentialId string                 `protobuf:"bytes,2,opt,name=credential_id,json=credentialId,proto3" json:"credential_id,omitempty"`
 	UserId       string                 `protobuf:"bytes,3,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// The capabilities granted to an app, an OAuth client or a turn of a session. Unused for credentials that have all capabilities of
+	// The capabilities granted to an app, an OAuth client, a limited API key or a turn of a session. Unused for credentials that have all capabilities of
 	// the person.
 	Grants []string `protobuf:"bytes,4,rep,name=grants,proto3" json:"grants,omitempty"`
 	// The workspace to which the credential of an app, an OAuth client or a computer is bound. Empty: all workspaces of the
@@ -110,7 +115,11 @@ type Principal struct {
 	ImpersonatorId string `protobuf:"bytes,6,opt,name=impersonator_id,json=impersonatorId,proto3" json:"impersonator_id,omitempty"`
 	// The participant of the running turn of a session, whose access ends the turns that the agent starts in other sessions, too. Unset for
 	// all other credentials.
-	Participant   *Participant `protobuf:"bytes,7,opt,name=participant,proto3" json:"participant,omitempty"`
+	Participant *Participant `protobuf:"bytes,7,opt,name=participant,proto3" json:"participant,omitempty"`
+	// The limits of a limited API key, whose capabilities are the grants. workspace_ids are the only workspaces of the person that the key
+	// reaches; empty: all of them. A read_only key may do no more than a viewer reads, whatever the role of the person.
+	WorkspaceIds  []string `protobuf:"bytes,8,rep,name=workspace_ids,json=workspaceIds,proto3" json:"workspace_ids,omitempty"`
+	ReadOnly      bool     `protobuf:"varint,9,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -192,6 +201,20 @@ func (x *Principal) GetParticipant() *Participant {
 		return x.Participant
 	}
 	return nil
+}
+
+func (x *Principal) GetWorkspaceIds() []string {
+	if x != nil {
+		return x.WorkspaceIds
+	}
+	return nil
+}
+
+func (x *Principal) GetReadOnly() bool {
+	if x != nil {
+		return x.ReadOnly
+	}
+	return false
 }
 
 // A Participant is the person, and the OAuth grant if there is one, on whose behalf the turn of a session runs.
@@ -950,7 +973,7 @@ var File_messages_wire_v1_wire_proto protoreflect.FileDescriptor
 
 const file_messages_wire_v1_wire_proto_rawDesc = "" +
 	"\n" +
-	"\x1bmessages/wire/v1/wire.proto\x12\x0fatelier.wire.v1\"\xa2\x02\n" +
+	"\x1bmessages/wire/v1/wire.proto\x12\x0fatelier.wire.v1\"\xe4\x02\n" +
 	"\tPrincipal\x123\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1f.atelier.wire.v1.CredentialKindR\x04kind\x12#\n" +
 	"\rcredential_id\x18\x02 \x01(\tR\fcredentialId\x12\x17\n" +
@@ -958,7 +981,9 @@ const file_messages_wire_v1_wire_proto_rawDesc = "" +
 	"\x06grants\x18\x04 \x03(\tR\x06grants\x12!\n" +
 	"\fworkspace_id\x18\x05 \x01(\tR\vworkspaceId\x12'\n" +
 	"\x0fimpersonator_id\x18\x06 \x01(\tR\x0eimpersonatorId\x12>\n" +
-	"\vparticipant\x18\a \x01(\v2\x1c.atelier.wire.v1.ParticipantR\vparticipant\"A\n" +
+	"\vparticipant\x18\a \x01(\v2\x1c.atelier.wire.v1.ParticipantR\vparticipant\x12#\n" +
+	"\rworkspace_ids\x18\b \x03(\tR\fworkspaceIds\x12\x1b\n" +
+	"\tread_only\x18\t \x01(\bR\breadOnly\"A\n" +
 	"\vParticipant\x12\x17\n" +
 	"\auser_id\x18\x01 \x01(\tR\x06userId\x12\x19\n" +
 	"\bgrant_id\x18\x02 \x01(\tR\agrantId\"\x90\x02\n" +
@@ -1014,7 +1039,7 @@ const file_messages_wire_v1_wire_proto_rawDesc = "" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x0e\n" +
 	"\x02at\x18\x02 \x01(\x03R\x02at\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12\x18\n" +
-	"\apayload\x18\x04 \x01(\fR\apayload*\xa1\x02\n" +
+	"\apayload\x18\x04 \x01(\fR\apayload*\xc2\x02\n" +
 	"\x0eCredentialKind\x12\x1f\n" +
 	"\x1bCREDENTIAL_KIND_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18CREDENTIAL_KIND_PLATFORM\x10\x01\x12\x18\n" +
@@ -1024,7 +1049,8 @@ const file_messages_wire_v1_wire_proto_rawDesc = "" +
 	"\x13CREDENTIAL_KIND_APP\x10\x05\x12\x1d\n" +
 	"\x19CREDENTIAL_KIND_SYSTEM_VM\x10\x06\x12!\n" +
 	"\x1dCREDENTIAL_KIND_IMPERSONATION\x10\a\x12\x1b\n" +
-	"\x17CREDENTIAL_KIND_SESSION\x10\bB8Z6github.com/atelier-run/atelier/messages/wire/v1;wirev1b\x06proto3"
+	"\x17CREDENTIAL_KIND_SESSION\x10\b\x12\x1f\n" +
+	"\x1bCREDENTIAL_KIND_LIMITED_KEY\x10\tB8Z6github.com/atelier-run/atelier/messages/wire/v1;wirev1b\x06proto3"
 
 var (
 	file_messages_wire_v1_wire_proto_rawDescOnce sync.Once
