@@ -100,7 +100,7 @@ func TestGrantsLimitScopes(t *testing.T) {
 
 // TestScopesByGrants compares each scope with each pair of grants: nobody gives an app a scope that its own credential lacks.
 func TestScopesByGrants(t *testing.T) {
-	for _, kind := range []wirev1.CredentialKind{kindApp, kindSession, kindOAuth} {
+	for _, kind := range []wirev1.CredentialKind{kindApp, kindSession, kindOAuth, wirev1.CredentialKind_CREDENTIAL_KIND_LIMITED_KEY} {
 		for _, granted := range app.Scopes {
 			call := entity.Call{Role: owner, Principal: &wirev1.Principal{Kind: kind, UserId: "u", Grants: []string{entity.Apps, granted}}}
 			for _, scope := range app.Scopes {
