@@ -38,7 +38,7 @@ var roleCapabilities = map[workspacev1.Role][]string{
 // slice.
 func AgentCapabilities() []string { return roleCapabilities[workspacev1.Role_ROLE_EDITOR] }
 
-// MissingForProcesses returns which capabilities that a turn needs to run processes are not among those that it has: services, and, as
+// MissingForProcesses returns which capabilities that a turn needs to run processes, and a credential to set the command of an app, are not among those that it has: services, and, as
 // every process in a computer can read and change the whole drive, files:read and files:write.
 func MissingForProcesses(has []string) []string {
 	return slices.DeleteFunc([]string{FilesRead, FilesWrite, Services}, func(c string) bool { return slices.Contains(has, c) })

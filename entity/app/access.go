@@ -24,6 +24,7 @@ var (
 	errReadOnly     = entity.Errorf(entity.Forbidden, "the app is a read-only copy of a shared app; its runtime and visibility cannot be changed")
 	errReplica      = entity.Errorf(entity.Forbidden, "the app is a copy of a shared app; it is removed with the share")
 	errOwnersOnly   = entity.Errorf(entity.Forbidden, "only owners of the workspace may make an app public")
+	errCommandGrant = entity.Errorf(entity.Forbidden, "the command of an app can read and change all files: the credential needs files:read, files:write and services")
 	errScopeGrant   = entity.Errorf(entity.Forbidden, "the app has scopes that the credential does not have")
 )
 
@@ -94,10 +95,13 @@ func mayPublish(call entity.Call) bool {
 // isReadOnly reports whether the app is a replica whose recipient may change neither its runtime nor its visibility.
 func isReadOnly(s *appv1.App) bool { return s.GetOrigin().GetMode() == appv1.ShareMode_SHARE_MODE_READ }
 
-// CheckGrants returns forbidden unless the principal of the call has all scopes of a configuration. Otherwise a credential that is
-// limited to apps could run a command with capabilities that it does not have.
+// CheckGrants returns forbidden unless the principal of the call has all scopes of a configuration, and the capabilities that every process
+// in a computer has. Otherwise a credential that is limited to apps could run a command with capabilities that it does not have.
 func CheckGrants(call entity.Call, scopes []string) error {
 	granted := entity.Capabilities(call.Principal, call.Role)
+	if len(entity.MissingForProcesses(granted)) > 0 {
+		return errCommandGrant
+	}
 	for _, scope := range scopes {
 		if !slices.Contains(granted, scope) {
 			return errScopeGrant

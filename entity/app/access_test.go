@@ -1,6 +1,7 @@
 package app_test
 
 import (
+	"slices"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -50,15 +51,17 @@ func TestControls(t *testing.T) {
 		apply func()
 		want  *appv1.Controls
 	}{
-		"owner":                   {owner, func() {}, all},
-		"editor":                  {editor, func() {}, private},
-		"viewer":                  {viewer, func() {}, &appv1.Controls{}},
-		"app of an owner":         {owner, func() { w.as.Kind, w.as.Grants = kindApp, []string{entity.Apps, entity.FilesRead} }, private},
+		"owner":  {owner, func() {}, all},
+		"editor": {editor, func() {}, private},
+		"viewer": {viewer, func() {}, &appv1.Controls{}},
+		"app of an owner": {owner, func() {
+			w.as.Kind, w.as.Grants = kindApp, []string{entity.Apps, entity.FilesRead, entity.FilesWrite, entity.Services}
+		}, private},
 		"app with fewer scopes":   {owner, func() { w.as.Kind, w.as.Grants = kindApp, []string{entity.Apps} }, metadata},
 		"app without the scope":   {owner, func() { w.as.Kind, w.as.Grants = kindApp, []string{entity.FilesRead} }, &appv1.Controls{}},
 		"agent of an owner":       {owner, func() { w.as.Kind, w.as.Grants = kindSession, entity.AgentCapabilities() }, private},
 		"agent with fewer scopes": {owner, func() { w.as.Kind, w.as.Grants = kindSession, []string{entity.Apps} }, metadata},
-		"client with all of both": {owner, func() { w.as.Kind, w.as.Grants = kindOAuth, []string{entity.Apps, entity.Admin, entity.FilesRead} }, all},
+		"client with all of both": {owner, func() { w.as.Kind, w.as.Grants = kindOAuth, entity.AllCapabilities() }, all},
 	} {
 		w.user("u", test.role)
 		test.apply()
@@ -93,18 +96,40 @@ func TestGrantsLimitScopes(t *testing.T) {
 	w.as.Kind, w.as.Grants = kindOAuth, []string{entity.Apps}
 	w.refused(&appv1.UpdateApp{Command: proto.String("steal")}, entity.Forbidden)
 	w.must(&appv1.UpdateApp{Name: proto.String("Store")})
-	w.as.Grants = []string{entity.Apps, entity.FilesRead}
+	w.as.Grants = []string{entity.Apps, entity.FilesRead, entity.FilesWrite, entity.Services}
 	w.must(&appv1.UpdateApp{Command: proto.String("two")})
-	w.refused(&appv1.UpdateApp{ApiScopes: &appv1.Scopes{Scopes: []string{entity.FilesRead, entity.FilesWrite}}}, entity.Forbidden)
+	w.refused(&appv1.UpdateApp{ApiScopes: &appv1.Scopes{Scopes: []string{entity.FilesRead, entity.Memory}}}, entity.Forbidden)
 }
 
-// TestScopesByGrants compares each scope with each pair of grants: nobody gives an app a scope that its own credential lacks.
+// TestCommandsByGrants sets the command of an app with each set of the capabilities that a process has: a credential needs all, because
+// the command reads and changes the whole drive.
+func TestCommandsByGrants(t *testing.T) {
+	needed := []string{entity.FilesRead, entity.FilesWrite, entity.Services}
+	for _, kind := range []wirev1.CredentialKind{kindApp, kindSession, kindOAuth, wirev1.CredentialKind_CREDENTIAL_KIND_LIMITED_KEY} {
+		for bits := range 1 << len(needed) {
+			grants := []string{entity.Apps}
+			for i, c := range needed {
+				if bits>>i&1 == 1 {
+					grants = append(grants, c)
+				}
+			}
+			call := entity.Call{Role: owner, Principal: &wirev1.Principal{Kind: kind, UserId: "u", Grants: grants}}
+			if err := app.CheckGrants(call, nil); (err == nil) != (len(grants) == 4) {
+				t.Errorf("%s with %q sets a command: %v", kind, grants, err)
+			}
+		}
+	}
+}
+
+// TestScopesByGrants compares each scope with each grant besides those that a command needs: nobody gives an app a scope that its own
+// credential lacks.
 func TestScopesByGrants(t *testing.T) {
+	needed := []string{entity.Apps, entity.FilesRead, entity.FilesWrite, entity.Services}
 	for _, kind := range []wirev1.CredentialKind{kindApp, kindSession, kindOAuth, wirev1.CredentialKind_CREDENTIAL_KIND_LIMITED_KEY} {
 		for _, granted := range app.Scopes {
-			call := entity.Call{Role: owner, Principal: &wirev1.Principal{Kind: kind, UserId: "u", Grants: []string{entity.Apps, granted}}}
+			call := entity.Call{Role: owner, Principal: &wirev1.Principal{Kind: kind, UserId: "u", Grants: append([]string{granted}, needed...)}}
 			for _, scope := range app.Scopes {
-				isGranted := scope == granted || scope == entity.Apps
+				isGranted := scope == granted || slices.Contains(needed, scope)
 				if err := app.CheckGrants(call, []string{scope}); (err == nil) != isGranted {
 					t.Errorf("%s with the grant %s gives an app %s: %v", kind, granted, scope, err)
 				}

@@ -52,20 +52,21 @@ func TestRegisterApp(t *testing.T) {
 		change func(*appv1.Registration)
 		code   entity.Code
 	}{
-		"slug":                {nil, func(r *appv1.Registration) { r.Slug = "site" }, entity.SlugTaken},
-		"path":                {nil, func(r *appv1.Registration) { r.Path = "site" }, entity.PathInUse},
-		"port":                {nil, func(r *appv1.Registration) { r.Runtime.Port = workspace.FirstAppPort }, entity.PortInUse},
-		"form of the slug":    {nil, func(r *appv1.Registration) { r.Slug = "a--b" }, entity.InvalidRequest},
-		"form of the path":    {nil, func(r *appv1.Registration) { r.Path = "../x" }, entity.InvalidRequest},
-		"admin":               {nil, func(r *appv1.Registration) { r.Runtime.ApiScopes = []string{entity.Admin} }, entity.InvalidRequest},
-		"id of another kind":  {nil, func(r *appv1.Registration) { r.AppId = "ses" + appID("2")[3:] }, entity.InvalidRequest},
-		"no anchor":           {nil, func(r *appv1.Registration) { r.AnchorId = "" }, entity.InvalidRequest},
-		"no runtime":          {nil, func(r *appv1.Registration) { r.Runtime = nil }, entity.InvalidRequest},
-		"origin by a member":  {nil, func(r *appv1.Registration) { r.Origin = replicaOrigin() }, entity.Forbidden},
-		"id of another app":   {nil, func(r *appv1.Registration) { r.AppId = appID("1") }, entity.SlugTaken},
-		"scopes of no grant":  {oauth("bob", entity.Apps), func(*appv1.Registration) {}, entity.Forbidden},
-		"scopes of the grant": {oauth("bob", entity.Apps, entity.FilesRead), func(*appv1.Registration) {}, ""},
-		"unknown creator":     {entity.Platform(), func(r *appv1.Registration) { r.CreatedByUserId = "eve" }, entity.InvalidRequest},
+		"slug":                 {nil, func(r *appv1.Registration) { r.Slug = "site" }, entity.SlugTaken},
+		"path":                 {nil, func(r *appv1.Registration) { r.Path = "site" }, entity.PathInUse},
+		"port":                 {nil, func(r *appv1.Registration) { r.Runtime.Port = workspace.FirstAppPort }, entity.PortInUse},
+		"form of the slug":     {nil, func(r *appv1.Registration) { r.Slug = "a--b" }, entity.InvalidRequest},
+		"form of the path":     {nil, func(r *appv1.Registration) { r.Path = "../x" }, entity.InvalidRequest},
+		"admin":                {nil, func(r *appv1.Registration) { r.Runtime.ApiScopes = []string{entity.Admin} }, entity.InvalidRequest},
+		"id of another kind":   {nil, func(r *appv1.Registration) { r.AppId = "ses" + appID("2")[3:] }, entity.InvalidRequest},
+		"no anchor":            {nil, func(r *appv1.Registration) { r.AnchorId = "" }, entity.InvalidRequest},
+		"no runtime":           {nil, func(r *appv1.Registration) { r.Runtime = nil }, entity.InvalidRequest},
+		"origin by a member":   {nil, func(r *appv1.Registration) { r.Origin = replicaOrigin() }, entity.Forbidden},
+		"id of another app":    {nil, func(r *appv1.Registration) { r.AppId = appID("1") }, entity.SlugTaken},
+		"scopes of no grant":   {oauth("bob", entity.Apps), func(*appv1.Registration) {}, entity.Forbidden},
+		"scopes of the grant":  {oauth("bob", entity.Apps, entity.FilesRead, entity.FilesWrite, entity.Services), func(*appv1.Registration) {}, ""},
+		"commands of no grant": {oauth("bob", entity.Apps, entity.FilesRead), func(*appv1.Registration) {}, entity.Forbidden},
+		"unknown creator":      {entity.Platform(), func(r *appv1.Registration) { r.CreatedByUserId = "eve" }, entity.InvalidRequest},
 	} {
 		c := newApp("anc_2", "other", "other", 0)
 		test.change(c.Registration)

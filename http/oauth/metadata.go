@@ -36,7 +36,7 @@ var responseTypes = []string{"code"}
 var scopeDescriptions = map[string]string{
 	entity.Admin:        "Administer the workspace: its name, people's roles, suspension, audit log",
 	entity.Agents:       "Set up agents",
-	entity.Apps:         "See and manage apps, whose commands can read and change all files",
+	entity.Apps:         "See and manage apps; to set what an app runs, also the rights to run programs and to read and change files",
 	entity.FilesRead:    "Read files and who did what to them",
 	entity.FilesWrite:   "Change, create and delete files, also those of apps and agents, which run with rights of their own",
 	entity.Integrations: "Use and set up integrations",

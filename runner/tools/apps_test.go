@@ -29,7 +29,7 @@ var appCallers = map[string]struct {
 }{
 	"session": {agent("ses_1", nil), arguments{}},
 	"key":     {person, arguments{"workspace": slugName}},
-	"oauth":   {oauth("usr_1", entity.Apps), arguments{"workspace": slugName}},
+	"oauth":   {oauth("usr_1", entity.Apps, entity.FilesRead, entity.FilesWrite, entity.Services), arguments{"workspace": slugName}},
 }
 
 // with returns arguments with further ones.
@@ -128,21 +128,25 @@ func TestRegisterAppRefusals(t *testing.T) {
 		in     arguments
 		want   string
 	}{
-		"no folder":        {person, with(good, "path", "none"), "invalid_request: path names no folder on the drive"},
-		"root":             {person, with(good, "path", "/"), "invalid_request: "},
-		"above the root":   {person, with(good, "path", "../../none"), "invalid_request: path names no folder on the drive"},
-		"slug":             {person, with(good, "slug", "a--b"), "invalid_request: "},
-		"taken slug":       {person, with(good, "slug", "site"), "slug_taken: "},
-		"taken folder":     {person, with(good, "path", "link"), "path_in_use: "},
-		"taken port":       {person, with(good, "port", 3000), "port_in_use: "},
-		"scope":            {person, with(good, "apiScopes", []string{"admin"}), "invalid_request: apiScopes"},
-		"icon":             {person, with(good, "icon", "https://example.org"), "invalid_request: icon"},
-		"blank command":    {person, with(good, "command", " "), "invalid_request: command"},
-		"scopes of no one": {oauth("usr_1", entity.Apps), with(good, "apiScopes", []string{"files:read"}), "forbidden: the app has scopes"},
-		"no scope apps":    {oauth("usr_1", entity.FilesRead), with(good, "path", "none"), "forbidden: "},
-		"viewer":           {viewer, with(good, "path", "none"), "forbidden: "},
-		"stranger":         {oauth("usr_9", entity.Apps), with(good, "path", "none"), "not_found: "},
-		"no workspace":     {person, with(good, "workspace", "nowhere"), "not_found: "},
+		"no folder":      {person, with(good, "path", "none"), "invalid_request: path names no folder on the drive"},
+		"root":           {person, with(good, "path", "/"), "invalid_request: "},
+		"above the root": {person, with(good, "path", "../../none"), "invalid_request: path names no folder on the drive"},
+		"slug":           {person, with(good, "slug", "a--b"), "invalid_request: "},
+		"taken slug":     {person, with(good, "slug", "site"), "slug_taken: "},
+		"taken folder":   {person, with(good, "path", "link"), "path_in_use: "},
+		"taken port":     {person, with(good, "port", 3000), "port_in_use: "},
+		"scope":          {person, with(good, "apiScopes", []string{"admin"}), "invalid_request: apiScopes"},
+		"icon":           {person, with(good, "icon", "https://example.org"), "invalid_request: icon"},
+		"blank command":  {person, with(good, "command", " "), "invalid_request: command"},
+		"scopes of no one": {
+			oauth("usr_1", entity.Apps, entity.FilesRead, entity.FilesWrite, entity.Services), with(good, "apiScopes", []string{"memory"}),
+			"forbidden: the app has scopes",
+		},
+		"no processes":  {oauth("usr_1", entity.Apps, entity.FilesRead), good, "forbidden: the command of an app"},
+		"no scope apps": {oauth("usr_1", entity.FilesRead), with(good, "path", "none"), "forbidden: "},
+		"viewer":        {viewer, with(good, "path", "none"), "forbidden: "},
+		"stranger":      {oauth("usr_9", entity.Apps), with(good, "path", "none"), "not_found: "},
+		"no workspace":  {person, with(good, "workspace", "nowhere"), "not_found: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := w.client(one.caller).call("register_app", one.in, nil); !strings.HasPrefix(got, one.want) {
