@@ -3,6 +3,7 @@ package edge
 import (
 	"bufio"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -53,6 +54,8 @@ type exchange struct {
 	outcome outcome
 	failure error
 
+	// broken is the first error of reading the request's body other than io.EOF.
+	broken atomic.Pointer[error]
 	// isStream is set once the app has begun a stream of events.
 	isStream atomic.Bool
 	// used is the time of the last traffic, in nanoseconds since started.
@@ -153,6 +156,19 @@ func (x *exchange) stopped() error {
 	return x.cause
 }
 
+// bodyError returns nil if the request's body could be read so far; errGone if the client has left, and errBody if the body is malformed.
+func (x *exchange) bodyError() error {
+	broken := x.broken.Load()
+	if broken == nil {
+		return nil
+	}
+	var network net.Error
+	if x.request.Context().Err() != nil || errors.Is(*broken, io.ErrUnexpectedEOF) || errors.As(*broken, &network) {
+		return errGone
+	}
+	return errBody
+}
+
 // release ends the counting of a request, and closes a connection to the app that was upgraded: httputil leaves it open if the app has
 // changed to another protocol than the client has asked for. stop has no effect afterwards.
 func (x *exchange) release() {
@@ -204,7 +220,7 @@ func (c *trackedConn) CloseWrite() error {
 	return c.Conn.Close()
 }
 
-// trackedBody records the traffic of a request's body. After Close the body can still be read by drain.
+// trackedBody records the traffic of a request's body, and its first error. After Close the body can still be read by drain.
 type trackedBody struct {
 	body   io.Reader
 	x      *exchange
@@ -217,6 +233,9 @@ func (b *trackedBody) Read(p []byte) (int, error) {
 	}
 	n, err := b.body.Read(p)
 	b.x.touch()
+	if err != nil && err != io.EOF {
+		b.x.broken.CompareAndSwap(nil, &err)
+	}
 	return n, err
 }
 

@@ -17,8 +17,12 @@ import (
 
 var (
 	errGateway = &entity.Error{Code: entity.Unavailable, Reason: reasonFailed, Message: "the app has closed the connection or sent no valid response", RetryAfter: retryTime}
+	errBody    = entity.Errorf(entity.InvalidRequest, "the body of the request is malformed")
 	errTimeout = &entity.Error{Code: entity.Unavailable, Reason: "timeout", Message: "the app did not answer in time", RetryAfter: retryTime}
 )
+
+// errGone says that the client has left before the end of its request.
+var errGone = errors.New("the client has left")
 
 // flushTime is the time after which the edge passes on the part of a body of known length that it has received. Events, and bodies of
 // unknown length, are passed on at once; a body of known length that arrives in one piece, together with the head, in one write.
@@ -196,19 +200,18 @@ func (u *upgraded) CloseWrite() error {
 func (e *Edge) failProxy(w http.ResponseWriter, r *http.Request, err error) {
 	x := r.Context().Value(exchangeKey{}).(*exchange)
 	x.outcome = outcomeProxied // until a refusal says otherwise
-	var tooLarge *http.MaxBytesError
 	var dialed dialError
 	var network net.Error
-	cause := x.stopped()
+	cause, broken := x.stopped(), x.bodyError()
 	switch {
 	case cause != nil:
 		x.outcome = outcomeEnded
 		err = errUnauthorized
-	case errors.Is(err, context.Canceled) && x.request.Context().Err() != nil:
+	case broken == errGone, errors.Is(err, context.Canceled) && x.request.Context().Err() != nil:
 		x.outcome = outcomeGone
 		panic(http.ErrAbortHandler) // nobody reads a response
-	case errors.As(err, &tooLarge):
-		err = entity.Errorf(entity.PayloadTooLarge, "the request is too large")
+	case broken != nil:
+		err = errBody
 	case errors.As(err, &dialed):
 		err = e.dialRefusal(dialed.error)
 	case errors.Is(err, errUpgrades):
