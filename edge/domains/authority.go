@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"sync"
@@ -28,6 +29,9 @@ const (
 	maxResponseBytes = 1 << 20
 	// pollTimeout limits the wait for the authority to verify a name, and for the certificate.
 	pollTimeout = 90 * time.Second
+	// accountAge is the least age of an account that is replaced because the authority has deactivated it. An authority that deactivates
+	// each account gets no more than one a day.
+	accountAge = 24 * time.Hour
 )
 
 // An authority orders certificates for one session. It is the Issuer of certmagic, whose own one would open ports of this machine.
@@ -44,7 +48,7 @@ func (a *authority) IssuerKey() string { return a.d.issuerKey() }
 
 func (d *Domains) issuerKey() string { return certmagic.StorageKeys.Safe(slashes.Replace(d.authority)) }
 
-// Issue orders a certificate. If the authority does not know the account any more, it registers another one.
+// Issue orders a certificate. If the authority no longer accepts the account, it registers another one.
 func (a *authority) Issue(ctx context.Context, request *x509.CertificateRequest) (*certmagic.IssuedCertificate, error) {
 	client := &acmez.Client{
 		Client: &acme.Client{
@@ -52,22 +56,49 @@ func (a *authority) Issue(ctx context.Context, request *x509.CertificateRequest)
 		},
 		ChallengeSolvers: map[string]acmez.Solver{methodHTTP: solver{a.session}, methodTLS: solver{a.session}},
 	}
-	account, err := a.account(ctx, client.Client)
+	account, err := a.account(ctx, client.Client, "")
 	if err != nil {
 		return nil, err
 	}
 	issued, err := order(ctx, client, account, request)
-	var problem acme.Problem
-	if errors.As(err, &problem) && problem.Type == acme.ProblemTypeAccountDoesNotExist {
-		if err := a.session.Delete(ctx, a.accountFile()); err != nil {
-			return nil, err
-		}
-		if account, err = a.account(ctx, client.Client); err != nil {
-			return nil, err
-		}
-		return order(ctx, client, account, request)
+	if err == nil || !a.isRefused(ctx, client.Client, account, err) {
+		return issued, err
 	}
-	return issued, err
+	if account, err = a.account(ctx, client.Client, account.Location); err != nil {
+		return nil, err
+	}
+	return order(ctx, client, account, request)
+}
+
+// isRefused reports whether an order has failed with an error because the authority no longer accepts the account: it does not know it, or
+// has deactivated it (RFC 8555, section 7.3.6). A challenge that failed is unauthorized too, so that the authority is asked for the account.
+func (a *authority) isRefused(ctx context.Context, client *acme.Client, account acme.Account, err error) bool {
+	switch {
+	case hasType(err, acme.ProblemTypeAccountDoesNotExist):
+		return true
+	case !hasType(err, acme.ProblemTypeUnauthorized):
+		return false
+	}
+	found, err := client.GetAccount(ctx, account)
+	switch {
+	case hasType(err, acme.ProblemTypeAccountDoesNotExist):
+		return true
+	case err != nil && !hasType(err, acme.ProblemTypeUnauthorized), err == nil && found.Status == acme.StatusValid:
+		return false
+	}
+	file, _, err := a.session.load(ctx, a.accountFile())
+	if err == nil && a.d.o.Clock().Sub(time.UnixMilli(file.GetModifiedAt())) < accountAge {
+		a.d.o.Log.Error("the authority has deactivated the account of this server, which was registered less than a day ago; another one is registered after a day",
+			slog.String("authority", a.d.authority), slog.String("account", account.Location))
+		return false
+	}
+	return err == nil
+}
+
+// hasType reports whether an error is a problem of a type.
+func hasType(err error, kind string) bool {
+	var problem acme.Problem
+	return errors.As(err, &problem) && problem.Type == kind
 }
 
 func order(ctx context.Context, client *acmez.Client, account acme.Account, request *x509.CertificateRequest) (*certmagic.IssuedCertificate, error) {
@@ -93,10 +124,14 @@ type storedAccount struct {
 
 func (a *authority) accountFile() string { return "accounts/" + a.IssuerKey() + "/account.json" }
 
-// account returns the account at the authority, and registers one if the store has none. A lock serializes registrations.
-func (a *authority) account(ctx context.Context, client *acme.Client) (acme.Account, error) {
+// refusedFile returns the name of the file with the last account that the authority did not accept any more.
+func (a *authority) refusedFile() string { return "accounts/" + a.IssuerKey() + "/refused.json" }
+
+// account returns the account at the authority, and registers one if the store has none, or only the one with the URL refused, which is then
+// set aside. A lock serializes registrations, so that members that are refused at the same time register one account.
+func (a *authority) account(ctx context.Context, client *acme.Client, refused string) (acme.Account, error) {
 	account, err := a.storedAccount(ctx)
-	if !errors.Is(err, fs.ErrNotExist) {
+	if err == nil && account.Location != refused || err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return account, err
 	}
 	lock := "account_" + a.IssuerKey()
@@ -104,14 +139,37 @@ func (a *authority) account(ctx context.Context, client *acme.Client) (acme.Acco
 		return acme.Account{}, err
 	}
 	defer func() { _ = a.session.locks.release(context.WithoutCancel(ctx), a.session.files, lock) }() // free after its lease
-	if account, err = a.storedAccount(ctx); !errors.Is(err, fs.ErrNotExist) {
+	account, err = a.storedAccount(ctx)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil, account.Location != refused:
 		return account, err
+	default:
+		if err := a.setAside(ctx, account); err != nil {
+			return acme.Account{}, err
+		}
 	}
+	return a.register(ctx, client)
+}
+
+// setAside copies the account of the store to the file of refused accounts.
+func (a *authority) setAside(ctx context.Context, account acme.Account) error {
+	content, err := a.session.Load(ctx, a.accountFile())
+	if err != nil {
+		return err
+	}
+	a.d.o.Log.Warn("the authority does not accept the account of this server any more; another one is registered",
+		slog.String("authority", a.d.authority), slog.String("account", account.Location))
+	return a.session.Store(ctx, a.refusedFile(), content)
+}
+
+// register registers an account and stores it. The caller holds the lock of registrations.
+func (a *authority) register(ctx context.Context, client *acme.Client) (acme.Account, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return acme.Account{}, err
 	}
-	account = acme.Account{TermsOfServiceAgreed: true, PrivateKey: key}
+	account := acme.Account{TermsOfServiceAgreed: true, PrivateKey: key}
 	if a.d.o.Email != "" {
 		account.Contact = []string{"mailto:" + a.d.o.Email}
 	}

@@ -2,8 +2,11 @@ package domains
 
 import (
 	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -27,6 +30,8 @@ type refusingAuthority struct {
 	answer   func(w http.ResponseWriter)
 	accounts int
 	orders   int
+	// deactivated is the number of the last account that is deactivated, and orders of which are refused with status; 0: none is.
+	deactivated, status int
 }
 
 func newRefusingAuthority(t *testing.T) *refusingAuthority {
@@ -44,9 +49,7 @@ func (a *refusingAuthority) refuse(status int, kind, extra, retryAfter string) {
 		if retryAfter != "" {
 			w.Header().Set("Retry-After", retryAfter)
 		}
-		w.Header().Set("Content-Type", "application/problem+json")
-		w.WriteHeader(status)
-		fmt.Fprintf(w, `{"type":"urn:ietf:params:acme:error:%s","detail":"no %s","status":%d%s}`, kind, kind, status, extra)
+		refuse(w, status, kind, extra)
 	}
 }
 
@@ -59,15 +62,45 @@ func (a *refusingAuthority) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprintf(w, `{"newNonce":"%[1]s/nonce","newAccount":"%[1]s/account","newOrder":"%[1]s/order"}`, a.URL)
 	case "/account":
-		a.accounts++
-		w.Header().Set("Location", a.URL+"/account/1")
+		payload, _ := readSigned(r)
+		if payload.OnlyReturnExisting && a.deactivated == a.accounts {
+			refuse(w, a.status, "unauthorized", "")
+			return
+		}
+		if !payload.OnlyReturnExisting {
+			a.accounts++
+		}
+		w.Header().Set("Location", fmt.Sprintf("%s/account/%d", a.URL, a.accounts))
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusCreated)
 		fmt.Fprint(w, `{"status":"valid"}`)
 	case "/order":
 		a.orders++
+		if _, account := readSigned(r); account == fmt.Sprintf("%s/account/%d", a.URL, a.deactivated) {
+			refuse(w, a.status, "unauthorized", "")
+			return
+		}
 		a.answer(w)
 	}
+}
+
+// readSigned returns the payload of a request to an authority, and the account that has signed it.
+func readSigned(r *http.Request) (payload struct{ OnlyReturnExisting bool }, account string) {
+	var signed struct{ Protected, Payload string }
+	var protected struct{ Kid string }
+	body, _ := io.ReadAll(r.Body)
+	_ = json.Unmarshal(body, &signed)
+	for text, to := range map[string]any{signed.Protected: &protected, signed.Payload: &payload} {
+		decoded, _ := base64.RawURLEncoding.DecodeString(text)
+		_ = json.Unmarshal(decoded, to)
+	}
+	return payload, protected.Kid
+}
+
+func refuse(w http.ResponseWriter, status int, kind, extra string) {
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(status)
+	fmt.Fprintf(w, `{"type":"urn:ietf:params:acme:error:%s","detail":"no %s","status":%d%s}`, kind, kind, status, extra)
 }
 
 // useAuthority makes the site order at an authority.
@@ -147,6 +180,60 @@ func TestAccount(t *testing.T) {
 	s.issue()
 	if a.accounts != 2 || a.orders != 4 {
 		t.Errorf("%d accounts, %d orders", a.accounts, a.orders)
+	}
+}
+
+// TestDeactivatedAccount checks that an account that the authority has deactivated is set aside, and another one is registered, at most one
+// each day.
+func TestDeactivatedAccount(t *testing.T) {
+	for _, status := range []int{http.StatusUnauthorized, http.StatusForbidden} {
+		a, s := newRefusingAuthority(t), newSite(t)
+		s.useAuthority(a)
+		a.refuse(400, "connection", "", "")
+		s.issue()
+		old, err := s.files.begin().Load(t.Context(), (&authority{d: s.Domains}).accountFile())
+		check(t, err)
+		s.now = s.now.Add(accountAge)
+		a.deactivated, a.status = 1, status
+		if failed := s.issue(); a.accounts != 2 || a.orders != 3 || !strings.Contains(failed.GetReason(), "no connection") {
+			t.Errorf("%d: %d accounts, %d orders, %v", status, a.accounts, a.orders, failed)
+		}
+		aside, err := s.files.begin().Load(t.Context(), (&authority{d: s.Domains}).refusedFile())
+		if err != nil || string(aside) != string(old) {
+			t.Errorf("%d: the account that is set aside is %s, %v", status, aside, err)
+		}
+		s.issue()
+		if a.accounts != 2 || a.orders != 4 {
+			t.Errorf("%d: %d accounts, %d orders", status, a.accounts, a.orders)
+		}
+		a.deactivated = 2
+		if failed := s.issue(); a.accounts != 2 || a.orders != 5 || !strings.Contains(failed.GetReason(), "no unauthorized") {
+			t.Errorf("%d: %d accounts, %d orders, %v", status, a.accounts, a.orders, failed)
+		}
+		s.now = s.now.Add(accountAge)
+		if s.issue(); a.accounts != 3 {
+			t.Errorf("%d: %d accounts after a day", status, a.accounts)
+		}
+	}
+}
+
+// TestDeactivatedAccountOfMembers checks that a member whose account another one has replaced uses the account of the other one.
+func TestDeactivatedAccountOfMembers(t *testing.T) {
+	a, s := newRefusingAuthority(t), newSite(t)
+	s.useAuthority(a)
+	a.refuse(400, "connection", "", "")
+	s.issue()
+	session := s.files.begin()
+	defer session.end(t.Context())
+	member := &authority{d: s.Domains, session: session}
+	refused, err := member.storedAccount(t.Context())
+	check(t, err)
+	client := &acme.Client{Directory: s.o.Directory, HTTPClient: s.httpClient(nil)}
+	for range 2 {
+		account, err := member.account(t.Context(), client, refused.Location)
+		if err != nil || account.Location != a.URL+"/account/2" || a.accounts != 2 {
+			t.Errorf("%d accounts, %v, %v", a.accounts, account.Location, err)
+		}
 	}
 }
 
