@@ -55,6 +55,8 @@ type Options struct {
 	Progress operator.Progress
 	// BackUpNode backs the node up; nil: it cannot be backed up.
 	BackUpNode operator.BackUpNode
+	// RenewCertificate replaces the certificate of a host of the node; nil: the node has none.
+	RenewCertificate operator.RenewCertificate
 }
 
 // Server serves the API, the pages, OAuth and the operators' socket.
@@ -97,7 +99,8 @@ func New(o Options) (*Server, error) {
 		pages.Routes(),
 		authorization.Routes(),
 		mcp.Routes(o.Tools),
-	), operator.Routes(operator.Options{Folders: o.Sessions.Folders, Directory: o.Directory, Reactions: o.Reactions, Progress: o.Progress, BackUpNode: o.BackUpNode}))
+	), operator.Routes(operator.Options{Folders: o.Sessions.Folders, Directory: o.Directory, Reactions: o.Reactions, Progress: o.Progress,
+		BackUpNode: o.BackUpNode, RenewCertificate: o.RenewCertificate}))
 	return &Server{core, links, pages}, nil
 }
 

@@ -25,7 +25,7 @@ type adminCommands struct {
 	Key       keyCommands       `cmd:"" help:"API keys."`
 	Workspace workspaceCommands `cmd:"" help:"Workspaces."`
 	App       appCommands       `cmd:"" help:"Replicas of apps."`
-	Domain    bindingCommands   `cmd:"" help:"Custom domains whose removal needs an operator."`
+	Domain    bindingCommands   `cmd:"" help:"Certificates, and custom domains whose removal needs an operator."`
 	Backup    backupCommands    `cmd:"" help:"Backups of workspaces' drives."`
 	Audit     auditCommands     `cmd:"" help:"Audit logs."`
 	Reactions reactionsCommands `cmd:"" help:"Reactions that are parked after repeated failures."`

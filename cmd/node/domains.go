@@ -17,6 +17,7 @@ import (
 	"github.com/atelier-run/atelier/entity/app"
 	"github.com/atelier-run/atelier/entity/binding"
 	"github.com/atelier-run/atelier/entity/slug"
+	"github.com/atelier-run/atelier/http/operator"
 	"github.com/atelier-run/atelier/http/server"
 	bindingv1 "github.com/atelier-run/atelier/messages/binding/v1"
 	slugv1 "github.com/atelier-run/atelier/messages/slug/v1"
@@ -74,6 +75,28 @@ func (n *Node) domainExecutors() map[string]actors.Executor {
 		binding.CheckTask:   {Limit: 8, Timeout: time.Minute, FirstPause: time.Second, LongestPause: 5 * time.Minute, Run: actors.RunTyped(look)},
 		binding.IssueTask:   {Limit: 4, Timeout: 5 * time.Minute, FirstPause: time.Second, LongestPause: 5 * time.Minute, Run: actors.RunTyped(issue)},
 		binding.CleanUpTask: {Limit: 4, Timeout: 2 * time.Minute, FirstPause: time.Second, LongestPause: 5 * time.Minute, Run: actors.RunTyped(cleanUp)},
+	}
+}
+
+var (
+	errFileCertificate = entity.Errorf(entity.InvalidRequest, "the certificate of this host is in a file that the setting certificate names; replace the file")
+	errForeignHost     = entity.Errorf(entity.InvalidRequest, "this is neither the host name of a custom domain nor a host of the node")
+)
+
+// renewCertificate returns the function that replaces the certificate of a host of the node itself.
+func (n *Node) renewCertificate(o Options) operator.RenewCertificate {
+	return func(ctx context.Context, host string) error {
+		if n.certificateFiles.Covers(host) {
+			return errFileCertificate
+		}
+		own, err := domainAddresses{n, o.appAddresses().EdgeHost, o.Domains.Hosts}.IsOwn(ctx, host)
+		if err == nil && !own {
+			err = errForeignHost
+		}
+		if err != nil {
+			return err
+		}
+		return n.Domains.Renew(ctx, host)
 	}
 }
 

@@ -31,6 +31,12 @@ func TestDomainsWithoutCertificates(t *testing.T) {
 	if s.GetStatus() != appv1.DomainStatus_DOMAIN_STATUS_PENDING || !strings.Contains(s.GetLastError(), "requests no certificates") || s.GetNextCheckAt() == 0 {
 		t.Errorf("the binding is %v", s)
 	}
+	renew := h.renewCertificate(Options{Domains: DomainOptions{Hosts: []string{"atelier.example.com"}, EdgeHost: "apps.example.com"}}.complete())
+	for name, want := range map[string]string{"atelier.example.com": "requests no certificates", "else.example.com": errForeignHost.Message} {
+		if err := renew(t.Context(), name); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("renewing the certificate of %s: %v", name, err)
+		}
+	}
 	h.stop()
 	h.start()
 	if again := ask(&bindingv1.DescribeBinding{}); again.GetDomainId() != "dom_1" {

@@ -60,14 +60,33 @@ func (a *authority) Issue(ctx context.Context, request *x509.CertificateRequest)
 	if err != nil {
 		return nil, err
 	}
-	issued, err := order(ctx, client, account, request)
+	issued, err := order(ctx, client, account, request, a.replaced(ctx, client.Client, request.DNSNames))
 	if err == nil || !a.isRefused(ctx, client.Client, account, err) {
 		return issued, err
 	}
 	if account, err = a.account(ctx, client.Client, account.Location); err != nil {
 		return nil, err
 	}
-	return order(ctx, client, account, request)
+	return order(ctx, client, account, request, nil)
+}
+
+// replaced returns the certificate of the store that an order for names replaces (RFC 9773, section 5), which exempts the order from the
+// authority's limits. It returns nil if there is none, if it may belong to an earlier account, or if the authority has no renewal
+// information.
+func (a *authority) replaced(ctx context.Context, client *acme.Client, names []string) *x509.Certificate {
+	directory, err := client.GetDirectory(ctx)
+	if err != nil || directory.RenewalInfo == "" || len(names) != 1 {
+		return nil
+	}
+	pair, err := a.d.loadPair(ctx, names[0])
+	if err != nil || pair == nil || len(pair.Leaf.AuthorityKeyId) == 0 {
+		return nil
+	}
+	file, _, err := a.session.load(ctx, a.accountFile())
+	if err != nil || !time.UnixMilli(file.GetModifiedAt()).Before(pair.Leaf.NotBefore) {
+		return nil
+	}
+	return pair.Leaf
 }
 
 // isRefused reports whether an order has failed with an error because the authority no longer accepts the account: it does not know it, or
@@ -101,12 +120,19 @@ func hasType(err error, kind string) bool {
 	return errors.As(err, &problem) && problem.Type == kind
 }
 
-func order(ctx context.Context, client *acmez.Client, account acme.Account, request *x509.CertificateRequest) (*certmagic.IssuedCertificate, error) {
+// order orders a certificate. replaces is nil, or the certificate that it replaces; if the authority does not accept that, the order is made
+// without it.
+func order(ctx context.Context, client *acmez.Client, account acme.Account, request *x509.CertificateRequest, replaces *x509.Certificate) (*certmagic.IssuedCertificate, error) {
 	parameters, err := acmez.OrderParametersFromCSR(account, request)
 	if err != nil {
 		return nil, err
 	}
+	parameters.Replaces = replaces
 	chains, err := client.ObtainCertificate(ctx, parameters)
+	if replaces != nil && hasType(err, acme.ProblemTypeMalformed) {
+		parameters.Replaces = nil
+		chains, err = client.ObtainCertificate(ctx, parameters)
+	}
 	if err != nil {
 		return nil, err
 	}

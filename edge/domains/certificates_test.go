@@ -42,6 +42,7 @@ func selfSigned(t testing.TB, host string, serial int64, notBefore, notAfter tim
 	check(t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: host}, DNSNames: []string{host}, NotBefore: notBefore, NotAfter: notAfter,
+		AuthorityKeyId: []byte("authority"),
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
 	check(t, err)

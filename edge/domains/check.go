@@ -33,7 +33,11 @@ func (d *Domains) Check(ctx context.Context, c *bindingv1.Check) (proto.Message,
 		d.metrics.checked("failed")
 		d.o.Log.Info("a check of a domain has failed", slog.String("host", c.GetHostname()), slog.String("workspace", c.GetWorkspaceId()),
 			slog.Any("error", err))
-		return &bindingv1.ReportCheck{Number: c.GetNumber(), Failure: "The check failed: " + err.Error() + "."}, nil
+		report = &bindingv1.ReportCheck{Number: c.GetNumber(), Failure: "The check failed: " + err.Error() + "."}
+	}
+	d.suggest(ctx, c.GetHostname(), report)
+	if report.GetFailure() != "" {
+		return report, nil
 	}
 	outcome := "missing"
 	switch {

@@ -4,7 +4,7 @@
 // The rules of a name are in package entity/binding. Its tasks are run here:
 //
 //   - Check looks up the records of a name (check.go, caa.go, resolvers.go). Each configured resolver is asked, and they must agree.
-//   - Issue gets a certificate (issue.go, authority.go). The authority verifies the name by HTTP-01 or TLS-ALPN-01
+//   - Issue gets a certificate (issue.go, authority.go, renewal.go). The authority verifies the name by HTTP-01 or TLS-ALPN-01
 //     (challenges.go).
 //   - CleanUp removes the certificates of a released name.
 //
@@ -124,8 +124,9 @@ type Domains struct {
 	metrics   *metrics
 	authority string
 	challenge *challengeReader
-	// maintained counts the goroutines of Maintain.
+	// maintained counts the goroutines of Maintain, and wakes has a channel of each by its host.
 	maintained sync.WaitGroup
+	wakes      sync.Map
 }
 
 // New returns Domains. It connects to nothing. It fails if an option is invalid.

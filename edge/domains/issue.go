@@ -74,13 +74,22 @@ func (d *Domains) Maintain(ctx context.Context, hosts []string) {
 			continue
 		}
 		d.maintained.Go(func() {
+			wake := make(chan struct{}, 1)
+			d.wakes.Store(host, wake)
+			defer d.wakes.CompareAndDelete(host, wake)
 			for failures := 0; ; {
 				at, err := d.Obtain(ctx, host)
 				wait := nextObtain(at.Sub(d.o.Clock()), failures, err)
 				if failures++; err == nil {
 					failures = 0
 				}
-				if pause(ctx, wait) != nil {
+				timer := time.NewTimer(wait)
+				select {
+				case <-timer.C:
+				case <-wake:
+					timer.Stop()
+				case <-ctx.Done():
+					timer.Stop()
 					return
 				}
 			}
@@ -179,11 +188,11 @@ func (d *Domains) usable(ctx context.Context, host string) (*bindingv1.Certifica
 	if err != nil || pair == nil {
 		return nil, err
 	}
-	certificate := describe(pair.Leaf)
-	if !d.o.Clock().Before(renewalOf(certificate)) {
-		return nil, nil
+	due, err := d.renewalTime(ctx, host, pair.Leaf)
+	if err != nil || !d.o.Clock().Before(due) {
+		return nil, err
 	}
-	return certificate, nil
+	return describe(pair.Leaf), nil
 }
 
 // loadPair loads the certificate of a host, with its key. It returns nil if the store does not have both, or not for this host.
@@ -216,7 +225,7 @@ func describe(c *x509.Certificate) *bindingv1.Certificate {
 
 func serialOf(n *big.Int) string { return fmt.Sprintf("%x", n) }
 
-// renewalOf returns the time after two thirds of a certificate's lifetime, at which it is renewed (entity/binding).
+// renewalOf returns the time after two thirds of a certificate's lifetime, at which it is renewed at the latest (entity/binding).
 func renewalOf(c *bindingv1.Certificate) time.Time {
 	return time.UnixMilli(c.GetNotBefore() + (c.GetNotAfter()-c.GetNotBefore())*2/3)
 }

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,9 +23,13 @@ import (
 	certificatesv1 "github.com/atelier-run/atelier/messages/certificates/v1"
 )
 
+// authorities counts the authorities of all tests: the ACME library caches directories by their URL, and ports are used again.
+var authorities atomic.Int64
+
 // A refusingAuthority registers accounts and refuses each order with an answer.
 type refusingAuthority struct {
 	*httptest.Server
+	directory string
 
 	mu       sync.Mutex
 	answer   func(w http.ResponseWriter)
@@ -32,10 +37,15 @@ type refusingAuthority struct {
 	orders   int
 	// deactivated is the number of the last account that is deactivated, and orders of which are refused with status; 0: none is.
 	deactivated, status int
+	// replaced has the certificate that each order replaces.
+	replaced []string
+	// renewalInfo has the renewal information of certificates; nil: the authority has none. questions counts the requests for it.
+	renewalInfo http.HandlerFunc
+	questions   int
 }
 
 func newRefusingAuthority(t *testing.T) *refusingAuthority {
-	a := &refusingAuthority{}
+	a := &refusingAuthority{directory: fmt.Sprintf("/directory/%d", authorities.Add(1))}
 	a.Server = httptest.NewTLSServer(a)
 	t.Cleanup(a.Close)
 	return a
@@ -58,9 +68,14 @@ func (a *refusingAuthority) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer a.mu.Unlock()
 	w.Header().Set("Replay-Nonce", "nonce")
 	switch r.URL.Path {
-	case "/directory":
+	case "/nonce":
+	case a.directory:
 		w.Header().Set("Content-Type", "application/json")
-		fmt.Fprintf(w, `{"newNonce":"%[1]s/nonce","newAccount":"%[1]s/account","newOrder":"%[1]s/order"}`, a.URL)
+		renewals := ""
+		if a.renewalInfo != nil {
+			renewals = `"renewalInfo":"` + a.URL + `/renewals",`
+		}
+		fmt.Fprintf(w, `{%[2]s"newNonce":"%[1]s/nonce","newAccount":"%[1]s/account","newOrder":"%[1]s/order"}`, a.URL, renewals)
 	case "/account":
 		payload, _ := readSigned(r)
 		if payload.OnlyReturnExisting && a.deactivated == a.accounts {
@@ -76,16 +91,26 @@ func (a *refusingAuthority) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, `{"status":"valid"}`)
 	case "/order":
 		a.orders++
-		if _, account := readSigned(r); account == fmt.Sprintf("%s/account/%d", a.URL, a.deactivated) {
+		payload, account := readSigned(r)
+		a.replaced = append(a.replaced, payload.Replaces)
+		if account == fmt.Sprintf("%s/account/%d", a.URL, a.deactivated) {
 			refuse(w, a.status, "unauthorized", "")
 			return
 		}
 		a.answer(w)
+	default:
+		a.questions++
+		a.renewalInfo(w, r)
 	}
 }
 
+type signedPayload struct {
+	OnlyReturnExisting bool
+	Replaces           string
+}
+
 // readSigned returns the payload of a request to an authority, and the account that has signed it.
-func readSigned(r *http.Request) (payload struct{ OnlyReturnExisting bool }, account string) {
+func readSigned(r *http.Request) (payload signedPayload, account string) {
 	var signed struct{ Protected, Payload string }
 	var protected struct{ Kid string }
 	body, _ := io.ReadAll(r.Body)
@@ -105,7 +130,7 @@ func refuse(w http.ResponseWriter, status int, kind, extra string) {
 
 // useAuthority makes the site order at an authority.
 func (s *site) useAuthority(a *refusingAuthority) {
-	s.o.Directory = a.URL + "/directory"
+	s.o.Directory = a.URL + a.directory
 	s.o.Roots = x509.NewCertPool()
 	s.o.Roots.AddCert(a.Certificate())
 }
@@ -258,7 +283,9 @@ func TestBudget(t *testing.T) {
 
 // TestStoredCertificateIsReported checks that the result of an attempt that was not reported is used, and not the certificate that is to be renewed.
 func TestStoredCertificateIsReported(t *testing.T) {
-	s := newSite(t)
+	a, s := newRefusingAuthority(t), newSite(t)
+	s.useAuthority(a)
+	a.refuse(400, "connection", "", "")
 	s.store(host, 10)
 	report, err := s.Issue(t.Context(), &bindingv1.Issue{Number: 3, Hostname: host, Renews: "9"})
 	if issued, ok := report.(*bindingv1.ReportIssued); err != nil || !ok || issued.GetCertificate().GetSerial() != "a" || issued.GetNumber() != 3 {

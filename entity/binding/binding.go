@@ -18,8 +18,8 @@
 //
 // DNS look-ups, requests for certificates and clean-ups are tasks (CheckTask, IssueTask, CleanUpTask), each with a number; a
 // report with another number is late and has no effect. The pauses between them are timers. Checks are repeated after 15 s and
-// then after longer pauses of at most an hour (checks.go). A certificate is renewed after two thirds of its lifetime (issue.go). A
-// clean-up is retried a few times, then when a member requests it, and at last only by an operator (removal.go).
+// then after longer pauses of at most an hour (checks.go). A certificate is renewed after two thirds of its lifetime, or at the time that a
+// check reports if the authority suggests an earlier one, or at once for an operator (issue.go). A clean-up is retried a few times, then when a member requests it, and at last only by an operator (removal.go).
 //
 // An active name serves until it fails or is released, whatever a check or a renewal reports in the meantime.
 //
@@ -102,6 +102,8 @@ func Decide(call entity.Call, s *bindingv1.Binding, c bindingv1.Command) ([]bind
 		return reportCleanUpFailed(call, s, c), nil
 	case *bindingv1.RepairBinding:
 		return repair(call, s, c), nil
+	case *bindingv1.RenewBinding:
+		return renew(call, s, c), nil
 	case *bindingv1.DescribeBinding:
 		return nil, nil
 	}

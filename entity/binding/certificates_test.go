@@ -35,6 +35,77 @@ func TestRenewal(t *testing.T) {
 	}
 }
 
+// TestSuggestedRenewal checks that a renewal is due when the authority suggests it, if that is earlier.
+func TestSuggestedRenewal(t *testing.T) {
+	day := 24 * time.Hour
+	for name, test := range map[string]struct {
+		suggested time.Duration
+		serial    string
+		want      time.Duration
+	}{
+		"earlier":                   {20 * day, "01", 20 * day},
+		"past":                      {-day, "01", time.Minute},
+		"later":                     {70 * day, "01", 60 * day},
+		"of an earlier certificate": {20 * day, "00", 60 * day},
+		"none":                      {0, "", 60 * day},
+	} {
+		n := newName(t)
+		n.activate()
+		began := n.now
+		n.do(&bindingv1.RecheckBinding{DomainId: "dom"})
+		report := &bindingv1.ReportCheck{Number: n.state.GetCheck().GetNumber(), Owned: true, Routed: true, Renews: test.serial}
+		if test.suggested != 0 {
+			report.RenewAt = began.Add(test.suggested).UnixMilli()
+		}
+		n.do(report)
+		for range 2 { // a check that finds the same time moves it no further
+			if due := time.UnixMilli(n.state.GetIssueAt()).Sub(began); due != test.want {
+				t.Errorf("%s: due after %v, want %v", name, due, test.want)
+			}
+			n.pass(time.Second)
+			n.do(&bindingv1.RecheckBinding{DomainId: "dom"})
+			report.Number = n.state.GetCheck().GetNumber()
+			n.do(report)
+		}
+	}
+}
+
+// TestSuggestionAfterFailure checks that a suggestion does not shorten the pause after a renewal that has failed.
+func TestSuggestionAfterFailure(t *testing.T) {
+	n := newName(t)
+	n.activate()
+	n.do(&bindingv1.RenewBinding{DomainId: "dom"})
+	n.failed(false, 5*time.Hour)
+	due := n.state.GetIssueAt()
+	n.do(&bindingv1.RecheckBinding{DomainId: "dom"})
+	n.do(&bindingv1.ReportCheck{Number: n.state.GetCheck().GetNumber(), Owned: true, Routed: true, Renews: "01", RenewAt: n.now.UnixMilli()})
+	if n.state.GetIssueAt() != due {
+		t.Errorf("due at %d, want %d", n.state.GetIssueAt(), due)
+	}
+}
+
+func TestRenewalForAnOperator(t *testing.T) {
+	n := newName(t)
+	n.claim()
+	if events := n.do(&bindingv1.RenewBinding{DomainId: "dom"}); len(events) != 0 {
+		t.Errorf("events of a pending name: %v", events)
+	}
+	n.report(true, true)
+	n.issued("01")
+	if events := n.do(&bindingv1.RenewBinding{DomainId: "another"}); len(events) != 0 {
+		t.Errorf("events of another domain: %v", events)
+	}
+	n.do(&bindingv1.RenewBinding{DomainId: "dom"})
+	if n.state.GetIssue().GetRenews() != "01" || n.open() != "[domain.issue] [check]" {
+		t.Errorf("the request is %v, open: %s", n.state.GetIssue(), n.open())
+	}
+	if events := n.do(&bindingv1.RenewBinding{DomainId: "dom"}); len(events) != 0 {
+		t.Errorf("events of a second command: %v", events)
+	}
+	n.issued("02")
+	n.expect("active")
+}
+
 func TestExpiredCertificateIsNotRenewedAtOnce(t *testing.T) {
 	n := newName(t)
 	n.claim()

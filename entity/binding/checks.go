@@ -88,7 +88,7 @@ func reportCheck(call entity.Call, s *bindingv1.Binding, c *bindingv1.ReportChec
 	switch {
 	case e.GetStatus() == statusFailed:
 	case e.GetStatus() == statusActive:
-		e.NextCheckAt = call.At() + LongestPause.Milliseconds()
+		e.NextCheckAt, e.IssueAt = call.At()+LongestPause.Milliseconds(), suggestedRenewal(call, s, c)
 	case e.GetStatus() != s.GetStatus():
 		e.NextCheckAt = call.At() + FirstPause.Milliseconds()
 	default:
@@ -170,6 +170,9 @@ func endCheck(next *bindingv1.Binding, e *bindingv1.Checked) {
 		if e.GetStatus() != statusVerifying {
 			next.Issue, next.IssueAt = nil, 0
 		}
+	}
+	if e.GetIssueAt() != 0 {
+		next.IssueAt = e.GetIssueAt()
 	}
 	next.Status, next.LastError = e.GetStatus(), e.GetLastError()
 }

@@ -38,6 +38,24 @@ func issueOnTime(call entity.Call, s *bindingv1.Binding, c *bindingv1.IssueCerti
 	return []bindingv1.Event{requestCertificate(call, s)}
 }
 
+// renew requests another certificate for an operator.
+func renew(call entity.Call, s *bindingv1.Binding, c *bindingv1.RenewBinding) []bindingv1.Event {
+	if !isBoundTo(s, c.GetDomainId()) || s.GetStatus() != statusActive || s.GetIssue() != nil {
+		return nil
+	}
+	return []bindingv1.Event{requestCertificate(call, s)}
+}
+
+// suggestedRenewal returns the due time of the renewal that the authority suggests, and 0 if that is no earlier than the present one. The
+// time of another attempt after a failure stays.
+func suggestedRenewal(call entity.Call, s *bindingv1.Binding, c *bindingv1.ReportCheck) int64 {
+	at := max(c.GetRenewAt(), call.At()+soonestRenewal.Milliseconds())
+	if c.GetRenewAt() == 0 || c.GetRenews() != s.GetCertificate().GetSerial() || s.GetIssueAttempts() > 0 || at >= s.GetIssueAt() {
+		return 0
+	}
+	return at
+}
+
 // reportIssued makes the name active, and sets the time of the renewal.
 func reportIssued(call entity.Call, s *bindingv1.Binding, c *bindingv1.ReportIssued) []bindingv1.Event {
 	if s.GetIssue() == nil || s.GetIssue().GetNumber() != c.GetNumber() {

@@ -33,7 +33,9 @@ func drawCommand(t *rapid.T, n *name) bindingv1.Command {
 		&bindingv1.CheckBinding{At: at("check at", n.state.GetNextCheckAt())},
 		&bindingv1.IssueCertificate{At: at("issue at", n.state.GetIssueAt())},
 		&bindingv1.CleanUpBinding{At: at("clean-up at", n.state.GetCleanUpAt())},
-		&bindingv1.ReportCheck{Number: near("check", n.state.GetLastCheck()), Owned: flip("owned"), Routed: flip("routed"), Failure: failure},
+		&bindingv1.ReportCheck{Number: near("check", n.state.GetLastCheck()), Owned: flip("owned"), Routed: flip("routed"), Failure: failure,
+			Renews: n.state.GetCertificate().GetSerial(), RenewAt: rapid.SampledFrom([]int64{0, now - 1000, now + 1000}).Draw(t, "renew at")},
+		&bindingv1.RenewBinding{DomainId: "dom" + app},
 		&bindingv1.ReportIssued{Number: near("issue", n.state.GetLastIssue()), Certificate: &bindingv1.Certificate{
 			Serial: fmt.Sprint(now), NotBefore: now, NotAfter: now + rapid.Int64Range(-1e9, 1e10).Draw(t, "lifetime"),
 		}},

@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"context"
 	"net/http"
 
 	"google.golang.org/protobuf/proto"
@@ -13,8 +14,15 @@ import (
 	bindingv1 "github.com/atelier-run/atelier/messages/binding/v1"
 )
 
-// domains serves the custom domains whose removal needs an operator; see entity/binding.
-type domains struct{ directory Directory }
+// RenewCertificate replaces the certificate of a host of the node itself: it is requested at once if this member maintains the host, and
+// otherwise later. Errors: *entity.Error if the node does not request the certificate of the host, or has none yet.
+type RenewCertificate func(ctx context.Context, host string) error
+
+// domains serves the custom domains whose removal needs an operator, and renews certificates; see entity/binding.
+type domains struct {
+	directory Directory
+	renewHost RenewCertificate
+}
 
 func (d domains) routes() []server.Route {
 	return []server.Route{
@@ -22,6 +30,8 @@ func (d domains) routes() []server.Route {
 			Handler: server.Answer(http.StatusOK, decodeOwnersPage, d.list)},
 		{Method: http.MethodPost, Path: adminDomains + "/{hostname}/repair", Scope: server.ScopeOperator, Summary: "Repeat the removal of a custom domain, or free its name",
 			Handler: server.Answer(http.StatusOK, server.Body[repairRequest], d.repair)},
+		{Method: http.MethodPost, Path: adminDomains + "/{hostname}/renew", Scope: server.ScopeOperator, Summary: "Request another certificate for a host",
+			Handler: server.Answer(http.StatusOK, server.Nothing, d.renew)},
 	}
 }
 
@@ -46,6 +56,8 @@ type repairRequest struct {
 }
 
 var errNotRemoving = entity.Errorf(entity.InvalidRequest, "the custom domain is not being removed, so that there is nothing to repair; members remove it from its app")
+
+var errNotActive = entity.Errorf(entity.InvalidRequest, "the custom domain is not active, so that it has no certificate to renew; \"atelier app domain show\" says why")
 
 func viewBinding(b *bindingv1.Binding) domainRecord {
 	if b.GetStatus() == appv1.DomainStatus_DOMAIN_STATUS_UNSPECIFIED {
@@ -77,11 +89,7 @@ func (d domains) list(c *server.Call, in server.Listing) (operatorPage[domainRec
 // is in progress and in.Release is false. When it returns, the app knows of the change. Errors: invalid_request if the domain is not
 // being removed, not_found if the name is not bound.
 func (d domains) repair(c *server.Call, in repairRequest) (domainRecord, error) {
-	hostname := binding.NormalizeHostname(c.Variable("hostname"))
-	if err := binding.CheckHostname(hostname); err != nil {
-		return domainRecord{}, err
-	}
-	b, err := server.Ask[*bindingv1.Binding](c, api.PlatformCommand(c, entity.KindBinding, hostname, &bindingv1.DescribeBinding{}))
+	b, err := d.find(c)
 	switch {
 	case err != nil:
 		return domainRecord{}, err
@@ -92,9 +100,48 @@ func (d domains) repair(c *server.Call, in repairRequest) (domainRecord, error) 
 	}
 	// The id keeps the command from another domain that takes the name in the meantime.
 	repair := &bindingv1.RepairBinding{DomainId: b.GetDomainId(), Release: in.Release}
-	b, err = server.Ask[*bindingv1.Binding](c, api.PlatformCommand(c, entity.KindBinding, hostname, repair))
+	b, err = server.Ask[*bindingv1.Binding](c, api.PlatformCommand(c, entity.KindBinding, b.GetHostname(), repair))
 	if err != nil {
 		return domainRecord{}, err
 	}
-	return viewBinding(b), c.Settle(entity.KindBinding, hostname)
+	return viewBinding(b), c.Settle(entity.KindBinding, b.GetHostname())
+}
+
+// find returns the binding of the host name in the path. Errors: invalid_request.
+func (d domains) find(c *server.Call) (*bindingv1.Binding, error) {
+	hostname := binding.NormalizeHostname(c.Variable("hostname"))
+	if err := binding.CheckHostname(hostname); err != nil {
+		return nil, err
+	}
+	return server.Ask[*bindingv1.Binding](c, api.PlatformCommand(c, entity.KindBinding, hostname, &bindingv1.DescribeBinding{}))
+}
+
+// renewal is the answer to a request for another certificate, which the node then requests.
+type renewal struct {
+	Hostname string `json:"hostname"`
+	// Status is renewing.
+	Status string `json:"status"`
+	// Serial and NotAfter are those of the present certificate of a custom domain.
+	Serial   string `json:"serial,omitzero"`
+	NotAfter int64  `json:"notAfter,omitzero"`
+}
+
+// renew requests another certificate for an active custom domain, or for a host of the node itself. The present one serves until the other
+// one is there. Errors: invalid_request if the custom domain is not active, those of RenewCertificate.
+func (d domains) renew(c *server.Call, _ server.None) (renewal, error) {
+	b, err := d.find(c)
+	if err != nil {
+		return renewal{}, err
+	}
+	answer := renewal{Hostname: b.GetHostname(), Status: "renewing", Serial: b.GetCertificate().GetSerial(), NotAfter: b.GetCertificate().GetNotAfter()}
+	switch b.GetStatus() {
+	case appv1.DomainStatus_DOMAIN_STATUS_UNSPECIFIED:
+		return answer, d.renewHost(c.Context, b.GetHostname())
+	case appv1.DomainStatus_DOMAIN_STATUS_ACTIVE:
+	default:
+		return renewal{}, errNotActive
+	}
+	// The id keeps the command from another domain that takes the name in the meantime.
+	_, err = server.Ask[*bindingv1.Binding](c, api.PlatformCommand(c, entity.KindBinding, b.GetHostname(), &bindingv1.RenewBinding{DomainId: b.GetDomainId()}))
+	return answer, err
 }

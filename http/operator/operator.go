@@ -58,6 +58,8 @@ type Options struct {
 	Progress Progress
 	// BackUpNode refuses if it is nil.
 	BackUpNode BackUpNode
+	// RenewCertificate refuses if it is nil.
+	RenewCertificate RenewCertificate
 }
 
 // Routes returns the table of the operators' socket. Its JSON is for this program's own commands and may change with any
@@ -77,12 +79,15 @@ func Routes(o Options) []server.Route {
 			return NodeBackup{}, entity.Errorf(entity.Unavailable, "this node cannot be backed up")
 		}
 	}
+	if o.RenewCertificate == nil {
+		o.RenewCertificate = func(context.Context, string) error { return server.ErrNotFound }
+	}
 	return slices.Concat(
 		people{o.Directory}.routes(),
 		impersonations{}.routes(),
 		workspaces{o.Directory, o.Progress}.routes(),
 		replicas{o.Folders}.routes(),
-		domains{o.Directory}.routes(),
+		domains{o.Directory, o.RenewCertificate}.routes(),
 		backups{}.routes(),
 		nodeBackups{o.BackUpNode}.routes(),
 		reactions{o.Reactions}.routes(),

@@ -915,7 +915,10 @@ type ReportCheck struct {
 	// The name leads to this platform, and nothing conflicts.
 	Routed bool `protobuf:"varint,5,opt,name=routed,proto3" json:"routed,omitempty"`
 	// The check could not be carried out; empty: it was.
-	Failure       string `protobuf:"bytes,6,opt,name=failure,proto3" json:"failure,omitempty"`
+	Failure string `protobuf:"bytes,6,opt,name=failure,proto3" json:"failure,omitempty"`
+	// The time at which the authority suggests to renew the certificate with a serial number (RFC 9773); 0: it suggests none.
+	RenewAt       int64  `protobuf:"varint,7,opt,name=renew_at,json=renewAt,proto3" json:"renew_at,omitempty"`
+	Renews        string `protobuf:"bytes,8,opt,name=renews,proto3" json:"renews,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -988,6 +991,20 @@ func (x *ReportCheck) GetRouted() bool {
 func (x *ReportCheck) GetFailure() string {
 	if x != nil {
 		return x.Failure
+	}
+	return ""
+}
+
+func (x *ReportCheck) GetRenewAt() int64 {
+	if x != nil {
+		return x.RenewAt
+	}
+	return 0
+}
+
+func (x *ReportCheck) GetRenews() string {
+	if x != nil {
+		return x.Renews
 	}
 	return ""
 }
@@ -1265,6 +1282,52 @@ func (x *RepairBinding) GetDomainId() string {
 	return ""
 }
 
+// RenewBinding requests another certificate in place of that of the active name. It has no effect while one is requested, on a name that is
+// not active, or not with that domain. Sender: an operator.
+type RenewBinding struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	DomainId      string                 `protobuf:"bytes,1,opt,name=domain_id,json=domainId,proto3" json:"domain_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RenewBinding) Reset() {
+	*x = RenewBinding{}
+	mi := &file_messages_binding_v1_binding_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenewBinding) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenewBinding) ProtoMessage() {}
+
+func (x *RenewBinding) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_binding_v1_binding_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenewBinding.ProtoReflect.Descriptor instead.
+func (*RenewBinding) Descriptor() ([]byte, []int) {
+	return file_messages_binding_v1_binding_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *RenewBinding) GetDomainId() string {
+	if x != nil {
+		return x.DomainId
+	}
+	return ""
+}
+
 // DescribeBinding is a query. Its reply is the Binding.
 type DescribeBinding struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1274,7 +1337,7 @@ type DescribeBinding struct {
 
 func (x *DescribeBinding) Reset() {
 	*x = DescribeBinding{}
-	mi := &file_messages_binding_v1_binding_proto_msgTypes[17]
+	mi := &file_messages_binding_v1_binding_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1286,7 +1349,7 @@ func (x *DescribeBinding) String() string {
 func (*DescribeBinding) ProtoMessage() {}
 
 func (x *DescribeBinding) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_binding_v1_binding_proto_msgTypes[17]
+	mi := &file_messages_binding_v1_binding_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1299,7 +1362,7 @@ func (x *DescribeBinding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeBinding.ProtoReflect.Descriptor instead.
 func (*DescribeBinding) Descriptor() ([]byte, []int) {
-	return file_messages_binding_v1_binding_proto_rawDescGZIP(), []int{17}
+	return file_messages_binding_v1_binding_proto_rawDescGZIP(), []int{18}
 }
 
 type BindingClaimed struct {
@@ -1315,7 +1378,7 @@ type BindingClaimed struct {
 
 func (x *BindingClaimed) Reset() {
 	*x = BindingClaimed{}
-	mi := &file_messages_binding_v1_binding_proto_msgTypes[18]
+	mi := &file_messages_binding_v1_binding_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1327,7 +1390,7 @@ func (x *BindingClaimed) String() string {
 func (*BindingClaimed) ProtoMessage() {}
 
 func (x *BindingClaimed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_binding_v1_binding_proto_msgTypes[18]
+	mi := &file_messages_binding_v1_binding_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1340,7 +1403,7 @@ func (x *BindingClaimed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BindingClaimed.ProtoReflect.Descriptor instead.
 func (*BindingClaimed) Descriptor() ([]byte, []int) {
-	return file_messages_binding_v1_binding_proto_rawDescGZIP(), []int{18}
+	return file_messages_binding_v1_binding_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *BindingClaimed) GetWorkspaceId() string {
@@ -1393,7 +1456,7 @@ type ClaimRefused struct {
 
 func (x *ClaimRefused) Reset() {
 	*x = ClaimRefused{}
-	mi := &file_messages_binding_v1_binding_proto_msgTypes[19]
+	mi := &file_messages_binding_v1_binding_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1405,7 +1468,7 @@ func (x *ClaimRefused) String() string {
 func (*ClaimRefused) ProtoMessage() {}
 
 func (x *ClaimRefused) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_binding_v1_binding_proto_msgTypes[19]
+	mi := &file_messages_binding_v1_binding_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1418,7 +1481,7 @@ func (x *ClaimRefused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimRefused.ProtoReflect.Descriptor instead.
 func (*ClaimRefused) Descriptor() ([]byte, []int) {
-	return file_messages_binding_v1_binding_proto_rawDescGZIP(), []int{19}
+	return file_messages_binding_v1_binding_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ClaimRefused) GetWorkspaceId() string {
@@ -1467,7 +1530,7 @@ type CheckRequested struct {
 
 func (x *CheckRequested) Reset() {
 	*x = CheckRequested{}
-	mi := &file_messages_binding_v1_binding_proto_msgTypes[20]
+	mi := &file_messages_binding_v1_binding_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1479,7 +1542,7 @@ func (x *CheckRequested) String() string {
 func (*CheckRequested) ProtoMessage() {}
 
 func (x *CheckRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_binding_v1_binding_proto_msgTypes[20]
+	mi := &file_messages_binding_v1_binding_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1492,7 +1555,7 @@ func (x *CheckRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckRequested.ProtoReflect.Descriptor instead.
 func (*CheckRequested) Descriptor() ([]byte, []int) {
-	return file_messages_binding_v1_binding_proto_rawDescGZIP(), []int{20}
+	return file_messages_binding_v1_binding_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *CheckRequested) GetCheck() *Check {
@@ -1518,17 +1581,19 @@ type Checked struct {
 	Routed    bool                   `protobuf:"varint,5,opt,name=routed,proto3" json:"routed,omitempty"`
 	Failure   string                 `protobuf:"bytes,6,opt,name=failure,proto3" json:"failure,omitempty"`
 	// The status after the check.
-	Status        v1.DomainStatus `protobuf:"varint,7,opt,name=status,proto3,enum=atelier.app.v1.DomainStatus" json:"status,omitempty"`
-	LastError     string          `protobuf:"bytes,8,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
-	NextCheckAt   int64           `protobuf:"varint,9,opt,name=next_check_at,json=nextCheckAt,proto3" json:"next_check_at,omitempty"`
-	At            int64           `protobuf:"varint,10,opt,name=at,proto3" json:"at,omitempty"`
+	Status      v1.DomainStatus `protobuf:"varint,7,opt,name=status,proto3,enum=atelier.app.v1.DomainStatus" json:"status,omitempty"`
+	LastError   string          `protobuf:"bytes,8,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
+	NextCheckAt int64           `protobuf:"varint,9,opt,name=next_check_at,json=nextCheckAt,proto3" json:"next_check_at,omitempty"`
+	At          int64           `protobuf:"varint,10,opt,name=at,proto3" json:"at,omitempty"`
+	// The due time of the renewal, which the authority suggests earlier than it was due; 0: it is unchanged.
+	IssueAt       int64 `protobuf:"varint,11,opt,name=issue_at,json=issueAt,proto3" json:"issue_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Checked) Reset() {
 	*x = Checked{}
-	mi := &file_messages_binding_v1_binding_proto_msgTypes[21]
+	mi := &file_messages_binding_v1_binding_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1540,7 +1605,7 @@ func (x *Checked) String() string {
 func (*Checked) ProtoMessage() {}
 
 func (x *Checked) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_binding_v1_binding_proto_msgTypes[21]
+	mi := &file_messages_binding_v1_binding_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1553,7 +1618,7 @@ func (x *Checked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checked.ProtoReflect.Descriptor instead.
 func (*Checked) Descriptor() ([]byte, []int) {
-	return file_messages_binding_v1_binding_proto_rawDescGZIP(), []int{21}
+	return file_messages_binding_v1_binding_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Checked) GetNumber() uint64 {
@@ -1626,6 +1691,13 @@ func (x *Checked) GetAt() int64 {
 	return 0
 }
 
+func (x *Checked) GetIssueAt() int64 {
+	if x != nil {
+		return x.IssueAt
+	}
+	return 0
+}
+
 type CertificateRequested struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Issue         *Issue                 `protobuf:"bytes,1,opt,name=issue,proto3" json:"issue,omitempty"`
@@ -1635,7 +1707,7 @@ type CertificateRequested struct {
 
 func (x *CertificateRequested) Reset() {
 	*x = CertificateRequested{}
-	mi := &file_messages_binding_v1_binding_proto_msgTypes[22]
+	mi := &file_messages_binding_v1_binding_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1647,7 +1719,7 @@ func (x *CertificateRequested) String() string {
 func (*CertificateRequested) ProtoMessage() {}
 
 func (x *CertificateRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_binding_v1_binding_proto_msgTypes[22]
+	mi := &file_messages_binding_v1_binding_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1660,7 +1732,7 @@ func (x *CertificateRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CertificateRequested.ProtoReflect.Descriptor instead.
 func (*CertificateRequested) Descriptor() ([]byte, []int) {
-	return file_messages_binding_v1_binding_proto_rawDescGZIP(), []int{22}
+	return file_messages_binding_v1_binding_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *CertificateRequested) GetIssue() *Issue {
@@ -1683,7 +1755,7 @@ type CertificateIssued struct {
 
 func (x *CertificateIssued) Reset() {
 	*x = CertificateIssued{}
-	mi := &file_messages_binding_v1_binding_proto_msgTypes[23]
+	mi := &file_messages_binding_v1_binding_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1695,7 +1767,7 @@ func (x *CertificateIssued) String() string {
 func (*CertificateIssued) ProtoMessage() {}
 
 func (x *CertificateIssued) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_binding_v1_binding_proto_msgTypes[23]
+	mi := &file_messages_binding_v1_binding_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1708,7 +1780,7 @@ func (x *CertificateIssued) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CertificateIssued.ProtoReflect.Descriptor instead.
 func (*CertificateIssued) Descriptor() ([]byte, []int) {
-	return file_messages_binding_v1_binding_proto_rawDescGZIP(), []int{23}
+	return file_messages_binding_v1_binding_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *CertificateIssued) GetNumber() uint64 {
@@ -1754,7 +1826,7 @@ type IssueFailed struct {
 
 func (x *IssueFailed) Reset() {
 	*x = IssueFailed{}
-	mi := &file_messages_binding_v1_binding_proto_msgTypes[24]
+	mi := &file_messages_binding_v1_binding_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1766,7 +1838,7 @@ func (x *IssueFailed) String() string {
 func (*IssueFailed) ProtoMessage() {}
 
 func (x *IssueFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_binding_v1_binding_proto_msgTypes[24]
+	mi := &file_messages_binding_v1_binding_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1779,7 +1851,7 @@ func (x *IssueFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueFailed.ProtoReflect.Descriptor instead.
 func (*IssueFailed) Descriptor() ([]byte, []int) {
-	return file_messages_binding_v1_binding_proto_rawDescGZIP(), []int{24}
+	return file_messages_binding_v1_binding_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *IssueFailed) GetNumber() uint64 {
@@ -1826,7 +1898,7 @@ type ReleaseRequested struct {
 
 func (x *ReleaseRequested) Reset() {
 	*x = ReleaseRequested{}
-	mi := &file_messages_binding_v1_binding_proto_msgTypes[25]
+	mi := &file_messages_binding_v1_binding_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1838,7 +1910,7 @@ func (x *ReleaseRequested) String() string {
 func (*ReleaseRequested) ProtoMessage() {}
 
 func (x *ReleaseRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_binding_v1_binding_proto_msgTypes[25]
+	mi := &file_messages_binding_v1_binding_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1851,7 +1923,7 @@ func (x *ReleaseRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRequested.ProtoReflect.Descriptor instead.
 func (*ReleaseRequested) Descriptor() ([]byte, []int) {
-	return file_messages_binding_v1_binding_proto_rawDescGZIP(), []int{25}
+	return file_messages_binding_v1_binding_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ReleaseRequested) GetAt() int64 {
@@ -1871,7 +1943,7 @@ type CleanUpRequested struct {
 
 func (x *CleanUpRequested) Reset() {
 	*x = CleanUpRequested{}
-	mi := &file_messages_binding_v1_binding_proto_msgTypes[26]
+	mi := &file_messages_binding_v1_binding_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1883,7 +1955,7 @@ func (x *CleanUpRequested) String() string {
 func (*CleanUpRequested) ProtoMessage() {}
 
 func (x *CleanUpRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_binding_v1_binding_proto_msgTypes[26]
+	mi := &file_messages_binding_v1_binding_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1896,7 +1968,7 @@ func (x *CleanUpRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CleanUpRequested.ProtoReflect.Descriptor instead.
 func (*CleanUpRequested) Descriptor() ([]byte, []int) {
-	return file_messages_binding_v1_binding_proto_rawDescGZIP(), []int{26}
+	return file_messages_binding_v1_binding_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *CleanUpRequested) GetCleanUp() *CleanUp {
@@ -1928,7 +2000,7 @@ type CleanUpFailed struct {
 
 func (x *CleanUpFailed) Reset() {
 	*x = CleanUpFailed{}
-	mi := &file_messages_binding_v1_binding_proto_msgTypes[27]
+	mi := &file_messages_binding_v1_binding_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1940,7 +2012,7 @@ func (x *CleanUpFailed) String() string {
 func (*CleanUpFailed) ProtoMessage() {}
 
 func (x *CleanUpFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_binding_v1_binding_proto_msgTypes[27]
+	mi := &file_messages_binding_v1_binding_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1953,7 +2025,7 @@ func (x *CleanUpFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CleanUpFailed.ProtoReflect.Descriptor instead.
 func (*CleanUpFailed) Descriptor() ([]byte, []int) {
-	return file_messages_binding_v1_binding_proto_rawDescGZIP(), []int{27}
+	return file_messages_binding_v1_binding_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *CleanUpFailed) GetNumber() uint64 {
@@ -2011,7 +2083,7 @@ type BindingReleased struct {
 
 func (x *BindingReleased) Reset() {
 	*x = BindingReleased{}
-	mi := &file_messages_binding_v1_binding_proto_msgTypes[28]
+	mi := &file_messages_binding_v1_binding_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2023,7 +2095,7 @@ func (x *BindingReleased) String() string {
 func (*BindingReleased) ProtoMessage() {}
 
 func (x *BindingReleased) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_binding_v1_binding_proto_msgTypes[28]
+	mi := &file_messages_binding_v1_binding_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2036,7 +2108,7 @@ func (x *BindingReleased) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BindingReleased.ProtoReflect.Descriptor instead.
 func (*BindingReleased) Descriptor() ([]byte, []int) {
-	return file_messages_binding_v1_binding_proto_rawDescGZIP(), []int{28}
+	return file_messages_binding_v1_binding_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *BindingReleased) GetWorkspaceId() string {
@@ -2079,7 +2151,7 @@ type DomainShown struct {
 
 func (x *DomainShown) Reset() {
 	*x = DomainShown{}
-	mi := &file_messages_binding_v1_binding_proto_msgTypes[29]
+	mi := &file_messages_binding_v1_binding_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2091,7 +2163,7 @@ func (x *DomainShown) String() string {
 func (*DomainShown) ProtoMessage() {}
 
 func (x *DomainShown) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_binding_v1_binding_proto_msgTypes[29]
+	mi := &file_messages_binding_v1_binding_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2104,7 +2176,7 @@ func (x *DomainShown) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DomainShown.ProtoReflect.Descriptor instead.
 func (*DomainShown) Descriptor() ([]byte, []int) {
-	return file_messages_binding_v1_binding_proto_rawDescGZIP(), []int{29}
+	return file_messages_binding_v1_binding_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *DomainShown) GetWorkspaceId() string {
@@ -2209,14 +2281,16 @@ const file_messages_binding_v1_binding_proto_rawDesc = "" +
 	"\x10IssueCertificate\x12\x0e\n" +
 	"\x02at\x18\x01 \x01(\x03R\x02at\" \n" +
 	"\x0eCleanUpBinding\x12\x0e\n" +
-	"\x02at\x18\x01 \x01(\x03R\x02at\"\xd7\x01\n" +
+	"\x02at\x18\x01 \x01(\x03R\x02at\"\x8a\x02\n" +
 	"\vReportCheck\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x120\n" +
 	"\arecords\x18\x02 \x03(\v2\x16.atelier.app.v1.RecordR\arecords\x126\n" +
 	"\tconflicts\x18\x03 \x03(\v2\x18.atelier.app.v1.ConflictR\tconflicts\x12\x14\n" +
 	"\x05owned\x18\x04 \x01(\bR\x05owned\x12\x16\n" +
 	"\x06routed\x18\x05 \x01(\bR\x06routed\x12\x18\n" +
-	"\afailure\x18\x06 \x01(\tR\afailure\"i\n" +
+	"\afailure\x18\x06 \x01(\tR\afailure\x12\x19\n" +
+	"\brenew_at\x18\a \x01(\x03R\arenewAt\x12\x16\n" +
+	"\x06renews\x18\b \x01(\tR\x06renews\"i\n" +
 	"\fReportIssued\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12A\n" +
 	"\vcertificate\x18\x02 \x01(\v2\x1f.atelier.binding.v1.CertificateR\vcertificate\"t\n" +
@@ -2232,7 +2306,9 @@ const file_messages_binding_v1_binding_proto_rawDesc = "" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"F\n" +
 	"\rRepairBinding\x12\x18\n" +
 	"\arelease\x18\x01 \x01(\bR\arelease\x12\x1b\n" +
-	"\tdomain_id\x18\x02 \x01(\tR\bdomainId\"\x11\n" +
+	"\tdomain_id\x18\x02 \x01(\tR\bdomainId\"+\n" +
+	"\fRenewBinding\x12\x1b\n" +
+	"\tdomain_id\x18\x01 \x01(\tR\bdomainId\"\x11\n" +
 	"\x0fDescribeBinding\"\xa9\x01\n" +
 	"\x0eBindingClaimed\x12!\n" +
 	"\fworkspace_id\x18\x01 \x01(\tR\vworkspaceId\x12\x15\n" +
@@ -2248,7 +2324,7 @@ const file_messages_binding_v1_binding_proto_rawDesc = "" +
 	"\x02at\x18\x05 \x01(\x03R\x02at\"^\n" +
 	"\x0eCheckRequested\x12/\n" +
 	"\x05check\x18\x01 \x01(\v2\x19.atelier.binding.v1.CheckR\x05check\x12\x1b\n" +
-	"\tby_member\x18\x02 \x01(\bR\bbyMember\"\xdc\x02\n" +
+	"\tby_member\x18\x02 \x01(\bR\bbyMember\"\xf7\x02\n" +
 	"\aChecked\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x120\n" +
 	"\arecords\x18\x02 \x03(\v2\x16.atelier.app.v1.RecordR\arecords\x126\n" +
@@ -2261,7 +2337,8 @@ const file_messages_binding_v1_binding_proto_rawDesc = "" +
 	"last_error\x18\b \x01(\tR\tlastError\x12\"\n" +
 	"\rnext_check_at\x18\t \x01(\x03R\vnextCheckAt\x12\x0e\n" +
 	"\x02at\x18\n" +
-	" \x01(\x03R\x02at\"G\n" +
+	" \x01(\x03R\x02at\x12\x19\n" +
+	"\bissue_at\x18\v \x01(\x03R\aissueAt\"G\n" +
 	"\x14CertificateRequested\x12/\n" +
 	"\x05issue\x18\x01 \x01(\v2\x19.atelier.binding.v1.IssueR\x05issue\"\x99\x01\n" +
 	"\x11CertificateIssued\x12\x16\n" +
@@ -2309,7 +2386,7 @@ func file_messages_binding_v1_binding_proto_rawDescGZIP() []byte {
 	return file_messages_binding_v1_binding_proto_rawDescData
 }
 
-var file_messages_binding_v1_binding_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
+var file_messages_binding_v1_binding_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_messages_binding_v1_binding_proto_goTypes = []any{
 	(*Binding)(nil),              // 0: atelier.binding.v1.Binding
 	(*Check)(nil),                // 1: atelier.binding.v1.Check
@@ -2328,45 +2405,46 @@ var file_messages_binding_v1_binding_proto_goTypes = []any{
 	(*ReportCleanedUp)(nil),      // 14: atelier.binding.v1.ReportCleanedUp
 	(*ReportCleanUpFailed)(nil),  // 15: atelier.binding.v1.ReportCleanUpFailed
 	(*RepairBinding)(nil),        // 16: atelier.binding.v1.RepairBinding
-	(*DescribeBinding)(nil),      // 17: atelier.binding.v1.DescribeBinding
-	(*BindingClaimed)(nil),       // 18: atelier.binding.v1.BindingClaimed
-	(*ClaimRefused)(nil),         // 19: atelier.binding.v1.ClaimRefused
-	(*CheckRequested)(nil),       // 20: atelier.binding.v1.CheckRequested
-	(*Checked)(nil),              // 21: atelier.binding.v1.Checked
-	(*CertificateRequested)(nil), // 22: atelier.binding.v1.CertificateRequested
-	(*CertificateIssued)(nil),    // 23: atelier.binding.v1.CertificateIssued
-	(*IssueFailed)(nil),          // 24: atelier.binding.v1.IssueFailed
-	(*ReleaseRequested)(nil),     // 25: atelier.binding.v1.ReleaseRequested
-	(*CleanUpRequested)(nil),     // 26: atelier.binding.v1.CleanUpRequested
-	(*CleanUpFailed)(nil),        // 27: atelier.binding.v1.CleanUpFailed
-	(*BindingReleased)(nil),      // 28: atelier.binding.v1.BindingReleased
-	(*DomainShown)(nil),          // 29: atelier.binding.v1.DomainShown
-	(v1.DomainStatus)(0),         // 30: atelier.app.v1.DomainStatus
-	(*v1.Record)(nil),            // 31: atelier.app.v1.Record
-	(*v1.Conflict)(nil),          // 32: atelier.app.v1.Conflict
-	(*v1.Domain)(nil),            // 33: atelier.app.v1.Domain
+	(*RenewBinding)(nil),         // 17: atelier.binding.v1.RenewBinding
+	(*DescribeBinding)(nil),      // 18: atelier.binding.v1.DescribeBinding
+	(*BindingClaimed)(nil),       // 19: atelier.binding.v1.BindingClaimed
+	(*ClaimRefused)(nil),         // 20: atelier.binding.v1.ClaimRefused
+	(*CheckRequested)(nil),       // 21: atelier.binding.v1.CheckRequested
+	(*Checked)(nil),              // 22: atelier.binding.v1.Checked
+	(*CertificateRequested)(nil), // 23: atelier.binding.v1.CertificateRequested
+	(*CertificateIssued)(nil),    // 24: atelier.binding.v1.CertificateIssued
+	(*IssueFailed)(nil),          // 25: atelier.binding.v1.IssueFailed
+	(*ReleaseRequested)(nil),     // 26: atelier.binding.v1.ReleaseRequested
+	(*CleanUpRequested)(nil),     // 27: atelier.binding.v1.CleanUpRequested
+	(*CleanUpFailed)(nil),        // 28: atelier.binding.v1.CleanUpFailed
+	(*BindingReleased)(nil),      // 29: atelier.binding.v1.BindingReleased
+	(*DomainShown)(nil),          // 30: atelier.binding.v1.DomainShown
+	(v1.DomainStatus)(0),         // 31: atelier.app.v1.DomainStatus
+	(*v1.Record)(nil),            // 32: atelier.app.v1.Record
+	(*v1.Conflict)(nil),          // 33: atelier.app.v1.Conflict
+	(*v1.Domain)(nil),            // 34: atelier.app.v1.Domain
 }
 var file_messages_binding_v1_binding_proto_depIdxs = []int32{
-	30, // 0: atelier.binding.v1.Binding.status:type_name -> atelier.app.v1.DomainStatus
-	31, // 1: atelier.binding.v1.Binding.records:type_name -> atelier.app.v1.Record
-	32, // 2: atelier.binding.v1.Binding.conflicts:type_name -> atelier.app.v1.Conflict
+	31, // 0: atelier.binding.v1.Binding.status:type_name -> atelier.app.v1.DomainStatus
+	32, // 1: atelier.binding.v1.Binding.records:type_name -> atelier.app.v1.Record
+	33, // 2: atelier.binding.v1.Binding.conflicts:type_name -> atelier.app.v1.Conflict
 	1,  // 3: atelier.binding.v1.Binding.check:type_name -> atelier.binding.v1.Check
 	2,  // 4: atelier.binding.v1.Binding.issue:type_name -> atelier.binding.v1.Issue
 	4,  // 5: atelier.binding.v1.Binding.certificate:type_name -> atelier.binding.v1.Certificate
 	3,  // 6: atelier.binding.v1.Binding.clean_up:type_name -> atelier.binding.v1.CleanUp
-	31, // 7: atelier.binding.v1.ReportCheck.records:type_name -> atelier.app.v1.Record
-	32, // 8: atelier.binding.v1.ReportCheck.conflicts:type_name -> atelier.app.v1.Conflict
+	32, // 7: atelier.binding.v1.ReportCheck.records:type_name -> atelier.app.v1.Record
+	33, // 8: atelier.binding.v1.ReportCheck.conflicts:type_name -> atelier.app.v1.Conflict
 	4,  // 9: atelier.binding.v1.ReportIssued.certificate:type_name -> atelier.binding.v1.Certificate
-	31, // 10: atelier.binding.v1.BindingClaimed.records:type_name -> atelier.app.v1.Record
+	32, // 10: atelier.binding.v1.BindingClaimed.records:type_name -> atelier.app.v1.Record
 	1,  // 11: atelier.binding.v1.CheckRequested.check:type_name -> atelier.binding.v1.Check
-	31, // 12: atelier.binding.v1.Checked.records:type_name -> atelier.app.v1.Record
-	32, // 13: atelier.binding.v1.Checked.conflicts:type_name -> atelier.app.v1.Conflict
-	30, // 14: atelier.binding.v1.Checked.status:type_name -> atelier.app.v1.DomainStatus
+	32, // 12: atelier.binding.v1.Checked.records:type_name -> atelier.app.v1.Record
+	33, // 13: atelier.binding.v1.Checked.conflicts:type_name -> atelier.app.v1.Conflict
+	31, // 14: atelier.binding.v1.Checked.status:type_name -> atelier.app.v1.DomainStatus
 	2,  // 15: atelier.binding.v1.CertificateRequested.issue:type_name -> atelier.binding.v1.Issue
 	4,  // 16: atelier.binding.v1.CertificateIssued.certificate:type_name -> atelier.binding.v1.Certificate
-	30, // 17: atelier.binding.v1.IssueFailed.status:type_name -> atelier.app.v1.DomainStatus
+	31, // 17: atelier.binding.v1.IssueFailed.status:type_name -> atelier.app.v1.DomainStatus
 	3,  // 18: atelier.binding.v1.CleanUpRequested.clean_up:type_name -> atelier.binding.v1.CleanUp
-	33, // 19: atelier.binding.v1.DomainShown.domain:type_name -> atelier.app.v1.Domain
+	34, // 19: atelier.binding.v1.DomainShown.domain:type_name -> atelier.app.v1.Domain
 	20, // [20:20] is the sub-list for method output_type
 	20, // [20:20] is the sub-list for method input_type
 	20, // [20:20] is the sub-list for extension type_name
@@ -2385,7 +2463,7 @@ func file_messages_binding_v1_binding_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_messages_binding_v1_binding_proto_rawDesc), len(file_messages_binding_v1_binding_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   30,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -22,6 +22,7 @@ func (*ReportIssueFailed) bindingCommand()   {}
 func (*ReportCleanedUp) bindingCommand()     {}
 func (*ReportCleanUpFailed) bindingCommand() {}
 func (*RepairBinding) bindingCommand()       {}
+func (*RenewBinding) bindingCommand()        {}
 func (*DescribeBinding) bindingCommand()     {}
 
 // Event is the sealed set of the events of a binding.
