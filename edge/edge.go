@@ -107,7 +107,7 @@ type Limits struct {
 	AddressInterval time.Duration
 	// AddressLookups is the number of concurrent look-ups of unknown hosts for the address of a client; 32.
 	AddressLookups int
-	// HeaderTime is the time in which an app must begin its response, and IdleTime the time after which a request without any traffic ends;
+	// HeaderTime is the time in which an app must begin its response once it has the whole request, and IdleTime the time after which a request without any traffic ends;
 	// 2 minutes and 1 hour.
 	HeaderTime, IdleTime time.Duration
 	// GraceTime is the time for which requests last although it cannot be verified that their access does; 15 s.

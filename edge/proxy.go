@@ -18,8 +18,10 @@ import (
 var (
 	errGateway = &entity.Error{Code: entity.Unavailable, Reason: reasonFailed, Message: "the app has closed the connection or sent no valid response", RetryAfter: retryTime}
 	errBody    = entity.Errorf(entity.InvalidRequest, "the body of the request is malformed")
-	errTimeout = &entity.Error{Code: entity.Unavailable, Reason: "timeout", Message: "the app did not answer in time", RetryAfter: retryTime}
 )
+
+// reasonTimeout is the reason of timeoutError.
+const reasonTimeout = "timeout"
 
 // errGone says that the client has left before the end of its request.
 var errGone = errors.New("the client has left")
@@ -216,12 +218,18 @@ func (e *Edge) failProxy(w http.ResponseWriter, r *http.Request, err error) {
 		err = e.dialRefusal(dialed.error)
 	case errors.Is(err, errUpgrades):
 	case errors.As(err, &network) && network.Timeout():
-		err = errTimeout
+		err = e.timeoutError()
 	default:
 		e.log.Debug("an app gave no response", "request", x.id, "app", x.target.appID, "error", err)
 		err = errGateway
 	}
 	e.refuse(x, err)
+}
+
+// timeoutError returns the error for a request to which the app has not begun its response in time.
+func (e *Edge) timeoutError() *entity.Error {
+	text := "the app did not begin its response within " + e.o.Limits.HeaderTime.String() + ", which is the setting app-response of the server"
+	return &entity.Error{Code: entity.Unavailable, Reason: reasonTimeout, Message: text, RetryAfter: retryTime}
 }
 
 // dialRefusal returns the error to answer with if no process could be reached.

@@ -246,6 +246,7 @@ func TestLimits(t *testing.T) {
 	s.expect(response, body, 502, "unavailable")
 	response, body = s.get("/slow")
 	s.expect(response, body, 504, "timeout")
+	s.expect(response, body, 504, "within 50ms, which is the setting app-response")
 
 	s.dial("")
 	_, refused, err := websocket.Dial(t.Context(), s.served.URL+"/ws", &websocket.DialOptions{Host: "notes--acme.apps.test"})

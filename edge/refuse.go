@@ -30,7 +30,7 @@ func statusOf(err *entity.Error) int {
 	switch {
 	case err == errGateway:
 		return http.StatusBadGateway
-	case err == errTimeout:
+	case err.Reason == reasonTimeout:
 		return http.StatusGatewayTimeout
 	default:
 		return statuses[err.Code]

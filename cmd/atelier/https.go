@@ -69,6 +69,7 @@ type appSettings struct {
 	AppReady      time.Duration `name:"app-ready" group:"Apps" default:"30s" help:"Time in which the process of an app must accept connections on its port."`
 	AppInstall    time.Duration `name:"app-install" group:"Apps" default:"10m" help:"Bound of an install command of an app."`
 	AppDrain      time.Duration `name:"app-drain" group:"Apps" default:"30s" help:"Time for which a replaced process of an app serves its open connections."`
+	AppResponse   time.Duration `name:"app-response" group:"Apps" default:"2m" help:"Time in which an app must begin its response to a request, once it has all of it; otherwise the visitor gets 504."`
 	AppMemory     size          `name:"app-memory" group:"Apps" default:"1GiB" help:"Memory that the processes of an app may use, within that of their computer."`
 	AppProcessors float64       `name:"app-processors" group:"Apps" default:"1" help:"Processors that the processes of an app may use, within those of their computer."`
 }
@@ -92,6 +93,7 @@ func (s *appSettings) check() error {
 		between("app-ready", s.AppReady, time.Second, time.Hour),
 		between("app-install", s.AppInstall, time.Second, 24*time.Hour),
 		between("app-drain", s.AppDrain, 0, time.Hour),
+		between("app-response", s.AppResponse, time.Second, time.Hour),
 		between("app-memory", s.AppMemory, 16<<20, 1<<50),
 	)...)
 }

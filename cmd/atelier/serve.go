@@ -18,6 +18,7 @@ import (
 
 	"github.com/atelier-run/atelier/cmd/node"
 	"github.com/atelier-run/atelier/drive/quota"
+	"github.com/atelier-run/atelier/edge"
 	"github.com/atelier-run/atelier/http"
 	"github.com/atelier-run/atelier/http/api"
 	"github.com/atelier-run/atelier/http/server"
@@ -135,6 +136,7 @@ func (c *serveCommand) options(log *slog.Logger, reserved net.Listener) (node.Op
 			Bytes: uint64(max(c.DriveReserve, c.MinFreeSpace)), Files: uint64(max(c.DriveReserveFiles, c.MinFreeFiles)),
 		},
 		Journal: persistence.Options{CacheBytes: c.cacheBytes(), MinFreeBytes: uint64(c.MinFreeSpace), MinFreeFiles: uint64(c.MinFreeFiles)},
+		Edge:    edge.Options{Limits: edge.Limits{HeaderTime: c.AppResponse}},
 		HTTP:    settings, Agents: c.Agents, CertificateFiles: c.httpsSettings.files(), Apps: c.appSettings.options(),
 	}, err
 }

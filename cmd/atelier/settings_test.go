@@ -37,6 +37,22 @@ func TestPublicURL(t *testing.T) {
 	}
 }
 
+func TestAppResponse(t *testing.T) {
+	for argument, want := range map[string]time.Duration{"--app-ready=20s": 2 * time.Minute, "--app-response=5m": 5 * time.Minute} {
+		settings, err := parse(t, argument)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o, err := settings.options(slog.New(slog.DiscardHandler), nil)
+		if err != nil || o.Edge.Limits.HeaderTime != want {
+			t.Errorf("%s: %v, %v", argument, o.Edge.Limits.HeaderTime, err)
+		}
+	}
+	if _, err := parse(t, "--app-response=0"); err == nil {
+		t.Error("no time is accepted")
+	}
+}
+
 func TestTrustedProxies(t *testing.T) {
 	got, err := parse(t, "--trusted-proxies=10.1.2.3/8,fd00::1,192.0.2.1")
 	if err != nil {
