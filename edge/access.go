@@ -196,5 +196,5 @@ func isForeign(r *http.Request) bool {
 	}
 }
 
-// isUpgrade reports whether a request asks for another protocol on its connection.
-func isUpgrade(r *http.Request) bool { return r.Header.Get("Upgrade") != "" }
+// isUpgrade reports whether a request asks for another protocol on its connection. In HTTP/1.0 it cannot (RFC 9110, section 7.8).
+func isUpgrade(r *http.Request) bool { return r.Header.Get("Upgrade") != "" && r.ProtoAtLeast(1, 1) }

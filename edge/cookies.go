@@ -7,14 +7,45 @@ import (
 	"strings"
 )
 
-// ownCookie begins the names of the platform's cookies: that of its sessions, those of signing in, and that of visits.
-const ownCookie = "atelier"
+// ownCookie begins the names of the platform's cookies, of which ownCookies has each, and oidcCookie begins those of attempts to sign in with
+// a provider (server.CookieName, browser.attemptCookie). Apps may use all other names.
+const (
+	ownCookie  = "atelier"
+	oidcCookie = ownCookie + "-oidc-"
+)
+
+var ownCookies = map[string]bool{ownCookie: true, ownCookie + "-known": true, ownCookie + "-oidc": true, visitCookie: true}
 
 // isOwnCookie reports whether a name is one of the platform's. Browsers compare the prefixes without regard to case.
 func isOwnCookie(name string) bool {
 	name = strings.ToLower(strings.Trim(name, " \t"))
 	name = strings.TrimPrefix(strings.TrimPrefix(name, "__host-"), "__secure-")
-	return name == ownCookie || strings.HasPrefix(name, ownCookie+"-") || strings.HasPrefix(name, ownCookie+"_")
+	return ownCookies[name] || strings.HasPrefix(name, oidcCookie)
+}
+
+// guardClearing removes from Clear-Site-Data what reaches beyond the app's own origin: browsers would remove the cookies of all hosts of the
+// site. The wildcard is replaced by the directives for the cache and the storage, which concern the origin.
+func guardClearing(h http.Header) {
+	lines := h["Clear-Site-Data"]
+	if len(lines) == 0 {
+		return
+	}
+	var kept []string
+	for directive := range strings.SplitSeq(strings.Join(lines, ","), ",") {
+		directive = strings.Trim(directive, " \t")
+		switch {
+		case containsFold(directive, "cookies"):
+		case strings.Contains(directive, "*"):
+			kept = append(kept, `"cache"`, `"storage"`)
+		case directive != "":
+			kept = append(kept, directive)
+		}
+	}
+	if len(kept) == 0 {
+		delete(h, "Clear-Site-Data")
+		return
+	}
+	h["Clear-Site-Data"] = []string{strings.Join(kept, ", ")}
 }
 
 // stripCookies removes the platform's cookies from a request. The others remain byte for byte.

@@ -84,6 +84,9 @@ func (x *exchange) WriteHeader(status int) {
 			x.cancel(errGateway)
 			return
 		}
+		if !x.request.ProtoAtLeast(1, 1) {
+			return // HTTP/1.0 has none (RFC 9110, section 15.2)
+		}
 		for name := range x.Header() {
 			if name != "Link" {
 				delete(x.Header(), name)

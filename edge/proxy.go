@@ -53,7 +53,7 @@ func (e *Edge) rewrite(p *httputil.ProxyRequest) {
 	}
 	stripCookies(h)
 	stripKeys(h)
-	stripHTTP2(h)
+	stripUpgrade(p.In, h)
 	e.network(x)
 	if x.address.IsValid() {
 		h["X-Forwarded-For"] = []string{x.address.String()}
@@ -66,10 +66,11 @@ func (e *Edge) rewrite(p *httputil.ProxyRequest) {
 	}
 }
 
-// stripHTTP2 removes the request to continue the connection with HTTP/2 (RFC 7540, section 3.2). The app would get the further requests of
-// the connection as the client sends them, with headers that rewrite removes. A server may ignore such a request.
-func stripHTTP2(h http.Header) {
-	if containsFold(strings.Join(h["Upgrade"], ","), "h2c") {
+// stripUpgrade removes the request to continue the connection with another protocol if the client may not ask for it, as in HTTP/1.0
+// (isUpgrade), or if that is HTTP/2 (RFC 7540, section 3.2). The app would get the further requests of the connection as the client sends
+// them, with headers that rewrite removes. A server may ignore such a request.
+func stripUpgrade(r *http.Request, h http.Header) {
+	if !isUpgrade(r) || containsFold(strings.Join(h["Upgrade"], ","), "h2c") {
 		delete(h, "Upgrade")
 		delete(h, "Connection")
 	}
@@ -82,6 +83,10 @@ var originHeaders = map[string]bool{
 	"forwarded": true, "x-real-ip": true, "x-rewrite-url": true, "true-client-ip": true, "x-client-ip": true, "client-ip": true,
 	"x-cluster-client-ip": true, "cf-connecting-ip": true, "fastly-client-ip": true, "x-host": true, "x-scheme": true, "x-url-scheme": true,
 	"front-end-https": true, "proxy": true,
+	"x-original-url": true, "x-original-uri": true, "x-original-host": true, "x-original-for": true, "x-original-proto": true,
+	"x-original-scheme": true, "x-original-port": true, "x-original-prefix": true, "x-original-method": true, "x-original-path": true,
+	"x-original-ip": true, "x-original-remote-addr": true, "x-original-forwarded-for": true, "x-original-forwarded-host": true,
+	"x-original-forwarded-proto": true,
 }
 
 // isForwarding reports whether a header says where a request comes from. Some programs read an underscore as a hyphen.
@@ -90,7 +95,7 @@ func isForwarding(name string) bool {
 		return false // most headers; net/http has made the first letter a capital
 	}
 	name = strings.ReplaceAll(strings.ToLower(name), "_", "-")
-	return originHeaders[name] || strings.HasPrefix(name, "x-forwarded") || strings.HasPrefix(name, "x-original-")
+	return originHeaders[name] || strings.HasPrefix(name, "x-forwarded")
 }
 
 // strictTransport is the name of the header with which a host asks for HTTPS (RFC 6797). It concerns that host only, so that apps may send
@@ -98,14 +103,16 @@ func isForwarding(name string) bool {
 const strictTransport = "Strict-Transport-Security"
 
 // guardResponse removes from the head of a response what would reach beyond the app's own host, and adds what protects its visitors.
+// Errors: errStatus, errUnasked, errUpgrades.
 func (e *Edge) guardResponse(r *http.Response) error {
+	if r.StatusCode < http.StatusOK && r.StatusCode != http.StatusSwitchingProtocols {
+		return errStatus
+	}
 	x := r.Request.Context().Value(exchangeKey{}).(*exchange)
 	h := r.Header
 	guardCookies(h, x.target.name)
 	delete(h, "Alt-Svc") // the app does not decide which server has its address
-	if cleared := h["Clear-Site-Data"]; len(cleared) > 0 && (containsFold(strings.Join(cleared, ","), "cookies") || strings.Contains(strings.Join(cleared, ","), "*")) {
-		delete(h, "Clear-Site-Data") // browsers would remove the cookies of all hosts of the site
-	}
+	guardClearing(h)
 	h["X-Request-Id"] = []string{x.id}
 	if !x.target.indexed() {
 		h["X-Robots-Tag"] = noIndex
@@ -155,6 +162,10 @@ var guardedTrailers = map[string]bool{
 	"Set-Cookie": true, "Clear-Site-Data": true, "Alt-Svc": true, strictTransport: true, "Content-Security-Policy": true, "X-Robots-Tag": true,
 	"X-Request-Id": true,
 }
+
+// errStatus is returned for a status below 100, which is none (RFC 9110, section 15) and net/http does not send. net/http passes informational
+// responses on by itself.
+var errStatus = errors.New("the app has sent a response with an invalid status")
 
 var errUnasked = errors.New("the app has changed the protocol of a connection without a request to")
 

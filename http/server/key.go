@@ -102,7 +102,7 @@ func (c *Call) CheckSameOrigin() error {
 }
 
 // CookieName returns the name of the session cookie. Over TLS it has the prefix that binds the cookie to its host and to
-// TLS.
+// TLS. The names of all other cookies of the platform begin with it; package edge keeps each from apps (edge/cookies.go).
 func (s *Server) CookieName() string {
 	if s.options.PublicURL.Scheme == "https" {
 		return "__Host-atelier"
