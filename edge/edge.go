@@ -316,6 +316,9 @@ func (e *Edge) serve(x *exchange) error {
 		r.Body = &trackedBody{body: r.Body, x: x}
 	}
 	e.proxy.ServeHTTP(x, r)
+	if x.backend == nil && r.ProtoMajor == 1 { // in HTTP/2, the end of the response ends the upload
+		x.drain()
+	}
 	return nil
 }
 

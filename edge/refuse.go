@@ -12,7 +12,7 @@ import (
 	"github.com/atelier-run/atelier/limit"
 )
 
-// drainTime bounds the time in which the rest of the body of a refused request is read.
+// drainTime bounds the time in which the rest of the body of a request is read that was refused, or that the app has answered early.
 const drainTime = 10 * time.Second
 
 var noIndex = []string{"noindex"}
@@ -56,10 +56,7 @@ func (e *Edge) refuse(x *exchange, err error) {
 		return
 	}
 	x.failure = err
-	if x.request.ContentLength != 0 && x.stopped() == nil {
-		_ = http.NewResponseController(x.ResponseWriter).SetReadDeadline(time.Now().Add(drainTime))
-		limit.Drain(x.request, x.request.Body)
-	}
+	x.drain()
 	refused := shown(err)
 	h := x.Header()
 	clear(h) // of a response of the app
@@ -91,6 +88,16 @@ func (e *Edge) refuse(x *exchange, err error) {
 	if x.request.Method != http.MethodHead {
 		_, _ = x.Write(body) // fails only if the client has gone
 	}
+}
+
+// drain reads the rest of the request's body, within the bounds of limit.Drain and drainTime: most clients read the response only after they
+// have sent the request.
+func (x *exchange) drain() {
+	if x.request.ContentLength == 0 || x.stopped() != nil {
+		return
+	}
+	_ = http.NewResponseController(x.ResponseWriter).SetReadDeadline(time.Now().Add(drainTime))
+	limit.Drain(x.request, x.request.Body)
 }
 
 // errorBody is the form of errors of the API.

@@ -136,7 +136,7 @@ func (up *upstream) dial(ctx context.Context, e *Edge) (net.Conn, error) {
 		if err == nil {
 			up.wokenAt.Store(0) // if the app falls asleep again, it is woken at once
 			e.upstreams.open.Add(1)
-			return &counted{Conn: c, closed: sync.OnceFunc(func() { e.upstreams.open.Add(-1) })}, nil
+			return newAppConn(c, func() { e.upstreams.open.Add(-1) }), nil
 		}
 		if reasonOf(err) != reasonStopped {
 			return nil, dialError{err}
@@ -149,26 +149,6 @@ func (up *upstream) dial(ctx context.Context, e *Edge) (net.Conn, error) {
 			return nil, dialError{err}
 		}
 	}
-}
-
-// counted is a connection to an app. closed is called when it is closed.
-type counted struct {
-	net.Conn
-	closed func()
-}
-
-// Close implements net.Conn.
-func (c *counted) Close() error {
-	c.closed()
-	return c.Conn.Close()
-}
-
-// CloseWrite passes on that the client of an upgraded connection sends no more.
-func (c *counted) CloseWrite() error {
-	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite()
-	}
-	return c.Conn.Close()
 }
 
 // wake makes the process of a sleeping app start. It has no effect on other apps. It asks the app at most once in wakeTime.
