@@ -18,7 +18,7 @@ import (
 )
 
 // maxPath bounds the path to which a launch leads, in bytes.
-const maxPath = 4 << 10
+const maxPath = 8 << 10
 
 var (
 	errHost = entity.Errorf(entity.InvalidRequest, "host must be the standard address of the app or its active custom domain")

@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -85,7 +86,7 @@ func (e *Edge) addressOf(x *exchange) string {
 func (e *Edge) launchAddress(x *exchange) string {
 	path := x.request.URL.EscapedPath()
 	if x.query != "" {
-		path += "?" + x.query
+		path += "?" + escapeQuery(x.query)
 	}
 	if CheckPath(path) != nil {
 		path = "/"
@@ -94,6 +95,19 @@ func (e *Edge) launchAddress(x *exchange) string {
 	at.Path = strings.TrimSuffix(at.Path, "/") + "/v1/ws/" + x.target.workspaceSlug + "/apps/" + x.target.appSlug + "/launch"
 	at.RawQuery = url.Values{"host": {x.target.name}, "path": {path}}.Encode()
 	return at.String()
+}
+
+// escapeQuery escapes what browsers send as it is in a query, and CheckPath refuses: backslashes, and characters beyond ASCII.
+func escapeQuery(query string) string {
+	var escaped strings.Builder
+	for _, b := range []byte(query) {
+		if b == '\\' || b <= ' ' || b >= 0x7f {
+			fmt.Fprintf(&escaped, "%%%02X", b)
+			continue
+		}
+		escaped.WriteByte(b)
+	}
+	return escaped.String()
 }
 
 // cutGrant returns a query without the grant, whose other parameters are unchanged, and the first grant.

@@ -51,8 +51,9 @@ import (
 const (
 	signInPath  = api.SignInPath
 	accountPath = "/account"
-	// maxNext bounds the path to continue with after signing in, and maxForm a form, in bytes.
-	maxNext = 8 << 10
+	// maxNext bounds the path to continue with after signing in, in bytes: it may be that of a launch, whose path of 8 KiB is escaped.
+	// maxForm bounds a form, in which the path to continue with is escaped again.
+	maxNext = 16 << 10
 	maxForm = 64 << 10
 )
 
