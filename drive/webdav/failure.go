@@ -18,6 +18,7 @@ import (
 // Codes of errors that only this protocol has.
 const (
 	codePreconditionFailed entity.Code = "precondition_failed"
+	codeInvalidRange       entity.Code = "invalid_range"
 	codeLocked             entity.Code = "locked"
 	codeOtherServer        entity.Code = "other_server"
 	codeFiniteDepth        entity.Code = "finite_depth"
@@ -28,6 +29,7 @@ const (
 
 var (
 	errPreconditionFailed = entity.Errorf(codePreconditionFailed, "a condition of the request does not hold")
+	errInvalidRange       = entity.Errorf(codeInvalidRange, "the file has no byte in the range of the request")
 	errLockTokenMismatch  = entity.Errorf(codeLockTokenMismatch, "the lock was made by someone else")
 	errOtherServer        = entity.Errorf(codeOtherServer, "the destination is not on this drive")
 	errFiniteDepth        = entity.Errorf(codeFiniteDepth, "Depth: infinity is refused; list each folder with Depth: 1")
@@ -56,6 +58,7 @@ var statuses = map[entity.Code]int{
 	drive.Broken:   http.StatusBadRequest,
 
 	codePreconditionFailed: http.StatusPreconditionFailed,
+	codeInvalidRange:       http.StatusRequestedRangeNotSatisfiable,
 	codeLocked:             http.StatusLocked,
 	codeOtherServer:        http.StatusBadGateway,
 	codeFiniteDepth:        http.StatusForbidden,

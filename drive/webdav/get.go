@@ -34,11 +34,27 @@ func (c *call) get() error {
 	if entry.Size <= smallFile {
 		content = io.NewSectionReader(file, 0, entry.Size) // knows its size, which ServeContent would ask the kernel for
 	}
-	http.ServeContent(sent, c.r, "", entry.Modified, content)
+	http.ServeContent(sent, withoutRange(c.r), "", entry.Modified, content)
+	switch sent.refused {
+	case http.StatusPreconditionFailed:
+		return errPreconditionFailed
+	case http.StatusRequestedRangeNotSatisfiable: // Content-Range has the size
+		return errInvalidRange
+	}
 	if c.r.Method == http.MethodGet && sent.n > 0 {
 		c.recordRead(sent.n)
 	}
 	return nil
+}
+
+// withoutRange returns a request without a range, unless its method is GET: no other method has ranges (RFC 9110, section 14.2).
+func withoutRange(r *http.Request) *http.Request {
+	if r.Method == http.MethodGet || r.Header.Get("Range") == "" {
+		return r
+	}
+	r = r.Clone(r.Context())
+	r.Header.Del("Range")
+	return r
 }
 
 // recordRead appends a row for a read of n bytes. It runs after the content was sent, so that the client does not wait for the
@@ -100,19 +116,28 @@ func (c *call) endStream(err error) error {
 	return nil
 }
 
-// A countingWriter counts the content bytes of a response with status 200 or 206.
+// A countingWriter counts the content bytes of a response with status 200 or 206. A refusal is not written, because its form would not be that
+// of other errors: refused has its status.
 type countingWriter struct {
 	http.ResponseWriter
 	content bool
 	n       int64
+	refused int
 }
 
 func (c *countingWriter) WriteHeader(status int) {
+	if status == http.StatusPreconditionFailed || status == http.StatusRequestedRangeNotSatisfiable {
+		c.refused = status
+		return
+	}
 	c.content = status == http.StatusOK || status == http.StatusPartialContent
 	c.ResponseWriter.WriteHeader(status)
 }
 
 func (c *countingWriter) Write(p []byte) (int, error) {
+	if c.refused != 0 {
+		return len(p), nil
+	}
 	n, err := c.ResponseWriter.Write(p)
 	c.add(int64(n))
 	return n, err

@@ -31,7 +31,23 @@ func TestFiles(t *testing.T) {
 	}
 	s.do("GET", "/a.txt", "", "If-None-Match: "+etag).is(304)
 	s.do("GET", "/a.txt", "", "Range: bytes=1-").is(206).says("ne")
-	s.do("GET", "/a.txt", "", "Range: bytes=9-").is(416)
+	for name, refused := range map[string]*answer{
+		"invalid_range":       s.do("GET", "/a.txt", "", "Range: bytes=9-").is(416),
+		"precondition_failed": s.do("GET", "/a.txt", "", "If-Match: \"another\"").is(412),
+	} {
+		if refused.says(`"error":"` + name + `"`); refused.header.Get("Content-Type") != "application/json" {
+			t.Errorf("%s: %v", name, refused.header)
+		}
+	}
+	if size := s.do("GET", "/a.txt", "", "Range: bytes=9-").is(416).header.Get("Content-Range"); size != "bytes */3" {
+		t.Errorf("Content-Range is %q", size)
+	}
+	for _, of := range []string{"1-", "9-"} { // RFC 9110, section 14.2
+		if head := s.do("HEAD", "/a.txt", "", "Range: bytes="+of).is(200); head.header.Get("Content-Length") != "3" || head.header.Get("Content-Range") != "" {
+			t.Errorf("HEAD with a range: %v", head.header)
+		}
+	}
+	s.do("HEAD", "/a.txt", "", "If-Match: \"another\"").is(412)
 	s.do("PUT", "/a.txt", "two").is(204)
 	s.do("PUT", "/empty", "").is(201)
 	s.do("GET", "/empty", "").is(200)
