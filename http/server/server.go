@@ -324,7 +324,9 @@ func (s *Server) countAndRun(op *operation, w *Response, r *http.Request) error 
 	}
 	c := &Call{Context: r.Context(), server: s, operation: op, Response: w, Request: r, slots: &taken}
 	if op.Timing == Brief {
-		ctx, cancel := context.WithTimeout(c.Context, s.options.Limits.RequestTime)
+		// net/http cancels the context of a request when the client shuts its sending side, which some do who wait for the answer. A change
+		// would be made and its answer lost; so a brief operation runs to its end, also for a client that has left.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Context), s.options.Limits.RequestTime)
 		defer cancel()
 		c.Context = ctx
 	}
