@@ -151,6 +151,17 @@ func (d *Drive) WriteState(name string, content []byte) error {
 	return fromOS(syncFolder(filepath.Join(d.drives.dir, d.workspaceID)))
 }
 
+// AppendState appends to a small file beside the drive that WriteState has written, durably. After an error a part of the content may
+// have been appended. Calls for one name must not overlap.
+func (d *Drive) AppendState(name string, content []byte) error {
+	file, err := d.drives.root.OpenFile(d.statePath(name), os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return fromOS(err)
+	}
+	_, err = file.Write(content)
+	return fromOS(errors.Join(err, file.Sync(), file.Close()))
+}
+
 // RemoveState removes a small file beside the drive, durably. It does nothing if the file does not exist.
 func (d *Drive) RemoveState(name string) error {
 	err := d.drives.root.Remove(d.statePath(name))

@@ -34,9 +34,11 @@ type call struct {
 	drive   *drive.Drive
 	release func()
 	locks   *lockTable
-	prefix  string
-	access  entity.DriveAccess
-	author  *activityv1.Author
+	// activeLocks has the elements without the owner of the locks that the response already describes, by token.
+	activeLocks map[string]string
+	prefix      string
+	access      entity.DriveAccess
+	author      *activityv1.Author
 	// accessError is the error with which authenticate or authorize refused the access.
 	accessError error
 	// path is the path on the drive, without the slash that may follow it in the URL.

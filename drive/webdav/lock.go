@@ -166,8 +166,22 @@ func (c *call) writeLockDiscovery(status int, held *lock) error {
 	return nil
 }
 
-// activeLockElement returns the activelock element for a lock (RFC 4918, section 14.1).
+// activeLockElement returns the activelock element for a lock (RFC 4918, section 14.1). In one response only the first element of a lock
+// has the owner, which is optional, because a lock may cover each entry of a large folder.
 func (c *call) activeLockElement(held *lock) string {
+	if again := c.activeLocks[held.Token]; again != "" {
+		return again
+	}
+	if c.activeLocks == nil {
+		c.activeLocks = map[string]string{}
+	}
+	begin, end := c.encodeLock(held)
+	c.activeLocks[held.Token] = begin + end
+	return begin + "<D:owner>" + held.Owner + "</D:owner>" + end
+}
+
+// encodeLock returns the parts of the activelock element before and after the owner.
+func (c *call) encodeLock(held *lock) (begin, end string) {
 	scope, depth := "exclusive", "0"
 	if held.Shared {
 		scope = "shared"
@@ -177,9 +191,9 @@ func (c *call) activeLockElement(held *lock) string {
 	}
 	entry, err := c.drive.Stat(held.Path)
 	remaining := max(time.Until(time.UnixMilli(held.Expires)), 0)
-	return "<D:activelock><D:locktype><D:write/></D:locktype><D:lockscope><D:" + scope + "/></D:lockscope>" +
-		"<D:depth>" + depth + "</D:depth><D:owner>" + held.Owner + "</D:owner>" +
-		"<D:timeout>Second-" + strconv.Itoa(int((remaining+time.Second-1)/time.Second)) + "</D:timeout>" +
+	begin = "<D:activelock><D:locktype><D:write/></D:locktype><D:lockscope><D:" + scope + "/></D:lockscope>" +
+		"<D:depth>" + depth + "</D:depth>"
+	return begin, "<D:timeout>Second-" + strconv.Itoa(int((remaining+time.Second-1)/time.Second)) + "</D:timeout>" +
 		"<D:locktoken><D:href>" + held.Token + "</D:href></D:locktoken>" +
 		"<D:lockroot><D:href>" + escape(c.href(held.Path, err == nil && entry.Folder)) + "</D:href></D:lockroot></D:activelock>"
 }

@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -110,13 +112,123 @@ func TestLockOfNewPathCreatesFile(t *testing.T) {
 func TestLockLimits(t *testing.T) {
 	s := serve(t)
 	s.do("PUT", "/a", "1").is(201)
-	for range 512 {
-		s.lock("/a", shared, 200)
+	onPath := 0
+	for ; s.do("LOCK", "/a", shared).status == 200; onPath++ {
+	}
+	if onPath < 50 || onPath > 100 {
+		t.Errorf("a path has %d locks", onPath)
 	}
 	s.do("LOCK", "/a", shared).is(409).says("limit_reached")
+	s.do("LOCK", "/", shared).is(409).says("limit_reached") // a deep lock covers the path as well
+	for i := range 512 - onPath {
+		s.lock(fmt.Sprintf("/%d", i), exclusive, 201)
+	}
+	s.do("LOCK", "/0", shared, stranger).is(423)
 	s.do("LOCK", "/new", exclusive).is(409).says("limit_reached")
 	s.do("GET", "/new", "").is(404) // a lock that is refused creates no file
 	s.do("LOCK", "/b", strings.Replace(exclusive, "me", strings.Repeat("x", 3<<10), 1)).is(400)
+}
+
+// TestDiscoveryIsBounded lists a folder that as many locks cover as a path can have, with the longest owners.
+func TestDiscoveryIsBounded(t *testing.T) {
+	const files = 300
+	s := serve(t)
+	for i := range files {
+		if err := os.WriteFile(s.files(fmt.Sprint(i)), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	body, locks := strings.Replace(shared, "</lockinfo>", "<owner>"+strings.Repeat("x", 2<<10)+"</owner></lockinfo>", 1), 0
+	for ; s.do("LOCK", "/", body).status == 200; locks++ {
+	}
+	before := totalAlloc()
+	listed := s.do("PROPFIND", "/", `<propfind xmlns="DAV:"><prop><lockdiscovery/></prop></propfind>`, "Depth: 1").is(207).body
+	if got := strings.Count(listed, "<D:activelock>"); got != (files+1)*locks || locks == 0 {
+		t.Errorf("%d entries have %d locks, want %d for each", files+1, got, locks)
+	}
+	if got := strings.Count(listed, "<D:owner>"); got != locks {
+		t.Errorf("%d owners are listed for %d locks", got, locks)
+	}
+	if got := totalAlloc() - before; got > 64<<20 {
+		t.Errorf("the request has allocated %d bytes for an answer of %d", got, len(listed))
+	}
+}
+
+// TestRefreshWritesItsOwnSize refreshes one of many locks, after which the file has grown by a line for each refresh.
+func TestRefreshWritesItsOwnSize(t *testing.T) {
+	s := serve(t)
+	body := strings.Replace(exclusive, "me", strings.Repeat("x", 2<<10), 1)
+	const locks, refreshes = 60, 50
+	for i := range locks {
+		s.lock(fmt.Sprintf("/%d", i), body, 201)
+	}
+	token := s.lock("/a", exclusive, 201)
+	size := func() int64 {
+		t.Helper()
+		info, err := os.Stat(filepath.Join(s.dir, workspace, "locks.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Size()
+	}
+	before := size()
+	for range refreshes {
+		s.do("LOCK", "/a", "", "If: ("+token+")", "Timeout: Second-600").is(200)
+	}
+	if grown := size() - before; grown < refreshes || grown > refreshes*256 {
+		t.Errorf("%d refreshes wrote %d bytes", refreshes, grown)
+	}
+	for size() > before {
+		s.do("LOCK", "/a", "", "If: ("+token+")", "Timeout: Second-600").is(200)
+		if size() > 2*before+64<<10 {
+			t.Fatalf("the file has %d bytes for locks of %d", size(), before)
+		}
+	}
+	s.do("UNLOCK", "/0", "", "Lock-Token: "+s.tokenOf("/0")).is(204)
+	s.stop()
+	s.start()
+	s.do("PUT", "/0", "1", stranger).is(204)
+	s.do("PUT", "/1", "1", stranger).is(423)
+	s.do("PUT", "/a", "1", stranger).is(423)
+	s.do("PUT", "/a", "1", "If: ("+token+")").is(204)
+}
+
+// tokenOf returns the token of the lock on a path.
+func (s *site) tokenOf(path string) string {
+	s.t.Helper()
+	listed := s.do("PROPFIND", path, "", "Depth: 0").is(207).body
+	return "<" + regexp.MustCompile(`urn:uuid:[0-9a-f-]+`).FindString(listed) + ">"
+}
+
+// TestLocksSurviveTornFile cuts the file off at each byte of its last change, as a crash does before the change is acknowledged.
+func TestLocksSurviveTornFile(t *testing.T) {
+	s := serve(t)
+	file := filepath.Join(s.dir, workspace, "locks.json")
+	s.lock("/a", exclusive, 201)
+	acknowledged, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.lock("/b", exclusive, 201)
+	whole, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for length := len(acknowledged); length < len(whole); length += 16 {
+		s.stop()
+		if err := os.WriteFile(file, whole[:length], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s.start()
+		s.do("PUT", "/a", "1", stranger).is(423)
+		s.do("PUT", "/b", "1", stranger).is(204)
+		s.do("UNLOCK", "/b", "", "Lock-Token: "+s.lock("/b", exclusive, 200)).is(204)
+		s.lock("/c", shared, map[bool]int{true: 201, false: 200}[length == len(acknowledged)])
+		s.stop()
+		s.start()
+		s.do("PUT", "/a", "1", stranger).is(423)
+		s.do("PUT", "/c", "1", stranger).is(423)
+	}
 }
 
 // TestLocksExpire calls the handler without a network, on synctest's clock.

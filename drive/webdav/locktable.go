@@ -2,7 +2,6 @@ package webdav
 
 import (
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -16,9 +15,11 @@ import (
 )
 
 const (
-	locksFile = "locks.json"
-	// maxLocks limits the locks of one drive.
-	maxLocks = 512
+	// maxLocks limits the locks of one drive, and maxLockBytes the sum of their sizes.
+	maxLocks     = 512
+	maxLockBytes = 1 << 20
+	// maxPathBytes limits the sum of the sizes of the locks that cover one path, because PROPFIND returns all of them for each entry.
+	maxPathBytes = 32 << 10
 	// maxOwner limits the owner element of a lock, in bytes.
 	maxOwner   = 2 << 10
 	maxTimeout = time.Hour
@@ -46,25 +47,41 @@ func (l *lock) covers(path string) bool {
 // overlaps reports whether two locks cover a path in common.
 func (l *lock) overlaps(other *lock) bool { return l.covers(other.Path) || other.covers(l.Path) }
 
+// size returns the greatest number of bytes of the lock's activelock element: its path is part of a URL.
+func (l *lock) size() int { return 400 + len(l.Owner) + 3*len(l.Path) }
+
+// sizeOf returns the sum of the sizes of locks.
+func sizeOf(locks []*lock) (size int) {
+	for _, held := range locks {
+		size += held.size()
+	}
+	return size
+}
+
+// sizeOn returns the sum of the sizes of the locks that cover a path.
+func sizeOn(locks []*lock, path string) (size int) {
+	for _, held := range locks {
+		if held.covers(path) {
+			size += held.size()
+		}
+	}
+	return size
+}
+
 // A lockTable holds the locks of one drive. Every change is durable before its method returns.
 type lockTable struct {
-	drive *drive.Drive
-	mu    sync.Mutex
-	held  []*lock
+	file lockFile
+	mu   sync.Mutex
+	held []*lock
 }
 
 // loadLockTable reads the locks of a drive from disk. It ignores a file that it cannot parse, and locks that are not valid, because
 // locks are short-lived.
 func loadLockTable(d *drive.Drive, log *slog.Logger) (*lockTable, error) {
-	l := &lockTable{drive: d}
-	content, err := d.ReadState(locksFile)
-	if err != nil || content == nil {
-		return l, err
-	}
-	var stored []*lock
-	if err := json.Unmarshal(content, &stored); err != nil {
-		log.Error("cannot parse the lock table of a drive; its locks are lost", "error", err)
-		return l, nil
+	l := &lockTable{file: lockFile{drive: d}}
+	stored, err := l.file.load(log)
+	if err != nil {
+		return nil, err
 	}
 	if l.held = validLocks(stored); len(l.held) < len(stored) {
 		log.Error("the lock table of a drive has locks that are not valid; they are lost", "count", len(stored)-len(l.held))
@@ -91,17 +108,30 @@ func (l *lockTable) isHeld() bool {
 	return len(l.current()) > 0
 }
 
-// replace replaces the locks, first on disk and then in memory. The caller holds mu.
-func (l *lockTable) replace(next []*lock) error {
-	content, err := json.Marshal(next)
-	if err != nil {
-		return err
-	}
-	if err := l.drive.WriteState(locksFile, content); err != nil {
+// replace replaces the locks, first on disk and then in memory; changes are the locks in which next differs, and those that end with
+// Expires 0. The caller holds mu.
+func (l *lockTable) replace(next []*lock, changes ...*lock) error {
+	if err := l.file.save(next, changes); err != nil {
 		return err
 	}
 	l.held = next
 	return nil
+}
+
+// remove deletes the locks for which a function returns true, if there are any. The caller holds mu.
+func (l *lockTable) remove(isRemoved func(*lock) bool) error {
+	var remaining, ended []*lock
+	for _, held := range l.held {
+		if isRemoved(held) {
+			ended = append(ended, &lock{Token: held.Token})
+		} else {
+			remaining = append(remaining, held)
+		}
+	}
+	if len(ended) == 0 {
+		return nil
+	}
+	return l.replace(remaining, ended...)
 }
 
 // covering returns the locks that cover a path.
@@ -127,7 +157,7 @@ func (l *lockTable) acquire(wanted lock, timeout time.Duration) (*lock, error) {
 		return nil, err
 	}
 	wanted.Token, wanted.Expires = newToken(), expiry(timeout)
-	return &wanted, l.replace(append(current, &wanted))
+	return &wanted, l.replace(append(current, &wanted), &wanted)
 }
 
 // checkFree returns the error with which acquire would refuse the lock now.
@@ -143,10 +173,23 @@ func checkAcquirable(current []*lock, wanted *lock) error {
 			return &conflict{path: held.Path, code: codeLockConflict}
 		}
 	}
-	if len(current) >= maxLocks {
-		return entity.Errorf(entity.LimitReached, "the drive already has %d locks, which is the maximum", maxLocks)
+	if len(current) >= maxLocks || sizeOf(current)+wanted.size() > maxLockBytes {
+		return entity.Errorf(entity.LimitReached, "the drive can have at most %d locks, with at most %d bytes for their paths and owners", maxLocks, maxLockBytes)
+	}
+	if !fitsPaths(current, wanted) {
+		return entity.Errorf(entity.LimitReached, "the locks on one path can have at most %d bytes for their paths and owners", maxPathBytes)
 	}
 	return nil
+}
+
+// fitsPaths reports whether the locks that cover any path still have at most maxPathBytes with a further one. The locks that cover a
+// path all cover the path of the deepest of them.
+func fitsPaths(current []*lock, wanted *lock) bool {
+	most := maxPathBytes - wanted.size()
+	if sizeOn(current, wanted.Path) > most {
+		return false
+	}
+	return !slices.ContainsFunc(current, func(held *lock) bool { return wanted.covers(held.Path) && sizeOn(current, held.Path) > most })
 }
 
 // refresh sets the expiry of the lock that has the token and covers the path. It returns errLockTokenMismatch if another
@@ -165,7 +208,7 @@ func (l *lockTable) refresh(token, path, creator string, timeout time.Duration) 
 		renewed := *held
 		renewed.Expires = expiry(timeout)
 		current[i] = &renewed
-		return &renewed, l.replace(current)
+		return &renewed, l.replace(current, &lock{Token: token, Expires: renewed.Expires})
 	}
 	return nil, errPreconditionFailed
 }
@@ -183,7 +226,7 @@ func (l *lockTable) release(token, path, creator string, anyCreator bool) error 
 		if held.Creator != creator && !anyCreator {
 			return errLockTokenMismatch
 		}
-		return l.replace(append(current[:i:i], current[i+1:]...))
+		return l.replace(append(current[:i:i], current[i+1:]...), &lock{Token: token})
 	}
 	return entity.Errorf(codeNoSuchLock, "no lock with this token covers the path")
 }
@@ -192,27 +235,14 @@ func (l *lockTable) release(token, path, creator string, anyCreator bool) error 
 func (l *lockTable) deleteBelow(path string, inclusive bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var remaining []*lock
-	for _, held := range l.held {
-		if !drive.Within(held.Path, path) || held.Path == path && !inclusive {
-			remaining = append(remaining, held)
-		}
-	}
-	if len(remaining) == len(l.held) {
-		return nil
-	}
-	return l.replace(remaining)
+	return l.remove(func(held *lock) bool { return drive.Within(held.Path, path) && (held.Path != path || inclusive) })
 }
 
 // deleteByCreator deletes the locks of a creator.
 func (l *lockTable) deleteByCreator(creator string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	remaining := slices.DeleteFunc(slices.Clone(l.held), func(held *lock) bool { return held.Creator == creator })
-	if len(remaining) == len(l.held) {
-		return nil
-	}
-	return l.replace(remaining)
+	return l.remove(func(held *lock) bool { return held.Creator == creator })
 }
 
 // expiry returns the time of expiry in milliseconds since the Unix epoch.

@@ -54,8 +54,8 @@ func parseStored(text string) (*element, error) {
 
 var tokenForm = regexp.MustCompile(`^urn:uuid:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
-// validLocks returns the stored locks that acquire could have stored, with their owners encoded again: at most maxLocks, none of
-// which lasts longer than maxTimeout from now.
+// validLocks returns the stored locks that acquire could have stored, with their owners encoded again, within the limits of acquire. None
+// of them lasts longer than maxTimeout from now.
 func validLocks(stored []*lock) []*lock {
 	latest := expiry(maxTimeout)
 	var valid []*lock
@@ -71,6 +71,9 @@ func validLocks(stored []*lock) []*lock {
 			continue
 		}
 		if held.Owner, err = owner.encodeContent(maxOwner); err != nil {
+			continue
+		}
+		if sizeOf(valid)+held.size() > maxLockBytes || !fitsPaths(valid, held) {
 			continue
 		}
 		held.Expires = min(held.Expires, latest)

@@ -1,0 +1,108 @@
+package webdav
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/atelier-run/atelier/drive"
+)
+
+const (
+	locksFile = "locks.json"
+	// minAppended is the number of bytes of changes from which the file may be written anew.
+	minAppended = 64 << 10
+)
+
+// A lockFile is the file with the locks of a drive: an array of the locks at the time when the file was written, and behind it a line for
+// each change since then, so that the refresh of a lock writes only a line. A change is a lock with a new token, or the token of an earlier
+// lock and its new time of expiry, which is 0 if the lock was released. The file is written anew when the changes are as long as the array.
+type lockFile struct {
+	drive *drive.Drive
+	// written is the size of the array and appended the size of the changes, in bytes.
+	written, appended int
+	// isWhole reports that the file exists and ends with a whole line.
+	isWhole bool
+}
+
+// load reads the locks that have not expired, which are not validated. A file that ends within a change was cut off by a crash, before the
+// change was acknowledged.
+func (f *lockFile) load(log *slog.Logger) (stored []*lock, err error) {
+	content, err := f.drive.ReadState(locksFile)
+	if err != nil || content == nil {
+		return nil, err
+	}
+	decoder := json.NewDecoder(bytes.NewReader(content))
+	if err := decoder.Decode(&stored); err != nil {
+		log.Error("cannot parse the lock table of a drive; its locks are lost", "error", err)
+		return nil, nil
+	}
+	f.written = int(decoder.InputOffset())
+	f.appended = len(content) - f.written
+	for {
+		var change *lock
+		err := decoder.Decode(&change)
+		if err == io.EOF {
+			f.isWhole = true
+			break
+		}
+		if err != nil {
+			if !errors.Is(err, io.ErrUnexpectedEOF) {
+				log.Error("cannot parse a change in the lock table of a drive; it and later ones are lost", "error", err)
+			}
+			break
+		}
+		stored = applyChange(stored, change)
+	}
+	at := time.Now().UnixMilli()
+	return slices.DeleteFunc(stored, func(held *lock) bool { return held != nil && held.Expires <= at }), nil
+}
+
+// applyChange returns the locks after a change. It reuses stored.
+func applyChange(stored []*lock, change *lock) []*lock {
+	if change == nil {
+		return stored
+	}
+	i := slices.IndexFunc(stored, func(held *lock) bool { return held != nil && held.Token == change.Token })
+	if i < 0 {
+		return append(stored, change)
+	}
+	stored[i].Expires = change.Expires // an expired lock is left out in the end
+	return stored
+}
+
+// save makes changes durable, after which the locks are next.
+func (f *lockFile) save(next, changes []*lock) error {
+	var lines bytes.Buffer
+	encoder := json.NewEncoder(&lines)
+	encoder.SetEscapeHTML(false) // owners are XML
+	if f.isWhole {
+		for _, change := range changes {
+			if err := encoder.Encode(change); err != nil {
+				return err
+			}
+		}
+		if f.appended+lines.Len() <= max(minAppended, f.written) {
+			f.isWhole = false // until the lines are on the disk
+			if err := f.drive.AppendState(locksFile, lines.Bytes()); err != nil {
+				return err
+			}
+			f.isWhole = true
+			f.appended += lines.Len()
+			return nil
+		}
+		lines.Reset()
+	}
+	if err := encoder.Encode(next); err != nil {
+		return err
+	}
+	if err := f.drive.WriteState(locksFile, lines.Bytes()); err != nil {
+		return err
+	}
+	f.written, f.appended, f.isWhole = lines.Len(), 0, true
+	return nil
+}
