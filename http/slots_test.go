@@ -15,6 +15,7 @@ import (
 
 	"github.com/atelier-run/atelier/entity/activity"
 	"github.com/atelier-run/atelier/http"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
 
 const bob = "usr_01j0000000000000000000000b"
@@ -97,9 +98,15 @@ func (c *crowd) send(conn net.Conn, head string) int {
 // crowdOut starts requests whose bodies never arrive until one is refused. It returns their number and the status of the refusal.
 func (c *crowd) crowdOut(from, line, header string) (accepted, refusal int) {
 	c.Helper()
+	return c.crowdOutWith(from, line, header+"\r\nContent-Length: 100")
+}
+
+// crowdOutWith is crowdOut with the header that says how long a body is.
+func (c *crowd) crowdOutWith(from, line, header string) (accepted, refusal int) {
+	c.Helper()
 	for {
 		// The server asks for the body when the request has its slot and is read.
-		status := c.send(c.dial(from), line+" HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\nExpect: 100-continue\r\n"+header+"\r\n\r\n")
+		status := c.send(c.dial(from), line+" HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n"+header+"\r\n\r\n")
 		if status != nethttp.StatusContinue {
 			return accepted, status
 		}
@@ -143,6 +150,78 @@ func TestSlowBodiesOfOnePerson(t *testing.T) {
 	}
 	c.expect("a request of another person", c.get("127.0.0.2", "/v1/whoami", c.world.key(bob)), 200)
 	c.expect("a page without a credential", c.get("127.0.0.2", "/sign-in", ""), 200)
+}
+
+// Requests of the tools count as requests until their bodies have arrived, and then as streams.
+func TestSlowToolsOfOnePerson(t *testing.T) {
+	waiting := make(chan struct{})
+	c := newCrowd(t, func(o *http.Options) {
+		o.Limits.Requests, o.Tools = 64, toolsFunc(func(r *nethttp.Request) { waiting <- struct{}{}; <-r.Context().Done() })
+	})
+	header := "Content-Type: application/json\r\nAuthorization: Bearer " + c.world.key(alice)
+	var calls []net.Conn
+	for range 100 { // more than there are slots of requests
+		call := c.dial("127.0.0.2")
+		if _, err := io.WriteString(call, "POST /mcp HTTP/1.1\r\nHost: x\r\n"+header+"\r\nContent-Length: 2\r\n\r\n{}"); err != nil {
+			t.Fatal(err)
+		}
+		<-waiting
+		calls = append(calls, call)
+	}
+	accepted, refusal := c.crowdOut("127.0.0.2", "POST /mcp", header)
+	if refusal != 429 || accepted < 48 || accepted >= 64 {
+		t.Errorf("%d requests of one person are read, and the next is answered with %d", accepted, refusal)
+	}
+	c.expect("a request of another person", c.get("127.0.0.2", "/v1/whoami", c.world.key(bob)), 200)
+	for _, call := range calls {
+		call.Close()
+	}
+}
+
+type toolsFunc func(*nethttp.Request)
+
+func (f toolsFunc) ServeTools(_ nethttp.ResponseWriter, r *nethttp.Request, _ *wirev1.Principal, _ string, _ func() error) {
+	f(r)
+}
+
+// The memory for bodies is shared by person, and is free again when the requests have ended.
+func TestMemoryOfBodies(t *testing.T) {
+	const memory = 16 << 20
+	for name, test := range map[string]struct {
+		length      string
+		least, most int
+	}{
+		"announced": {"Content-Length: 300000", 13, 18},
+		"small":     {"Content-Length: 16000", 80, 97}, // what remains are slots of requests
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCrowd(t, func(o *http.Options) { o.Limits.Requests, o.Limits.BodyMemory = 109, memory })
+			header := "Content-Type: application/json\r\n" + test.length + "\r\nAuthorization: Bearer "
+			accepted, refusal := c.crowdOutWith("127.0.0.2", "POST /v1/workspaces", header+c.world.key(alice))
+			if refusal != 429 || accepted < test.least || accepted > test.most {
+				t.Errorf("%d bodies of one person are read, and the next is answered with %d", accepted, refusal)
+			}
+			status := c.send(c.dial("127.0.0.2"), "POST /v1/workspaces HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n"+header+c.world.key(bob)+"\r\n\r\n")
+			c.expect("a body of another person", status, 100)
+		})
+	}
+}
+
+// A body whose length is not announced is admitted as it arrives.
+func TestMemoryOfBodiesWithoutLength(t *testing.T) {
+	c := newCrowd(t, func(o *http.Options) { o.Limits.BodyMemory = 1 << 20 })
+	key, part := c.world.key(alice), strings.Repeat(" ", 64<<10)
+	send := func(parts int) int {
+		body := strings.Repeat(fmt.Sprintf("%x\r\n%s\r\n", len(part), part), parts) + "0\r\n\r\n"
+		return c.send(c.dial("127.0.0.2"), "POST /v1/workspaces HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"+
+			"Transfer-Encoding: chunked\r\nAuthorization: Bearer "+key+"\r\n\r\n"+body)
+	}
+	c.expect("a body that fits", send(2), 400) // read, and no JSON
+	c.expect("a body that does not fit", send(12), 429)
+	c.expect("a body that fits after it", send(2), 400)
+	if text := request(t, c.server, "GET", "/metrics", "", "").Body.String(); !strings.Contains(text, `atelier_limit_used_slots{kind="body_bytes"} 0`) {
+		t.Error("memory of bodies is still taken")
+	}
 }
 
 // Probes and operators have slots that no other request can take.

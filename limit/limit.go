@@ -3,8 +3,8 @@
 // the slots of a resource among those that want it.
 //
 // Whatever a client can keep for a time has a slot in Shares, which is taken before anything is allocated for it: connections by
-// address, requests by address until they are authenticated and by person afterwards, streams by person, changes of a drive by
-// person, and requests to apps by workspace. Package http/server refuses with 503 if no slot is free, and with 429 if those that are
+// address, requests and the memory of their bodies by address until they are authenticated and by person afterwards, streams by person,
+// changes of a drive by person, and requests to apps by workspace. Package http/server refuses with 503 if no slot is free, and with 429 if those that are
 // free are kept for others; connections without a request are closed for others first. docs/operations.md lists the slots.
 package limit
 

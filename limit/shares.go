@@ -48,15 +48,18 @@ func NewShares[Holder comparable](capacity int) *Shares[Holder] {
 }
 
 // Acquire takes a slot for a holder, which must Release it. Errors: ErrFull, ErrShare.
-func (s *Shares[Holder]) Acquire(h Holder) error {
+func (s *Shares[Holder]) Acquire(h Holder) error { return s.AcquireMany(h, 1) }
+
+// AcquireMany takes n slots for a holder, or none; the holder must release them. A holder without a slot may have all of them in any case
+// if they are free. Errors: ErrFull, ErrShare.
+func (s *Shares[Holder]) AcquireMany(h Holder, n int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.check(h); err != nil {
+	if err := s.check(h, n); err != nil {
 		s.refused++
 		return err
 	}
-	s.used++
-	s.held[h]++
+	s.take(h, n)
 	return nil
 }
 
@@ -67,23 +70,24 @@ func (s *Shares[Holder]) Move(from, to Holder) error {
 	if from == to {
 		return nil
 	}
-	s.release(from)
-	if err := s.check(to); err != nil { // the slot itself is free now
-		s.used++
-		s.held[from]++
+	s.release(from, 1)
+	if err := s.check(to, 1); err != nil { // the slot itself is free now
+		s.take(from, 1)
 		s.refused++
 		return err
 	}
-	s.used++
-	s.held[to]++
+	s.take(to, 1)
 	return nil
 }
 
 // Release frees a slot of a holder.
-func (s *Shares[Holder]) Release(h Holder) {
+func (s *Shares[Holder]) Release(h Holder) { s.ReleaseMany(h, 1) }
+
+// ReleaseMany frees n slots of a holder.
+func (s *Shares[Holder]) ReleaseMany(h Holder, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.release(h)
+	s.release(h, n)
 }
 
 // Used returns the number of slots that are taken.
@@ -93,22 +97,30 @@ func (s *Shares[Holder]) Used() int {
 	return s.used
 }
 
-// check returns an error unless a holder may take another slot. The caller holds mu.
-func (s *Shares[Holder]) check(h Holder) error {
+// check returns an error unless a holder may take n more slots. The caller holds mu.
+func (s *Shares[Holder]) check(h Holder, n int) error {
 	common := s.capacity - s.capacity/reservedPart - s.used
+	held := s.held[h]
+	isSmall := held == 0 || held+n <= s.capacity/smallPart
 	switch {
-	case s.held[h] >= max(1, s.capacity/smallPart, elasticity*common):
+	case !isSmall && (n > common || held+n > elasticity*common):
 		return ErrShare
-	case s.used >= s.capacity:
+	case s.used+n > s.capacity:
 		return ErrFull
 	}
 	return nil
 }
 
-// release frees a slot. The caller holds mu.
-func (s *Shares[Holder]) release(h Holder) {
-	s.used--
-	if s.held[h]--; s.held[h] == 0 {
+// take takes n slots. The caller holds mu.
+func (s *Shares[Holder]) take(h Holder, n int) {
+	s.used += n
+	s.held[h] += n
+}
+
+// release frees n slots. The caller holds mu.
+func (s *Shares[Holder]) release(h Holder, n int) {
+	s.used -= n
+	if s.held[h] -= n; s.held[h] == 0 {
 		delete(s.held, h)
 	}
 }

@@ -19,6 +19,33 @@ func fill(s *limit.Shares[string], holder string) int {
 	}
 }
 
+// Many slots at a time are shared as single ones, and a holder that has none gets as many as are free.
+func TestSharesOfManySlots(t *testing.T) {
+	const slots, many = 900, 40
+	s := limit.NewShares[string](slots)
+	alone := 0
+	for s.AcquireMany("greedy", many) == nil {
+		alone += many
+	}
+	if alone < slots*3/4 || alone > slots*7/8 || s.Used() != alone {
+		t.Fatalf("alone a holder has %d of %d slots", alone, slots)
+	}
+	if err := s.AcquireMany("greedy", many); !errors.Is(err, limit.ErrShare) {
+		t.Errorf("beyond the share: %v", err)
+	}
+	if err := s.AcquireMany("late", slots-alone); err != nil {
+		t.Errorf("all that is free, for a holder that has none: %v", err)
+	}
+	if err := s.AcquireMany("third", 1); !errors.Is(err, limit.ErrFull) {
+		t.Errorf("beyond all slots: %v", err)
+	}
+	s.ReleaseMany("greedy", alone)
+	s.ReleaseMany("late", slots-alone)
+	if s.Used() != 0 {
+		t.Errorf("%d slots are taken in the end", s.Used())
+	}
+}
+
 func TestSharesAreElastic(t *testing.T) {
 	const slots = 900
 	s := limit.NewShares[string](slots)

@@ -168,7 +168,7 @@ func (c *serveCommand) httpOptions(log *slog.Logger, reserved net.Listener) (htt
 			StreamSegment: c.StreamSegment, Heartbeat: c.Heartbeat, PublicURL: public, Hosts: c.hosts(), TrustedProxies: c.proxies(),
 			StrictTransport: c.HSTS,
 			Limits: server.Limits{
-				Connections: c.MaxConnections, Requests: c.MaxRequests, Streams: c.MaxStreams,
+				Connections: c.MaxConnections, Requests: c.MaxRequests, Streams: c.MaxStreams, BodyMemory: int(partOfMemory(minBodyMemory, server.DefaultBodyMemory)),
 				CredentialStreams: c.MaxCredentialStreams, CredentialTerminals: c.MaxCredentialTerminals, Rate: unlimited(c.Rate), Burst: c.Burst,
 				AddressRate: unlimited(c.AddressRate), AddressBurst: c.AddressBurst,
 				Workspaces:  unlimited(c.MaxWorkspaces),
@@ -200,11 +200,22 @@ func unlimited(rate int) int {
 // cacheBytes returns the size of the journal's cache. If the memory of the process is limited, the default is a quarter of the
 // limit; 0 is the journal's own default.
 func (c *serveCommand) cacheBytes() int64 {
-	limit := debug.SetMemoryLimit(-1)
-	if c.CacheSize != 0 || limit == math.MaxInt64 {
+	if c.CacheSize != 0 {
 		return int64(c.CacheSize)
 	}
-	return max(minCacheSize, min(256<<20, limit/4))
+	return partOfMemory(minCacheSize, 256<<20)
+}
+
+// minBodyMemory is the least memory for the bodies of requests: the largest body takes 54 MiB.
+const minBodyMemory = 64 << 20
+
+// partOfMemory returns a quarter of the limit of the process's memory, between two numbers of bytes; 0 if the memory is not limited.
+func partOfMemory(least, most int64) int64 {
+	limit := debug.SetMemoryLimit(-1)
+	if limit == math.MaxInt64 {
+		return 0
+	}
+	return max(least, min(most, limit/4))
 }
 
 // serve serves requests until ctx is canceled or a part fails, and stops the node.

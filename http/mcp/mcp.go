@@ -16,7 +16,6 @@ package mcp
 import (
 	"bytes"
 	"context"
-	"errors"
 	"io"
 	"net/http"
 	"time"
@@ -61,7 +60,7 @@ func Routes(tools Tools) []server.Route {
 
 type endpoint struct{ tools Tools }
 
-// serve answers a request. Errors: unauthorized, forbidden, not_found, payload_too_large, invalid_request, those of RunLong.
+// serve answers a request. Errors: unauthorized, forbidden, not_found, those of ReadBody and of RunLong.
 func (e endpoint) serve(c *server.Call) error {
 	if _, ok := c.Request.Header["Authorization"]; !ok { // a cookie, which browsers add by themselves
 		return server.ErrUnauthorized
@@ -72,7 +71,7 @@ func (e endpoint) serve(c *server.Call) error {
 	if e.tools == nil {
 		return server.ErrNotFound
 	}
-	body, err := read(c)
+	body, err := c.ReadBody(maxRequest)
 	if err != nil {
 		return err
 	}
@@ -95,21 +94,4 @@ func endOf(ctx context.Context) error {
 		return refused
 	}
 	return ctx.Err()
-}
-
-// read reads the body. Errors: payload_too_large, invalid_request if it ends early.
-func read(c *server.Call) ([]byte, error) {
-	tooLarge := entity.Errorf(entity.PayloadTooLarge, "the body is larger than %d bytes", maxRequest)
-	if c.Request.ContentLength > maxRequest {
-		return nil, tooLarge
-	}
-	body, err := io.ReadAll(http.MaxBytesReader(c.Response, c.Request.Body, maxRequest))
-	var limit *http.MaxBytesError
-	switch {
-	case errors.As(err, &limit):
-		return nil, tooLarge
-	case err != nil:
-		return nil, server.Invalid("the body could not be read")
-	}
-	return body, nil
 }

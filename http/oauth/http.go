@@ -2,7 +2,6 @@ package oauth
 
 import (
 	"errors"
-	"io"
 	"mime"
 	"net/http"
 	"net/netip"
@@ -96,9 +95,9 @@ func (a *endpoints) register(c *server.Call) error {
 	if err := server.CheckMediaType(c.Request.Header); err != nil {
 		return err
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(c.Response, c.Request.Body, MaxRegistration))
+	body, err := c.ReadBody(MaxRegistration)
 	if err != nil {
-		return tooLargeOr(err, MaxRegistration)
+		return err
 	}
 	metadata, err := parseMetadata(body)
 	if err != nil {

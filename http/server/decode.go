@@ -2,7 +2,6 @@ package server
 
 import (
 	"errors"
-	"io"
 	"mime"
 	"net/http"
 	"strings"
@@ -16,9 +15,6 @@ import (
 // maxBody bounds JSON bodies, in bytes, unless an operation sets another limit.
 const maxBody = 1 << 20
 
-// maxLargeBodies bounds the sum of the limits of all bodies beyond maxBody that are read or used at the same time, in bytes.
-const maxLargeBodies = 512 << 20
-
 // Nothing is the decoder of operations without input. It refuses a query. It does not read the body, because generic clients
 // send empty objects.
 func Nothing(c *Call) (None, error) {
@@ -31,7 +27,7 @@ func Nothing(c *Call) (None, error) {
 func Body[In any](c *Call) (In, error) { return BodyUpTo[In](c, maxBody) }
 
 // BodyUpTo is Body for operations with larger bodies, of at most a number of bytes. It authorizes the caller before it reads a
-// body larger than that of other operations. Errors: those of Body and of Authorize, unavailable if many large bodies are in use.
+// body larger than that of other operations. Errors: those of Body, of Authorize and of ReadBody.
 func BodyUpTo[In any](c *Call, most int64) (In, error) {
 	var in In
 	if _, err := ParseQuery(c.Request.URL.RawQuery); err != nil {
@@ -40,37 +36,17 @@ func BodyUpTo[In any](c *Call, most int64) (In, error) {
 	if err := CheckMediaType(c.Request.Header); err != nil {
 		return in, err
 	}
-	if most > maxBody {
-		if err := c.reserveLargeBody(most); err != nil {
+	size := c.Request.ContentLength
+	if isLarge := size < 0 || size > maxBody; isLarge && most > maxBody && size <= most {
+		if err := c.Authorize(); err != nil {
 			return in, err
 		}
 	}
-	text, err := readBody(c.Response, c.Request, most)
+	text, err := c.ReadBody(most)
 	if err != nil {
 		return in, err
 	}
 	return in, decodeJSON(text, &in)
-}
-
-// reserveLargeBody authorizes the caller and reserves memory for a body that may be larger than maxBody, until the request
-// ends. It does nothing for a body that is announced to be smaller.
-func (c *Call) reserveLargeBody(most int64) error {
-	size := c.Request.ContentLength
-	if size >= 0 && size <= maxBody || size > most { // a larger one is refused
-		return nil
-	}
-	if size < 0 {
-		size = most
-	}
-	if err := c.Authorize(); err != nil {
-		return err
-	}
-	if c.server.largeBodies.Add(size) > maxLargeBodies {
-		c.server.largeBodies.Add(-size)
-		return ErrOverloaded
-	}
-	c.Response.largeBody = size
-	return nil
 }
 
 // CheckMediaType checks that a body is application/json in UTF-8 without a content encoding. Errors: unsupported_media_type.
@@ -87,23 +63,6 @@ func CheckMediaType(h http.Header) error {
 		return refused
 	}
 	return nil
-}
-
-// readBody reads a body with a greatest number of bytes. Errors: payload_too_large, invalid_request if the body ends early.
-func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
-	tooLarge := entity.Errorf(entity.PayloadTooLarge, "the body is larger than %d bytes", most)
-	if r.ContentLength > most {
-		return nil, tooLarge
-	}
-	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
-	var limit *http.MaxBytesError
-	switch {
-	case errors.As(err, &limit):
-		return nil, tooLarge
-	case err != nil:
-		return nil, Invalid("the body could not be read")
-	}
-	return text, nil
 }
 
 // errNull refuses null for fields without null in their schema. Go would treat null like an absent field.

@@ -20,6 +20,9 @@ func (c *Call) RunLong(run func(ctx context.Context) error) error {
 		return err
 	}
 	defer remove()
+	if c.slots != nil {
+		c.slots.release() // the stream has a slot of its own
+	}
 	return run(ctx)
 }
 
@@ -29,6 +32,7 @@ func Submit[T any](ctx context.Context, c *Call, submit func(c *Call) (T, error)
 	limited, cancel := context.WithTimeout(ctx, c.RequestTime())
 	defer cancel()
 	result, err := submit(c.With(limited))
+	c.server.releaseBody(c.Response) // what follows may wait for hours
 	if refused := Refusal(ctx); err != nil && refused != nil {
 		return result, refused
 	}

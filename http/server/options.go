@@ -54,6 +54,8 @@ type Limits struct {
 	// Requests is the number of slots for requests in flight, without streams; see slots.go. Requests without a credential can take
 	// a quarter of them.
 	Requests int
+	// BodyMemory bounds the memory for the bodies of requests that are read into memory, in bytes; see bodies.go.
+	BodyMemory int
 	// Streams is the number of slots for open streams. Running commands, connections to terminals and requests that wait for an agent
 	// count as streams.
 	Streams int
@@ -125,9 +127,13 @@ func (o Options) withDefaults() (Options, error) {
 // DefaultConnections is the default of Limits.Connections.
 const DefaultConnections = 12_000
 
+// DefaultBodyMemory is the default of Limits.BodyMemory.
+const DefaultBodyMemory = 512 << 20
+
 func (l *Limits) setDefaults() {
 	setDefault(&l.Connections, DefaultConnections)
 	setDefault(&l.Requests, 4096)
+	setDefault(&l.BodyMemory, DefaultBodyMemory)
 	setDefault(&l.Streams, 10_000)
 	setDefault(&l.CredentialStreams, 5000)
 	setDefault(&l.CredentialTerminals, 64)

@@ -36,8 +36,8 @@ type Response struct {
 	variables map[string]string
 	// pace, if it is set, is called before each write and extends the write deadline; its error ends the response.
 	pace func() error
-	// largeBody is the memory that is reserved for the request's body; see Call.reserveLargeBody.
-	largeBody int64
+	// reserved is the memory that is admitted for the request's body.
+	reserved bodyReservation
 	// mayHijack allows Hijack, which sets hijacked.
 	mayHijack bool
 	hijacked  net.Conn

@@ -166,8 +166,6 @@ type Server struct {
 	metadata    string
 	slots       slots
 	connections *connections
-	// largeBodies is the sum of Response.largeBody of the requests in flight.
-	largeBodies atomic.Int64
 	// heads is the number of bytes charged for unfinished request heads; see headConn.
 	heads          atomic.Int64
 	publicServer   *http.Server
@@ -370,7 +368,7 @@ func (s *Server) endRequest(w *Response, r *http.Request) {
 	if w.status == 0 && p == nil {
 		w.status = http.StatusOK // the status that net/http sends for a handler that wrote nothing
 	}
-	s.largeBodies.Add(-w.largeBody)
+	s.releaseBody(w)
 	if c := connectionOf(r.Context()); w.hijacked != nil && c != nil {
 		s.connections.release(c) // net/http does not report its end
 	}

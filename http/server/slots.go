@@ -3,6 +3,7 @@ package server
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/netip"
 	"time"
@@ -37,26 +38,29 @@ const (
 type slots struct {
 	// requests has the slots of all requests but streams. public has the slots of those that need no credential, which take both.
 	requests, public, probes, operators, streams *limit.Shares[holder]
+	// bodies has a slot for each byte of Limits.BodyMemory.
+	bodies *limit.Shares[holder]
 }
 
 func newSlots(l Limits, r prometheus.Registerer) (slots, error) {
 	s := slots{
 		requests: limit.NewShares[holder](l.Requests), public: limit.NewShares[holder](max(1, l.Requests/publicShare)),
 		probes: limit.NewShares[holder](probeSlots), operators: limit.NewShares[holder](operatorSlots),
-		streams: limit.NewShares[holder](l.Streams),
+		streams: limit.NewShares[holder](l.Streams), bodies: limit.NewShares[holder](l.BodyMemory),
 	}
 	return s, errors.Join(s.requests.Register(r, "requests"), s.public.Register(r, "public_requests"), s.probes.Register(r, "probes"),
-		s.operators.Register(r, "operators"), s.streams.Register(r, "streams"))
+		s.operators.Register(r, "operators"), s.streams.Register(r, "streams"), s.bodies.Register(r, "body_bytes"))
 }
 
-// of returns the slots that the requests of an operation take; nil: none, because its streams are admitted by the watcher.
-func (s slots) of(op *operation) *limit.Shares[holder] {
+// of returns the slots that a request takes; nil: none, because the watcher admits it as a stream. A stream whose request has a body takes
+// the slot of a request until the watcher admits it.
+func (s slots) of(op *operation, r *http.Request) *limit.Shares[holder] {
 	switch {
 	case op.Scope == ScopeProbe:
 		return s.probes
 	case op.Scope == ScopeOperator:
 		return s.operators
-	case op.Timing == Streaming:
+	case op.Timing == Streaming && r.ContentLength == 0:
 		return nil
 	default:
 		return s.requests
@@ -72,7 +76,7 @@ type requestSlots struct {
 // takeSlots takes the slots of a request for the client's network. release must be called in any case. Errors: unavailable,
 // rate_limited.
 func (s *Server) takeSlots(op *operation, r *http.Request) (taken requestSlots, err error) {
-	shares := s.slots.of(op)
+	shares := s.slots.of(op, r)
 	if shares == nil && op.Scope != ScopePublic {
 		return taken, nil
 	}
@@ -80,13 +84,13 @@ func (s *Server) takeSlots(op *operation, r *http.Request) (taken requestSlots, 
 	taken.network, taken.holder = h, h
 	if shares != nil {
 		if err := shares.Acquire(h); err != nil {
-			return taken, refusedSlot(err, "from this address")
+			return taken, refusedSlot(err, "from this address", tooManyRequests)
 		}
 		taken.shares = shares
 	}
 	if op.Scope == ScopePublic {
 		if err := s.slots.public.Acquire(h); err != nil {
-			return taken, refusedSlot(err, "from this address")
+			return taken, refusedSlot(err, "from this address", tooManyRequests)
 		}
 		taken.public = s.slots.public
 	}
@@ -101,12 +105,13 @@ func (t *requestSlots) pass(c *Credential) error {
 	}
 	to := holderOf(c)
 	if err := t.shares.Move(t.holder, to); err != nil {
-		return refusedSlot(err, "of this person")
+		return refusedSlot(err, "of this person", tooManyRequests)
 	}
 	t.holder = to
 	return nil
 }
 
+// release frees the slots, once.
 func (t *requestSlots) release() {
 	if t.shares != nil {
 		t.shares.Release(t.holder)
@@ -114,14 +119,16 @@ func (t *requestSlots) release() {
 	if t.public != nil {
 		t.public.Release(t.network)
 	}
+	t.shares, t.public = nil, nil
 }
 
-// refusedSlot returns the error for a slot that was refused; whose says who has its share.
-func refusedSlot(err error, whose string) error {
+// tooManyRequests is the message for the slots of requests, in which whose says who has its share.
+const tooManyRequests = "too many requests %s are in progress at the same time"
+
+// refusedSlot returns the error for a slot that was refused.
+func refusedSlot(err error, whose, message string) error {
 	if errors.Is(err, limit.ErrShare) {
-		return &entity.Error{
-			Code: entity.RateLimited, Message: "too many requests " + whose + " are in progress at the same time", RetryAfter: time.Second,
-		}
+		return &entity.Error{Code: entity.RateLimited, Message: fmt.Sprintf(message, whose), RetryAfter: time.Second}
 	}
 	return ErrOverloaded
 }

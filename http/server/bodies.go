@@ -1,0 +1,94 @@
+package server
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+
+	"github.com/atelier-run/atelier/entity"
+)
+
+const (
+	// freeBody is the size up to which the memory of a body is not counted, in bytes: the slots of requests bound the sum.
+	freeBody = 16 << 10
+	// bodyCost is the memory that a body takes, as a multiple of its size: it is read, decoded, and encoded into a command.
+	bodyCost = 3
+)
+
+// ReadBody reads a body of at most a number of bytes into memory. The memory is admitted first, as a part of Limits.BodyMemory that
+// the caller, or the client's address, holds until the request ends. Errors: payload_too_large, invalid_request if the body ends early;
+// rate_limited and unavailable if bodies of the holder, or of all, take the memory.
+func (c *Call) ReadBody(most int64) ([]byte, error) {
+	tooLarge := entity.Errorf(entity.PayloadTooLarge, "the body is larger than %d bytes", most)
+	size := c.Request.ContentLength
+	if size > most {
+		return nil, tooLarge
+	}
+	if err := c.reserveBody(size); err != nil {
+		return nil, err
+	}
+	body := http.MaxBytesReader(c.Response, c.Request.Body, most)
+	text := make([]byte, 0, max(size, 0)+bytes.MinRead)
+	for {
+		if len(text) == cap(text) {
+			larger := 2 * int64(cap(text))
+			if err := c.reserveBody(min(larger, most)); err != nil {
+				return nil, err
+			}
+			text = slices.Grow(text, int(larger)-len(text))
+		}
+		n, err := body.Read(text[len(text):cap(text)])
+		text = text[:len(text)+n]
+		if err == io.EOF {
+			return text, nil
+		}
+		if err != nil {
+			if _, isTooLarge := errors.AsType[*http.MaxBytesError](err); isTooLarge {
+				return nil, tooLarge
+			}
+			return nil, Invalid("the body could not be read")
+		}
+	}
+}
+
+// reserveBody admits the memory for the body of a number of bytes, of which a part may be admitted already. Errors: rate_limited,
+// unavailable.
+func (c *Call) reserveBody(size int64) error {
+	reserved := &c.Response.reserved
+	more := int(size*bodyCost) - reserved.bytes
+	if size <= freeBody || more <= 0 {
+		return nil
+	}
+	whose := "of this person"
+	if reserved.bytes == 0 {
+		if c.Caller != nil {
+			reserved.holder = holderOf(c.Caller)
+		} else {
+			reserved.holder = holder{network: Network(c.Address())}
+		}
+	}
+	if reserved.holder.person == "" {
+		whose = "from this address"
+	}
+	if err := c.server.slots.bodies.AcquireMany(reserved.holder, more); err != nil {
+		return refusedSlot(err, whose, "the bodies of requests %s that are in progress are too large together")
+	}
+	reserved.bytes += more
+	return nil
+}
+
+// A bodyReservation is the memory that is admitted for the body of a request.
+type bodyReservation struct {
+	holder holder
+	bytes  int
+}
+
+// releaseBody frees the memory of a request's body, once.
+func (s *Server) releaseBody(w *Response) {
+	if w.reserved.bytes > 0 {
+		s.slots.bodies.ReleaseMany(w.reserved.holder, w.reserved.bytes)
+		w.reserved.bytes = 0
+	}
+}
