@@ -63,12 +63,28 @@ func listenAdmin(dir string) (net.Listener, error) {
 	if len(path) > longestSocket {
 		return nil, fmt.Errorf("the path of the socket %s has more than %d bytes, the limit of the system: choose a shorter --data", path, longestSocket)
 	}
+	return listenSocket(path, 0o600)
+}
+
+// socketPrefix begins the address of a socket in a setting.
+const socketPrefix = "unix:"
+
+// listenMetrics listens on the address of the metrics. The group of the node may connect to a socket.
+func listenMetrics(address string) (net.Listener, error) {
+	if path, is := strings.CutPrefix(address, socketPrefix); is {
+		return listenSocket(path, 0o660)
+	}
+	return listen(address)
+}
+
+// listenSocket listens on a socket, in place of one that was left by a process that has ended.
+func listenSocket(path string, mode fs.FileMode) (net.Listener, error) {
 	switch at, err := os.Lstat(path); {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
 		return nil, err
 	case at.Mode().Type() != fs.ModeSocket:
-		return nil, fmt.Errorf("%s is not a socket: remove it, the operators' socket needs this name", path)
+		return nil, fmt.Errorf("%s is not a socket: remove it, a socket of the node needs this name", path)
 	default:
 		if err := os.Remove(path); err != nil {
 			return nil, err
@@ -78,7 +94,7 @@ func listenAdmin(dir string) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := os.Chmod(path, 0o600); err != nil {
+	if err := os.Chmod(path, mode); err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
 	return listener, nil

@@ -166,7 +166,7 @@ func (c *serveCommand) httpOptions(log *slog.Logger, reserved net.Listener) (htt
 		Mail: post, OIDC: provider, Sessions: api.SessionOptions{DeliveryTime: c.SessionDelivery, WaitTime: c.SessionWait},
 		Options: server.Options{
 			StreamSegment: c.StreamSegment, Heartbeat: c.Heartbeat, PublicURL: public, Hosts: c.hosts(), TrustedProxies: c.proxies(),
-			StrictTransport: c.HSTS,
+			StrictTransport: c.HSTS, SeparateMetrics: c.MetricsListen != "",
 			Limits: server.Limits{
 				Connections: c.MaxConnections, Requests: c.MaxRequests, Streams: c.MaxStreams, BodyMemory: int(partOfMemory(minBodyMemory, server.DefaultBodyMemory)),
 				CredentialStreams: c.MaxCredentialStreams, CredentialTerminals: c.MaxCredentialTerminals, Rate: unlimited(c.Rate), Burst: c.Burst,
@@ -224,8 +224,11 @@ func (c *serveCommand) serve(ctx context.Context, n *node.Node, reserved net.Lis
 	if err != nil {
 		return errors.Join(err, stop(n, afterFailure, log))
 	}
-	ended := make(chan error, 3)
+	ended := make(chan error, 4)
 	go func() { ended <- n.Server.ServeAdmin(at.admin) }()
+	if at.metrics != nil {
+		go func() { ended <- n.Server.ServeMetrics(at.metrics) }()
+	}
 	address := "http://" + at.api.Addr().String()
 	if at.secure == nil {
 		go func() { ended <- n.Server.Serve(at.api) }()
@@ -253,16 +256,18 @@ func (c *serveCommand) serve(ctx context.Context, n *node.Node, reserved net.Lis
 	return errors.Join(err, stop(n, afterFailure, log))
 }
 
-// opened are the listeners of a node. secure is nil without HTTPS; with it, api only redirects.
-type opened struct{ api, secure, admin net.Listener }
+// opened are the listeners of a node. secure is nil without HTTPS; with it, api only redirects. metrics is nil if the metrics have no
+// listener of their own.
+type opened struct{ api, secure, metrics, admin net.Listener }
 
-// open listens on the address of the API, unless it is reserved, on that of HTTPS if there is one, and on the operators' socket.
+// open listens on the address of the API, unless it is reserved, on those of HTTPS and of the metrics if they are set, and on the
+// operators' socket.
 func (c *serveCommand) open(reserved net.Listener) (o opened, err error) {
 	defer func() {
 		if err == nil {
 			return
 		}
-		for _, l := range []net.Listener{o.api, o.secure} {
+		for _, l := range []net.Listener{o.api, o.secure, o.metrics} {
 			if l != nil {
 				err = errors.Join(err, l.Close())
 			}
@@ -276,6 +281,11 @@ func (c *serveCommand) open(reserved net.Listener) (o opened, err error) {
 	if c.HTTPSListen != "" {
 		if o.secure, err = listen(c.HTTPSListen); err != nil {
 			return o, err
+		}
+	}
+	if c.MetricsListen != "" {
+		if o.metrics, err = listenMetrics(c.MetricsListen); err != nil {
+			return o, fmt.Errorf("metrics-listen: %w", err)
 		}
 	}
 	o.admin, err = listenAdmin(c.Data)

@@ -23,8 +23,9 @@ type dataFlag struct {
 type serveCommand struct {
 	Config string `type:"path" placeholder:"FILE" help:"YAML file with settings: the flags' names without the dashes."`
 	dataFlag
-	Listen     string `default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Address of the API. Port 0: a free one."`
-	Quickstart bool   `help:"At the first start, make an owner and a workspace; print the address, a key and what to try. On a loopback address alone."`
+	Listen        string `default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Address of the API. Port 0: a free one."`
+	MetricsListen string `placeholder:"HOST:PORT|unix:FILE" help:"Address, or socket, on which /metrics alone is served, instead of on the address of the API. None: /metrics is on the address of the API."`
+	Quickstart    bool   `help:"At the first start, make an owner and a workspace; print the address, a key and what to try. On a loopback address alone."`
 
 	publicSettings
 	httpsSettings
@@ -122,6 +123,9 @@ func (c *serveCommand) checkListen() error {
 	if err != nil {
 		return err
 	}
+	if err := c.checkMetricsListen(); err != nil {
+		return err
+	}
 	switch {
 	case c.HTTPSListen != "" && !strings.HasPrefix(c.PublicURL, "https://"):
 		return errors.New("public-url: with https-listen it is required, and begins with https://")
@@ -148,6 +152,20 @@ func checkAddress(setting, address string) (host string, err error) {
 		return "", fmt.Errorf("%s: %q is not a port from 0 to 65535", setting, port)
 	}
 	return host, nil
+}
+
+func (c *serveCommand) checkMetricsListen() error {
+	path, isSocket := strings.CutPrefix(c.MetricsListen, socketPrefix)
+	switch {
+	case c.MetricsListen == "":
+		return nil
+	case !isSocket:
+		_, err := checkAddress("metrics-listen", c.MetricsListen)
+		return err
+	case path == "" || len(path) > longestSocket:
+		return fmt.Errorf("metrics-listen: the path of the socket must have 1 to %d bytes", longestSocket)
+	}
+	return nil
 }
 
 func (c *serveCommand) checkBackup() error {

@@ -13,15 +13,22 @@ type healthView struct {
 
 func (s *Server) health(*Call, None) (healthView, error) { return healthView{"ok"}, nil }
 
-// probes returns the routes for monitoring.
+// probes returns the routes for monitoring of the public listener.
 func (s *Server) probes() []Route {
-	return []Route{
+	probes := []Route{
 		{Method: http.MethodGet, Path: "/healthz", Scope: ScopeProbe, Summary: "Report whether the process runs",
 			Handler: Answer(http.StatusOK, Nothing, s.health)},
 		{Method: http.MethodGet, Path: "/readyz", Scope: ScopeProbe, Summary: "Report whether requests can be answered",
 			Handler: Answer(http.StatusOK, Nothing, s.readiness)},
-		{Method: http.MethodGet, Path: "/metrics", Scope: ScopeProbe, Summary: "Report metrics for Prometheus", Handler: s.metrics.serve},
 	}
+	if !s.options.SeparateMetrics {
+		probes = append(probes, s.metricsRoute())
+	}
+	return probes
+}
+
+func (s *Server) metricsRoute() Route {
+	return Route{Method: http.MethodGet, Path: "/metrics", Scope: ScopeProbe, Summary: "Report metrics for Prometheus", Handler: s.metrics.exposition.serve}
 }
 
 // readiness tells load balancers whether to send requests to this server. It refuses while the server shuts down.

@@ -3,12 +3,10 @@ package server
 import (
 	"bytes"
 	"errors"
-	"net/http"
 	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
 // metrics counts by route, method and class of status, but never by id, which would make the number of series unbounded.
@@ -24,7 +22,7 @@ type metrics struct {
 	handshakes                    *prometheus.CounterVec
 	bytes                         prometheus.Counter
 	unrouted                      meter
-	exported                      http.Handler
+	exposition                    *exposition
 
 	credentialLookup, slugLookup func(hit bool)
 }
@@ -57,7 +55,7 @@ func newMetrics(r prometheus.Registerer, g prometheus.Gatherer) (*metrics, error
 			[]string{"result"}),
 		bytes: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: space + "stream_bytes_total", Help: "Bytes sent over streams."}),
-		exported: promhttp.HandlerFor(g, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}),
+		exposition: newExposition(g),
 	}
 	var failed error
 	for _, c := range []prometheus.Collector{m.requests, m.duration, m.transfers, m.streamed, m.lookups, m.streams, m.inFlight, m.frames, m.bytes,
@@ -85,14 +83,6 @@ func (m *metrics) newLookupCounter(kind string) func(hit bool) {
 func (m *metrics) countFrames(frames []byte) {
 	m.frames.Add(float64(bytes.Count(frames, []byte("\n\n"))))
 	m.bytes.Add(float64(len(frames)))
-}
-
-func (m *metrics) serve(c *Call) error {
-	if _, err := Nothing(c); err != nil {
-		return err
-	}
-	m.exported.ServeHTTP(c.Response, c.Request)
-	return nil
 }
 
 // meter has the series of one route, which are looked up once.

@@ -41,6 +41,8 @@ type Options struct {
 	TrustedProxies []netip.Prefix
 	// Edge serves the hosts of apps; nil: the server serves no apps.
 	Edge Edge
+	// SeparateMetrics is set if the metrics are served by ServeMetrics, and not on the public listener.
+	SeparateMetrics bool
 	// StrictTransport is the time for which browsers must use HTTPS (RFC 6797), which the responses over HTTPS say; 0: they do not.
 	StrictTransport time.Duration
 	Limits          Limits

@@ -156,8 +156,8 @@ type Server struct {
 	// routes is the table of the public listener, operatorRoutes the table of the operators' listener.
 	routes, operatorRoutes []Route
 	router, operatorRouter *mux.Router
-	// misdirected answers requests for unknown host names.
-	misdirected *mux.Router
+	// misdirected answers requests for unknown host names, and metricsRouter those of the listener of the metrics.
+	misdirected, metricsRouter *mux.Router
 	// hosts are the names of the server.
 	hosts hosts
 	// strictTransport is the value of Strict-Transport-Security; nil: it is not sent.
@@ -170,8 +170,8 @@ type Server struct {
 	heads          atomic.Int64
 	publicServer   *http.Server
 	operatorServer *http.Server
-	// redirectServer serves plain HTTP beside HTTPS.
-	redirectServer *http.Server
+	// redirectServer serves plain HTTP beside HTTPS, and metricsServer the metrics, if they have a listener of their own.
+	redirectServer, metricsServer *http.Server
 	// forwarded is done when warnOfForwarded has logged a warning.
 	forwarded sync.Once
 }
@@ -207,6 +207,7 @@ func New(o Options) (*Server, error) {
 	s.workspaces = cache.New(o.Clock, maxSlugs, s.metrics.slugLookup, s.resolveSlug)
 	s.watcher = newWatcher(s.authenticator, o.Limits, s.slots.streams, s.metrics.streams)
 	s.publicServer, s.operatorServer, s.redirectServer = s.newHTTPServer(s), s.newHTTPServer(s.Admin()), s.newHTTPServer(nil)
+	s.metricsServer = s.newHTTPServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.servePlatform(s.metricsRouter, w, r) }))
 	// Operators have no such limit, so that they can connect while clients hold every connection.
 	for _, limited := range []*http.Server{s.publicServer, s.redirectServer} {
 		limited.ConnContext, limited.ConnState = s.connections.admit, s.connections.setState
@@ -219,6 +220,7 @@ func (s *Server) Mount(routes, operatorRoutes []Route) {
 	s.routes = append(routes, s.probes()...)
 	s.operatorRoutes = operatorRoutes
 	s.router, s.operatorRouter = s.newRouter(s.routes), s.newRouter(operatorRoutes)
+	s.metricsRouter = s.newRouter([]Route{s.metricsRoute()})
 }
 
 // Routes returns the table of the public listener.
@@ -235,11 +237,15 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.serveEdge(w, r)
 		return
 	}
+	s.servePlatform(s.router, w, r)
+}
+
+// servePlatform serves a request with a router if its host is one of the server's.
+func (s *Server) servePlatform(router *mux.Router, w http.ResponseWriter, r *http.Request) {
 	if !s.hosts.serve(r.Host) && !isMonitored(r) {
-		s.handle(s.misdirected, w, r)
-		return
+		router = s.misdirected
 	}
-	s.handle(s.router, w, r)
+	s.handle(router, w, r)
 }
 
 // Admin returns the handler of the operators' routes. It authenticates nobody: only operators may be able to reach it.
@@ -397,6 +403,9 @@ func (s *Server) Serve(l net.Listener) error {
 // ServeAdmin serves the operators' routes on a listener. It returns nil after Shutdown.
 func (s *Server) ServeAdmin(l net.Listener) error { return untilClosed(s.operatorServer.Serve(l)) }
 
+// ServeMetrics serves the metrics alone on a listener. It returns nil after Shutdown.
+func (s *Server) ServeMetrics(l net.Listener) error { return untilClosed(s.metricsServer.Serve(l)) }
+
 // untilClosed returns nil for the error by which net/http reports Shutdown.
 func untilClosed(err error) error {
 	if errors.Is(err, http.ErrServerClosed) {
@@ -413,7 +422,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		s.options.Edge.Drain()
 	}
 	var failed error
-	for _, server := range []*http.Server{s.redirectServer, s.publicServer, s.operatorServer} {
+	for _, server := range []*http.Server{s.redirectServer, s.publicServer, s.operatorServer, s.metricsServer} {
 		if err := server.Shutdown(ctx); err != nil {
 			server.Close()
 			failed = errors.Join(failed, err)

@@ -1,6 +1,9 @@
 package process
 
 import (
+	"context"
+	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -12,6 +15,31 @@ import (
 
 	"github.com/atelier-run/atelier/tests/loopback"
 )
+
+// TestSeparateMetrics serves the metrics on a socket, and not on the address of the API.
+func TestSeparateMetrics(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "m")
+	n := start(t, filepath.Join(t.TempDir(), "data"), "--metrics-listen=unix:"+socket)
+	newClient(n.address, "").expect(t, http.StatusNotFound, "GET", "/metrics", "")
+	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	}}}
+	defer client.CloseIdleConnections()
+	for path, want := range map[string]int{"/metrics": http.StatusOK, "/v1/whoami": http.StatusNotFound} {
+		response, err := client.Get("http://localhost" + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(response.Body)
+		response.Body.Close()
+		if err != nil || response.StatusCode != want || want == http.StatusOK && !strings.Contains(string(text), "go_goroutines") {
+			t.Errorf("%s: status %d, %v", path, response.StatusCode, err)
+		}
+	}
+	if code := n.terminate(t); code != 0 {
+		t.Errorf("exit %d after SIGTERM:\n%s", code, n.logs)
+	}
+}
 
 func TestStartServeAndStop(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")

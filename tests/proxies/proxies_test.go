@@ -125,7 +125,7 @@ func (s *site) with(t *testing.T) *site {
 	return &of
 }
 
-// testRefusedUploads sends large bodies that the node refuses before it has read them. The client must receive the node's status,
+// testRefusedUploads asks for the metrics, which the proxy does not pass on, and sends large bodies that the node refuses before it has read them. The client must receive the node's status,
 // and not the proxy's error about a closed connection.
 func (s *site) testRefusedUploads() {
 	for _, test := range []struct {
@@ -142,6 +142,9 @@ func (s *site) testRefusedUploads() {
 		if status, body, _ := s.send("PUT", test.path, test.key, test.body); status != test.status {
 			s.Errorf("%s: status %d, want %d: %s", test.name, status, test.status, body)
 		}
+	}
+	if status, body, _ := s.send("GET", "/metrics", "", nil); status != 404 || bytes.Contains(body, []byte("go_goroutines")) {
+		s.Errorf("the metrics are published: status %d", status)
 	}
 	if status, body, _ := s.send("POST", "/v1/workspaces", s.key, strings.NewReader(`{"slug":"`+strings.Repeat("x", 3<<20)+`"}`)); status != 413 {
 		s.Errorf("a JSON body that is too large: status %d, want 413: %s", status, body)
