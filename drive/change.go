@@ -1,6 +1,7 @@
 package drive
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -12,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/limit"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
@@ -62,18 +64,31 @@ type attempt struct {
 	isInstalled bool
 }
 
-// begin admits an operation: step 3 of "The life of a change" in the package comment. It returns Unavailable if the drive
-// has too many unfinished operations.
+// begin admits an operation: step 3 of "The life of a change" in the package comment. It returns RateLimited if the caller has its share of
+// the unfinished operations of the drive, and Unavailable if there are too many of all.
 func (d *Drive) begin(c Change) (*attempt, error) {
+	holder := cmp.Or(c.Principal.GetUserId(), c.Principal.GetCredentialId())
+	switch err := d.changes.Acquire(holder); {
+	case errors.Is(err, limit.ErrShare):
+		return nil, &entity.Error{
+			Code: entity.RateLimited, Message: "too many changes of this person are in flight on this drive; try again", RetryAfter: time.Second,
+		}
+	case err != nil:
+		return nil, unavailable("too many changes are in flight on this drive; try again")
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(d.inFlight) >= maxInFlight {
-		return nil, unavailable("too many operations are in flight on this drive; try again")
-	}
 	a := &attempt{drive: d, change: c, id: newOperationID()}
-	d.inFlight[a.id] = struct{}{}
+	d.inFlight[a.id] = holder
 	d.drives.metrics.inFlight.Inc()
 	return a, nil
+}
+
+// endInFlight forgets an unfinished operation. The caller holds mu.
+func (d *Drive) endInFlight(id string) {
+	d.changes.Release(d.inFlight[id])
+	delete(d.inFlight, id)
+	d.drives.metrics.inFlight.Dec()
 }
 
 func newOperationID() string { return strings.ToLower(ulid.Make().String()) }
@@ -88,9 +103,8 @@ func (a *attempt) end() {
 func (a *attempt) release() {
 	d := a.drive
 	d.mu.Lock()
-	delete(d.inFlight, a.id)
+	d.endInFlight(a.id)
 	d.mu.Unlock()
-	d.drives.metrics.inFlight.Dec()
 	if a.unlock != nil {
 		a.unlock()
 	}

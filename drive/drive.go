@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/limit"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
@@ -46,8 +47,10 @@ type Drive struct {
 	mu sync.Mutex
 	// tree is the current tree of files; a restore replaces it.
 	tree *tree
-	// inFlight holds the ids of unfinished operations. The sweep spares their entries in tmp.
-	inFlight map[string]struct{}
+	// inFlight holds the ids of unfinished operations, each with the holder of its slot in changes. The sweep spares their entries in tmp.
+	inFlight map[string]string
+	// changes has the slots of unfinished operations, which the persons and other callers share.
+	changes *limit.Shares[string]
 	// stranded holds the ids in inFlight that were left to recovery.
 	stranded map[string]struct{}
 
@@ -67,7 +70,7 @@ type Drive struct {
 func (d *Drives) newDrive(workspaceID string) *Drive {
 	return &Drive{
 		drives: d, workspaceID: workspaceID, stagingSyncs: newSharedSync(), recovering: make(chan struct{}, 1),
-		inFlight: map[string]struct{}{}, stranded: map[string]struct{}{},
+		inFlight: map[string]string{}, changes: limit.NewShares[string](maxInFlight), stranded: map[string]struct{}{},
 	}
 }
 

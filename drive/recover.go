@@ -70,8 +70,7 @@ func (d *Drive) endStranded(ids []string) {
 	defer d.mu.Unlock()
 	for _, id := range ids {
 		delete(d.stranded, id)
-		delete(d.inFlight, id)
-		d.drives.metrics.inFlight.Dec()
+		d.endInFlight(id)
 	}
 	d.recovered.Store(len(d.stranded) == 0)
 }

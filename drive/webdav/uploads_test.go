@@ -90,6 +90,44 @@ func TestSlowUploadDoesNotLockPath(t *testing.T) {
 	s.rows("create file a", "create file other", "delete file other", "write a")
 }
 
+// TestSlowUploadsOfOnePerson sends uploads that never end until one is refused. Others can still change the drive, and the person itself
+// when the uploads have ended.
+func TestSlowUploadsOfOnePerson(t *testing.T) {
+	s := serve(t)
+	address := strings.TrimPrefix(s.server.URL, "http://")
+	var uploads []net.Conn
+	refused := ""
+	for refused == "" && len(uploads) < 1100 {
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		// The server asks for the body when the change has begun.
+		fmt.Fprintf(c, "PUT %s/%d HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\nExpect: 100-continue\r\n\r\n", prefix, len(uploads))
+		line, err := bufio.NewReader(c).ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(line, " 100 ") {
+			refused = line
+		}
+		uploads = append(uploads, c)
+	}
+	if !strings.Contains(refused, " 429 ") || len(uploads) < 768 || len(uploads) > 900 {
+		t.Errorf("after %d uploads: %q", len(uploads), refused)
+	}
+	if got := s.do("PUT", "/mine", "x").is(429); got.header.Get("Retry-After") == "" {
+		t.Error("the refusal has no Retry-After")
+	}
+	s.do("PUT", "/other", "x", stranger).is(201)
+	for _, c := range uploads {
+		c.Close()
+	}
+	s.eventually(func() bool { return s.do("PUT", "/mine", "x").status == 201 })
+	s.eventually(func() bool { return len(s.staged()) == 0 })
+}
+
 func isTrash(name string) bool { return strings.HasSuffix(name, ".trash") }
 
 func TestAuthorOfLastRowWroteTheContent(t *testing.T) {

@@ -18,7 +18,7 @@ var directions = map[string][]string{
 	"messages":    {"messages"},
 	"entity":      {"entity", "messages"},
 	"persistence": {"persistence", "entity", "messages", "volume"},
-	"drive":       {"drive", "entity", "messages", "volume"},
+	"drive":       {"drive", "entity", "messages", "limit", "volume"},
 	"computer":    {"computer", "entity", "messages", "keys"},
 	"runner":      {"runner", "entity", "messages"},
 	"cache":       {"cache", "entity"},
