@@ -156,6 +156,8 @@ type Server struct {
 	// routes is the table of the public listener, operatorRoutes the table of the operators' listener.
 	routes, operatorRoutes []Route
 	router, operatorRouter *mux.Router
+	// overloaded answers requests for apps on connections without a slot. It has no probes: their paths at the host of an app are the app's.
+	overloaded *mux.Router
 	// misdirected answers requests for unknown host names, and metricsRouter those of the listener of the metrics.
 	misdirected, metricsRouter *mux.Router
 	// hosts are the names of the server.
@@ -188,6 +190,8 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	s.hosts = newHosts(append(o.Hosts, o.PublicURL.Host)...)
+	s.overloaded = mux.NewRouter()
+	s.overloaded.NotFoundHandler = http.HandlerFunc(overloaded)
 	s.misdirected = mux.NewRouter()
 	s.misdirected.NotFoundHandler = http.HandlerFunc(misdirected)
 	s.metadata = s.Link(ResourceMetadataPath)
@@ -288,11 +292,16 @@ func (s *Server) handle(router *mux.Router, w http.ResponseWriter, r *http.Reque
 		res.Header()["Strict-Transport-Security"] = strict
 	}
 	if c != nil && c.isOverLimit && !isProbe(r.URL.Path) {
-		res.Header()["Connection"] = []string{"close"}
-		res.fail(ErrOverloaded)
+		overloaded(res, r)
 		return
 	}
 	s.route(router, res, r)
+}
+
+// overloaded answers that the server is overloaded, and closes the connection.
+func overloaded(w http.ResponseWriter, _ *http.Request) {
+	w.Header()["Connection"] = []string{"close"}
+	w.(*Response).fail(ErrOverloaded)
 }
 
 // route calls the handler that a router finds for a request. The router's own ServeHTTP would copy the request twice, to attach

@@ -125,7 +125,7 @@ func (s *Server) serveEdge(w http.ResponseWriter, r *http.Request) {
 		c.heads.endHead()
 	}
 	if c != nil && c.isOverLimit {
-		s.handle(s.router, w, r) // answers that the server is overloaded
+		s.handle(s.overloaded, w, r)
 		return
 	}
 	if strict := s.strictTransportOf(c); strict != nil {
