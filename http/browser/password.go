@@ -7,7 +7,6 @@ import (
 	"encoding/base64"
 	"fmt"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -94,16 +93,18 @@ func normalize(password string) string {
 	}, password))
 }
 
-// formsOf returns the forms of a password that a hash may be of: the normalized one, and for hashes that were made before passwords
-// were normalized, the password as it is and decomposed.
+// formsOf returns the forms of a password that a hash may be of: the normalized one, and if the password has further forms, one for hashes
+// that were made before passwords were normalized. That is the password as it is, or decomposed if it is normalized already, as some
+// keyboards enter it. Each form costs a hash.
 func formsOf(password string) []string {
-	forms := []string{normalize(password)}
-	for _, form := range []string{password, norm.NFC.String(password), norm.NFD.String(password)} {
-		if !slices.Contains(forms, form) {
-			forms = append(forms, form)
-		}
+	normalized, other := normalize(password), password
+	if other == normalized {
+		other = norm.NFD.String(password)
 	}
-	return forms
+	if other == normalized {
+		return []string{normalized}
+	}
+	return []string{normalized, other}
 }
 
 // Hash returns the hash of a password, which it normalizes. Errors: unavailable.

@@ -79,6 +79,11 @@ func TestPasswordsAreNormalized(t *testing.T) {
 	if matches, err := p.matches(t.Context(), currentParameters.hash(spaced), spaced); err != nil || !matches {
 		t.Errorf("a hash from before with other spaces: %v, %v", matches, err)
 	}
+	for _, entered := range []string{goodPassword, composed, decomposed, spaced, spaced + "e\u0301", "\u2126 " + decomposed + composed} {
+		if n := len(formsOf(entered)); n > 2 {
+			t.Errorf("%+q costs %d hashes", entered, n)
+		}
+	}
 	if problem := describePasswordProblem(strings.Repeat("e\u0301", maxPasswordLength)); problem != "" {
 		t.Errorf("%d characters in decomposed form: %s", maxPasswordLength, problem)
 	}
