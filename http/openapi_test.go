@@ -170,3 +170,23 @@ func conforms(t testing.TB, r *nethttp.Request, body []byte, response *nethttp.R
 		t.Errorf("%s %s: %d %s: %v", r.Method, r.URL, response.StatusCode, answer, err)
 	}
 }
+
+// TestRefusalsOfEveryOperation verifies that each operation documents the refusals that come before it: of unknown host names, which probes
+// serve, of clients with their share, and without free slots.
+func TestRefusalsOfEveryOperation(t *testing.T) {
+	doc, err := document()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, item := range doc.Paths.Map() {
+		for method, operation := range item.Operations() {
+			for _, status := range []string{"421", "429", "503"} {
+				isServed := status == "421" && (path == "/healthz" || path == "/readyz")
+				documented := operation.Responses.Value(status) != nil || operation.Responses.Value(status[:1]+"XX") != nil
+				if !documented && !isServed {
+					t.Errorf("%s %s does not document %s", method, path, status)
+				}
+			}
+		}
+	}
+}
