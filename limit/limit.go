@@ -97,6 +97,15 @@ func Network(address netip.Addr) netip.Prefix {
 	return prefix
 }
 
+// Site returns the /48 of an IPv6 network, which a provider may give to one customer; has is false for IPv4.
+func Site(network netip.Prefix) (site netip.Prefix, has bool) {
+	if !network.Addr().Is6() {
+		return netip.Prefix{}, false
+	}
+	site, _ = network.Addr().Prefix(48)
+	return site, true
+}
+
 // maxHops bounds the number of trusted proxies in a row.
 const maxHops = 8
 

@@ -22,6 +22,8 @@ const (
 	reservedPart = 8
 	// smallPart: a holder has few slots while they are less than one in smallPart of all.
 	smallPart = 256
+	// smallGroupPart: a group of holders has few slots while they are less than one in smallGroupPart of all.
+	smallGroupPart = 64
 )
 
 // Shares divides slots among the holders that want them, such as client addresses and users. A slot is taken before the resource that
@@ -40,11 +42,22 @@ type Shares[Holder comparable] struct {
 	capacity, used int
 	held           map[Holder]int
 	refused        uint64
+	// groupOf returns the group of a holder, if it has one; nil: none has. grouped has the slots of each group.
+	groupOf func(Holder) (group Holder, has bool)
+	grouped map[Holder]int
 }
 
 // NewShares returns slots that are all free. Without a positive capacity each slot is refused.
 func NewShares[Holder comparable](capacity int) *Shares[Holder] {
-	return &Shares[Holder]{capacity: capacity, held: map[Holder]int{}}
+	return &Shares[Holder]{capacity: capacity, held: map[Holder]int{}, grouped: map[Holder]int{}}
+}
+
+// NewGroupedShares is NewShares for holders that anybody can have many of, such as networks within a larger one. The holders of a group
+// together have at most what one holder may have, but for the reserve, of which a group has four times as much.
+func NewGroupedShares[Holder comparable](capacity int, groupOf func(Holder) (group Holder, has bool)) *Shares[Holder] {
+	s := NewShares[Holder](capacity)
+	s.groupOf = groupOf
+	return s
 }
 
 // Acquire takes a slot for a holder, which must Release it. Errors: ErrFull, ErrShare.
@@ -100,10 +113,13 @@ func (s *Shares[Holder]) Used() int {
 // check returns an error unless a holder may take n more slots. The caller holds mu.
 func (s *Shares[Holder]) check(h Holder, n int) error {
 	common := s.capacity - s.capacity/reservedPart - s.used
-	held := s.held[h]
-	isSmall := held == 0 || held+n <= s.capacity/smallPart
+	mayHave := func(held, part int) bool {
+		isSmall := held == 0 || held+n <= s.capacity/part
+		return isSmall || n <= common && held+n <= elasticity*common
+	}
+	group, has := s.group(h)
 	switch {
-	case !isSmall && (n > common || held+n > elasticity*common):
+	case !mayHave(s.held[h], smallPart) || has && !mayHave(s.grouped[group], smallGroupPart):
 		return ErrShare
 	case s.used+n > s.capacity:
 		return ErrFull
@@ -111,10 +127,21 @@ func (s *Shares[Holder]) check(h Holder, n int) error {
 	return nil
 }
 
+// group returns the group of a holder, if it has one.
+func (s *Shares[Holder]) group(h Holder) (group Holder, has bool) {
+	if s.groupOf == nil {
+		return group, false
+	}
+	return s.groupOf(h)
+}
+
 // take takes n slots. The caller holds mu.
 func (s *Shares[Holder]) take(h Holder, n int) {
 	s.used += n
 	s.held[h] += n
+	if group, has := s.group(h); has {
+		s.grouped[group] += n
+	}
 }
 
 // release frees n slots. The caller holds mu.
@@ -122,6 +149,11 @@ func (s *Shares[Holder]) release(h Holder, n int) {
 	s.used -= n
 	if s.held[h] -= n; s.held[h] == 0 {
 		delete(s.held, h)
+	}
+	if group, has := s.group(h); has {
+		if s.grouped[group] -= n; s.grouped[group] == 0 {
+			delete(s.grouped, group)
+		}
 	}
 }
 

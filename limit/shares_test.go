@@ -3,6 +3,7 @@ package limit_test
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -43,6 +44,40 @@ func TestSharesOfManySlots(t *testing.T) {
 	s.ReleaseMany("late", slots-alone)
 	if s.Used() != 0 {
 		t.Errorf("%d slots are taken in the end", s.Used())
+	}
+}
+
+// The networks of one site share what one holder may have, and leave room to others.
+func TestNetworksOfOneSite(t *testing.T) {
+	const slots = 900
+	s := limit.NewGroupedShares(slots, limit.Site)
+	network := func(site, n int) netip.Prefix {
+		return limit.Network(netip.MustParseAddr(fmt.Sprintf("2001:db8:%x:%x::1", site, n)))
+	}
+	taken := 0
+	for n := range slots {
+		if s.Acquire(network(1, n)) == nil {
+			taken++
+		}
+	}
+	if taken < slots*4/5 || taken > slots*7/8 {
+		t.Errorf("the networks of one site have %d of %d slots", taken, slots)
+	}
+	for _, other := range []string{"2001:db8:2::1", "192.0.2.1"} {
+		for range 3 {
+			if err := s.Acquire(limit.Network(netip.MustParseAddr(other))); err != nil {
+				t.Errorf("%s: %v", other, err)
+			}
+		}
+	}
+	for n := range slots {
+		if taken > 0 {
+			taken--
+			s.Release(network(1, n))
+		}
+	}
+	if err := s.Acquire(network(1, 0)); err != nil || s.Used() != 7 {
+		t.Errorf("after the release: %v, %d slots are taken", err, s.Used())
 	}
 }
 

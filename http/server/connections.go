@@ -62,7 +62,10 @@ type connections struct {
 // newConnections returns the slots of a number of connections, and of an eighth of them and 16 that are refused.
 func newConnections(number int, trusted []netip.Prefix, r prometheus.Registerer) (*connections, error) {
 	c := &connections{
-		slots: limit.NewShares[peer](number), refusing: limit.NewShares[peer](max(number, 0)/8 + 16), trusted: trusted,
+		slots: limit.NewGroupedShares(number, func(p peer) (site peer, has bool) {
+			site.network, has = limit.Site(p.network)
+			return site, has
+		}), refusing: limit.NewShares[peer](max(number, 0)/8 + 16), trusted: trusted,
 		evicted: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "atelier_http_connections_evicted_total", Help: "Idle connections that were closed to make room for others.",
 		}),

@@ -25,6 +25,12 @@ func holderOf(c *Credential) holder {
 	return holder{person: cmp.Or(c.Principal.GetUserId(), c.Principal.GetCredentialId())}
 }
 
+// siteOf returns the group of a holder: the larger network of an IPv6 network.
+func siteOf(h holder) (site holder, has bool) {
+	site.network, has = limit.Site(h.network)
+	return site, has
+}
+
 const (
 	// publicShare: one in publicShare requests in flight may be on a public operation. Such a request can last long, because its
 	// body arrives slowly or it waits in a queue; without this limit, clients without a credential could take all the room.
@@ -44,9 +50,9 @@ type slots struct {
 
 func newSlots(l Limits, r prometheus.Registerer) (slots, error) {
 	s := slots{
-		requests: limit.NewShares[holder](l.Requests), public: limit.NewShares[holder](max(1, l.Requests/publicShare)),
-		probes: limit.NewShares[holder](probeSlots), operators: limit.NewShares[holder](operatorSlots),
-		streams: limit.NewShares[holder](l.Streams), bodies: limit.NewShares[holder](l.BodyMemory),
+		requests: limit.NewGroupedShares(l.Requests, siteOf), public: limit.NewGroupedShares(max(1, l.Requests/publicShare), siteOf),
+		probes: limit.NewGroupedShares(probeSlots, siteOf), operators: limit.NewShares[holder](operatorSlots),
+		streams: limit.NewShares[holder](l.Streams), bodies: limit.NewGroupedShares(l.BodyMemory, siteOf),
 	}
 	return s, errors.Join(s.requests.Register(r, "requests"), s.public.Register(r, "public_requests"), s.probes.Register(r, "probes"),
 		s.operators.Register(r, "operators"), s.streams.Register(r, "streams"), s.bodies.Register(r, "body_bytes"))
