@@ -101,7 +101,7 @@ type site struct {
 	roots       *x509.CertPool
 }
 
-// TestProxies tests uploads, file operations, event streams, commands, terminals and apps through each proxy.
+// TestProxies tests uploads, file operations, event streams, commands, large heads of requests, terminals and apps through each proxy.
 func TestProxies(t *testing.T) {
 	for name, p := range proxies {
 		t.Run(name, func(t *testing.T) {
@@ -110,7 +110,9 @@ func TestProxies(t *testing.T) {
 			t.Run("file_operations", func(t *testing.T) { s.with(t).testFileOperations() })
 			t.Run("event_stream", func(t *testing.T) { s.with(t).testEventStream() })
 			t.Run("command", func(t *testing.T) { s.with(t).testCommand() })
-			if name != "nginx_with_proxy_pass_only" { // it passes neither WebSockets nor the host on
+			if name != "nginx_with_proxy_pass_only" { // it passes neither WebSockets nor the host on, nor long heads of responses
+				t.Run("large_heads", func(t *testing.T) { s.with(t).testLargeHeads() })
+				t.Run("large_heads_http2", func(t *testing.T) { s.with(t).overHTTP2().testLargeHeads() })
 				t.Run("terminal", func(t *testing.T) { s.with(t).testTerminal() })
 				t.Run("app", func(t *testing.T) { s.with(t).testApp() })
 			}
