@@ -160,6 +160,9 @@ func (x *execution) next() (outputLine, error) {
 	if err != nil {
 		return outputLine{}, err
 	}
+	if strings.ContainsAny(text, "\u0085\u2028\u2029") {
+		x.Errorf("the line has the end of a line of other formats: %q", text)
+	}
 	var line outputLine
 	if err := json.Unmarshal([]byte(text), &line); err != nil {
 		x.Fatalf("%s: %v", text, err)
@@ -241,6 +244,7 @@ func TestExecOutput(t *testing.T) {
 		{name: "input_that_is_not_read", script: "echo done", stdin: strings.Repeat("x", 500_000), stdout: "done\n", end: "0"},
 		{name: "characters_that_arrive_in_parts", script: `printf 'a\342'; sleep 0.05; printf '\202'; sleep 0.05; printf '\254b'`, stdout: "a€b", end: "0"},
 		{name: "invalid_bytes", script: `printf 'a\377\300b\342\202'`, stdout: "a\ufffd\ufffdb\ufffd\ufffd", end: "0"},
+		{name: "line_ends", script: `printf 'a\302\205b\342\200\250c\342\200\251'`, stdout: "a\u0085b\u2028c\u2029", end: "0"},
 		{name: "control_characters", script: `printf '\033[1m"\\\n\t\001'`, stdout: "\x1b[1m\"\\\n\t\x01", end: "0"},
 		{name: "streams_stay_apart", script: `printf '\342' >&2; sleep 0.05; printf '\202\254'; sleep 0.05; printf '\202\254' >&2`,
 			stdout: "\ufffd\ufffd", stderr: "€", end: "0"},

@@ -3,6 +3,7 @@ package activity_test
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -352,5 +353,27 @@ func TestOpenIntentsAreBounded(t *testing.T) {
 	}
 	if err := intend(-1); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestFrames has the longest rows, and paths with the characters at which some clients end a line.
+func TestFrames(t *testing.T) {
+	cursor := activity.NewCursor([]byte("secret"), "ws_1")
+	for name, path := range map[string]string{
+		"control_characters": strings.Repeat("\x01", entity.MaxPathBytes), "line_ends": strings.Repeat("\u0085\u2028\u2029", entity.MaxPathBytes/8),
+	} {
+		row := activity.Encode(activity.Row{Seq: 1 << 60, At: 1 << 60, Operation: &activityv1.Operation{
+			Kind: activityv1.Kind_KIND_RENAME, EntryKind: activityv1.EntryKind_ENTRY_KIND_FOLDER, Path: path, FromPath: path,
+			Author: &activityv1.Author{Actor: strings.Repeat("\x01", activity.MaxActorBytes), UserId: strings.Repeat("\x01", activity.MaxActorBytes)},
+		}})
+		frame := string(activity.AppendFrame(nil, cursor, 1<<60, row))
+		if len(frame) >= 64<<10 || strings.ContainsAny(frame, "\u0085\u2028\u2029") {
+			t.Errorf("%s: the frame has %d bytes, want less than 64 KiB and no ends of lines: %.100q", name, len(frame), frame)
+		}
+		_, data, _ := strings.Cut(strings.TrimSuffix(frame, "\n\n"), "\ndata: ")
+		var sent, stored any
+		if json.Unmarshal([]byte(data), &sent) != nil || json.Unmarshal(row.JSON(), &stored) != nil || !reflect.DeepEqual(sent, stored) {
+			t.Errorf("%s: the data of the frame differs from the row", name)
+		}
 	}
 }

@@ -126,7 +126,7 @@ func AppendFrame(b []byte, cursor Cursor, seq uint64, row Stored) []byte {
 	b = append(b, "\nevent: "...)
 	b = append(b, kindNames[row.Kind()]...)
 	b = append(b, "\ndata: "...)
-	b = append(b, row.JSON()...)
+	b = append(b, entity.EscapeLineEnds(row.JSON())...)
 	return append(b, "\n\n"...)
 }
 

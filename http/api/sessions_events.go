@@ -141,5 +141,5 @@ func appendFrame(to []byte, id, event string, data []byte) []byte {
 		to = append(append(append(to, "id: "...), id...), '\n')
 	}
 	to = append(append(append(to, "event: "...), event...), '\n')
-	return append(append(append(to, "data: "...), data...), "\n\n"...)
+	return append(append(append(to, "data: "...), entity.EscapeLineEnds(data)...), "\n\n"...)
 }

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/atelier-run/atelier/entity"
 )
 
 // Lines is a response of newline-delimited JSON. Each line is sent at once. It may be used concurrently.
@@ -113,6 +115,7 @@ func (l *Lines) extend() bool {
 }
 
 func (l *Lines) write(line []byte) error {
+	line = entity.EscapeLineEnds(line)
 	n, err := l.w.Write(line)
 	if err == nil && n < len(line) {
 		err = io.ErrShortWrite
