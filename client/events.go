@@ -59,10 +59,10 @@ func (c *Client) Events(ctx context.Context, slug string, q EventsQuery) iter.Se
 const (
 	firstRetry   = time.Second
 	longestRetry = 30 * time.Second
-	// maxSilence is the longest time without a byte. The server sends comments several times in this time.
+	// maxSilence is the longest time without a byte. The server sends comments at least twice in this time.
 	maxSilence = time.Minute
-	// maxLineBytes is the greatest length of a line, longer than any row: JSON may have six bytes for each of the 200,000
-	// characters of an input.
+	// maxLineBytes is the greatest length of an event (followSession in the reference): JSON may have six bytes for each of the
+	// 200,000 characters of an input.
 	maxLineBytes = 4 << 20
 )
 

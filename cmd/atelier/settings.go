@@ -14,6 +14,10 @@ import (
 	"github.com/atelier-run/atelier/entity/computer"
 )
 
+// maxHeartbeat bounds the time between two comments on an idle stream: the Go client and many proxies give up a connection that is silent
+// for a minute.
+const maxHeartbeat = 30 * time.Second
+
 // dataFlag is the flag of the data directory.
 type dataFlag struct {
 	Data string `default:"data" type:"path" placeholder:"DIR" help:"Data directory of the node; serve creates it if it is missing. Default: data in the current directory."`
@@ -44,7 +48,7 @@ type serveCommand struct {
 	StreamSegment   time.Duration `group:"Time" default:"15m" help:"A stream ends after this long, give or take 20 %, for its client to resume it."`
 	SessionWait     time.Duration `group:"Time" default:"30s" help:"A request that waits for an agent is answered after this long, for its client to repeat it."`
 	SessionDelivery time.Duration `group:"Time" default:"1s" help:"Time in which an agent may take an input before the response says that it is queued."`
-	Heartbeat       time.Duration `group:"Time" default:"15s" help:"Time between the comments that keep an idle stream open."`
+	Heartbeat       time.Duration `group:"Time" default:"15s" help:"Time between the comments that keep an idle stream open, at most 30s."`
 
 	Rate                   int `group:"Limits" default:"5000" help:"Requests a second with one credential; more are answered 429. 0: no limit."`
 	Burst                  int `group:"Limits" default:"0" help:"Requests that a credential may save up. 0: twice the rate."`
@@ -100,7 +104,7 @@ func (c *serveCommand) Validate() error {
 		between("stream-segment", c.StreamSegment, time.Second, 24*time.Hour),
 		between("session-wait", c.SessionWait, time.Second, time.Hour),
 		between("session-delivery", c.SessionDelivery, time.Millisecond, c.RequestTime/2),
-		between("heartbeat", c.Heartbeat, time.Second, time.Hour),
+		between("heartbeat", c.Heartbeat, time.Second, maxHeartbeat),
 		between("idle-after", c.IdleAfter, time.Second, 24*time.Hour),
 		between("reaction-attempts", c.ReactionAttempts, 1, 1000),
 		between("rate", c.Rate, 0, 1_000_000),
