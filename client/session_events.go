@@ -112,8 +112,8 @@ func (c *Client) SessionEvents(ctx context.Context, slug, sessionID, cursor stri
 	return c.followSession(ctx, sessionPath(slug, sessionID, "/events"), cursor)
 }
 
-// DefaultSessionEvents is SessionEvents for the session that is the default of an owner. A reconnect follows the session that
-// is the default then, and fails with invalid_cursor if that is another one.
+// DefaultSessionEvents is SessionEvents for the session that is the default of an owner. When another session becomes the default, the
+// stream goes on with all rows of that session.
 func (c *Client) DefaultSessionEvents(ctx context.Context, slug, owner, cursor string) iter.Seq2[SessionFrame, error] {
 	return c.followSession(ctx, defaultPath(slug, owner, "/events"), cursor)
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	nethttp "net/http"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -140,6 +141,76 @@ func TestSessionStreamPositions(t *testing.T) {
 		sc.expectInvalidCursor("owner", at+"/history", id)
 		if got := sc.drive("GET", other+"/events", "owner", "", "Last-Event-ID", id); got.Body.String() != `{"error":"invalid_cursor"}` {
 			t.Errorf("%d %s", got.Code, got.Body)
+		}
+	}
+}
+
+// TestDefaultStreamGoesOn follows a default session until another session becomes the default: the stream ends, and goes on with the rows of
+// that session.
+func TestDefaultStreamGoesOn(t *testing.T) {
+	b := newBoundary(t)
+	sc := b.scene(t, visitor{name: "owner", role: "owner"}, true)
+	const root = "/agent/defaults/root"
+	first, second := sc.startedAs("owner", `{"prompt":"One"}`), sc.startedAs("owner", `{"prompt":"Two"}`)
+	choose := func(id string) {
+		t.Helper()
+		if got := sc.drive("PUT", root, "owner", `{"sessionId":`+id+`}`); got.Code != 200 {
+			t.Fatalf("PUT: %d %s", got.Code, got.Body)
+		}
+	}
+	open := func(path, last string) *follower {
+		t.Helper()
+		r, err := nethttp.NewRequestWithContext(t.Context(), "GET", b.stage.live.URL+sc.space(path)+"/events", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", sc.bearerOf("editor")["Authorization"])
+		if last != "" {
+			r.Header.Set("Last-Event-ID", last)
+		}
+		response, err := b.stage.live.Client().Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { response.Body.Close() })
+		return &follower{response.Body, bufio.NewScanner(response.Body)}
+	}
+	idOf := func(frame string) string {
+		t.Helper()
+		_, id, found := strings.Cut(frame, "id: ")
+		if !found {
+			t.Fatalf("no id: %s", frame)
+		}
+		id, _, _ = strings.Cut(id, "\n")
+		return id
+	}
+	choose(strconv.Quote(first))
+	stream := open(root, "")
+	frame := stream.frames(1)
+	if !strings.Contains(frame, `"text":"One"`) {
+		t.Fatalf("the first frame is %s", frame)
+	}
+	choose("null") // it does not end the stream: there is nothing with which it could go on
+	choose(strconv.Quote(second))
+	for stream.lines.Scan() {
+	}
+	if err := stream.lines.Err(); err != nil {
+		t.Errorf("the stream breaks off: %v", err)
+	}
+	last := idOf(frame)
+	frame = open(root, last).frames(1)
+	if !strings.Contains(frame, `"text":"Two"`) {
+		t.Errorf("the stream goes on with %s, want the first row of the other session", frame)
+	}
+	sc.must("POST", root+"/messages", `{"text":"Three"}`)
+	for path, after := range map[string]string{root: idOf(frame), sessionsIn + "/" + second: idOf(open(sessionsIn+"/"+second, "").frames(1))} {
+		if frame := open(root, after).frames(1); !strings.Contains(frame, `"text":"Three"`) {
+			t.Errorf("after an id of %s: %s, want the row after it", path, frame)
+		}
+	}
+	for _, path := range []string{sessionsIn + "/" + second, "/agent/defaults/notes"} {
+		if got := sc.drive("GET", path+"/events", "owner", "", "Last-Event-ID", last); got.Code < 400 {
+			t.Errorf("%s with an id of the default stream: %d, want a refusal", path, got.Code)
 		}
 	}
 }

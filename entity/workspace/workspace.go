@@ -51,7 +51,7 @@ var Kind = Rules.Kind()
 // Rules are the rules of workspaces.
 var Rules = entity.Rules[*workspacev1.Workspace, workspacev1.Command, workspacev1.Event]{
 	Name: entity.KindWorkspace, Zero: Zero, Access: accessOf, Check: Check, Role: Role, Decide: Decide, Evolve: Evolve, Reply: Reply,
-	Rows: Rows, Timers: Timers, Tasks: Tasks, EffectLists: []string{BrokenAnchorsList}, React: React,
+	Rows: Rows, Timers: Timers, Tasks: Tasks, EffectLists: []string{BrokenAnchorsList}, React: React, Waits: Waits,
 	Lists: lists(),
 }
 

@@ -1,6 +1,10 @@
 package api
 
 import (
+	"context"
+	"strconv"
+	"strings"
+
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
@@ -143,37 +147,73 @@ func (s sessions) chooseDefault(c *server.Call, in defaultRequest) (defaultView,
 
 var errNoDefault = entity.Errorf(entity.NoDefaultSession, "there is no default session yet; a message creates one")
 
-// defaultOfPath returns the id of the default session of the owner in the path. Errors: no_default_session.
-func defaultOfPath(c *server.Call) (string, error) {
+// defaultOfPath returns the owner in the path and the id of its default session. Errors: no_default_session.
+func defaultOfPath(c *server.Call) (defaultOwner, string, error) {
 	owner, err := pathOwner(c)
 	if err != nil {
-		return "", err
+		return owner, "", err
 	}
 	found, err := describeDefault(c, owner)
 	if err == nil && found == nil {
 		err = errNoDefault
 	}
-	return found.GetSession().GetId(), err
+	return owner, found.GetSession().GetId(), err
 }
 
 func (s sessions) defaultHistory(c *server.Call, in timelineRequest) (server.Collection[historyRow], error) {
-	id, err := defaultOfPath(c)
+	_, id, err := defaultOfPath(c)
 	if err != nil {
 		return server.Collection[historyRow]{}, err
 	}
 	return readHistory(c, id, in)
 }
 
-// defaultEvents follows the session that is the default when the request arrives. The stream does not change to another session.
+// defaultEvents follows the session that is the default when the request arrives. The stream ends when another session becomes the default,
+// and the client, which reconnects with the last id that it has received, gets the rows of that session from its first.
 func (s sessions) defaultEvents(c *server.Call) error {
 	if _, err := ofOwner(decodeEventsCursor)(c); err != nil {
 		return err
 	}
-	id, err := defaultOfPath(c)
+	owner, id, err := defaultOfPath(c)
 	if err != nil {
 		return err
 	}
-	return s.follow(c, id)
+	return s.follow(c, id, defaultPositions(c, owner, id), func(follow followFunc) followFunc {
+		return func(ctx context.Context) error {
+			ctx, end := context.WithCancel(ctx)
+			defer end()
+			go func() {
+				// Without an answer, the stream ends after its ordinary time.
+				if _, err := server.Ask[*workspacev1.DefaultSessions](c.With(ctx), workspaceQuery(c, &workspacev1.ReadDefaultSessions{
+					Owner: owner.id, SessionId: id,
+				})); err == nil {
+					end()
+				}
+			}()
+			return follow(ctx)
+		}
+	})
+}
+
+// defaultPositions returns the positions in the stream of the default session of an owner, which contain the id of the session. A position
+// in a session that is not the default any more is before the first row of the one that is. Positions in the stream of the session itself
+// are valid, too.
+func defaultPositions(c *server.Call, owner defaultOwner, sessionID string) positions {
+	of, binding := sessionPositions(c, sessionID), server.Binding("default session events", c.Workspace.ID, owner.id)
+	return positions{
+		encode: func(seq uint64) string { return c.SealCursor(sessionID+" "+strconv.FormatUint(seq, 10), binding) },
+		decode: func(cursor string) (uint64, error) {
+			position, err := c.OpenCursor(cursor, binding)
+			if err != nil {
+				return of.decode(cursor)
+			}
+			id, seq, _ := strings.Cut(position, " ")
+			if id != sessionID {
+				return 0, nil
+			}
+			return parseSeq(seq)
+		},
+	}
 }
 
 // sendToDefault sends a message to the default session of the owner in the path, which the first message creates.

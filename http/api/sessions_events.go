@@ -20,18 +20,44 @@ type deltaView struct {
 	Text     string `json:"text"`
 }
 
+// positions encodes the positions in a stream as the ids of its events, and decodes them.
+type positions struct {
+	encode func(seq uint64) string
+	// decode returns the seq after which the stream goes on. Errors: invalid_cursor.
+	decode func(cursor string) (uint64, error)
+}
+
+// sessionPositions returns the positions in the stream of a session.
+func sessionPositions(c *server.Call, sessionID string) positions {
+	binding := eventsBinding(c, sessionID)
+	return positions{
+		encode: func(seq uint64) string { return c.SealCursor(strconv.FormatUint(seq, 10), binding) },
+		decode: func(cursor string) (uint64, error) {
+			position, err := c.OpenCursor(cursor, binding)
+			if err != nil {
+				return 0, err
+			}
+			return parseSeq(position)
+		},
+	}
+}
+
+// followFunc runs a stream until its context ends.
+type followFunc = func(ctx context.Context) error
+
 // events sends the rows of the session in the path as server-sent events. Package server describes the flow of a stream.
 func (s sessions) events(c *server.Call) error {
 	id, err := pathSession(c, "sessionId")
 	if err != nil {
 		return err
 	}
-	return s.follow(c, id)
+	return s.follow(c, id, sessionPositions(c, id), func(follow followFunc) followFunc { return follow })
 }
 
-// follow sends the rows of a session after the client's position, and the text that is being written between them.
-func (s sessions) follow(c *server.Call, sessionID string) error {
-	after, err := decodeEventsPosition(c, sessionID)
+// follow sends the rows of a session after the client's position, and the text that is being written between them. wrap may end the
+// stream before its time.
+func (s sessions) follow(c *server.Call, sessionID string, at positions, wrap func(followFunc) followFunc) error {
+	after, err := decodeEventsPosition(c, at)
 	if err != nil {
 		return withhold(c, err)
 	}
@@ -40,18 +66,21 @@ func (s sessions) follow(c *server.Call, sessionID string) error {
 			return err
 		}
 	}
-	binding := eventsBinding(c, sessionID)
 	return c.StreamTo(func(ctx context.Context, client server.StreamClient) (func(context.Context) error, error) {
-		return s.Timelines.FollowTimeline(ctx, entity.TimelineSubscription{
+		follow, err := s.Timelines.FollowTimeline(ctx, entity.TimelineSubscription{
 			Kind: entity.KindSession, Identity: session.Identity(c.Workspace.ID, sessionID), Principal: c.Caller.Principal, After: after,
 			Send: func(batch entity.TimelineBatch) error {
-				frames, err := encodeFrames(batch, func(seq uint64) string { return c.SealCursor(strconv.FormatUint(seq, 10), binding) })
+				frames, err := encodeFrames(batch, at.encode)
 				if err != nil || len(frames) == 0 {
 					return err
 				}
 				return client.Send(frames)
 			},
 		})
+		if err != nil {
+			return nil, err
+		}
+		return wrap(follow), nil
 	})
 }
 
@@ -84,20 +113,21 @@ func decodeStreamQuery(c *server.Call, further ...string) (string, *server.Query
 }
 
 // decodeEventsPosition decodes the seq after which the stream begins.
-func decodeEventsPosition(c *server.Call, sessionID string) (uint64, error) {
+func decodeEventsPosition(c *server.Call, at positions) (uint64, error) {
 	cursor, err := decodeEventsCursor(c)
 	if err != nil || cursor == "" {
 		return 0, err
 	}
-	position, err := c.OpenCursor(cursor, eventsBinding(c, sessionID))
-	if err != nil {
-		return 0, err
-	}
-	after, err := strconv.ParseUint(position, 10, 64)
+	return at.decode(cursor)
+}
+
+// parseSeq returns the seq in an opened cursor. Errors: invalid_cursor.
+func parseSeq(position string) (uint64, error) {
+	seq, err := strconv.ParseUint(position, 10, 64)
 	if err != nil {
 		return 0, server.ErrInvalidCursor
 	}
-	return after, nil
+	return seq, nil
 }
 
 // encodeFrames encodes a batch as server-sent events. cursor returns the id of the event of a row.

@@ -3910,7 +3910,10 @@ func (x *ClearDefaultSession) GetSessionId() string {
 
 // ReadDefaultSessions is a query. Its reply is DefaultSessions.
 type ReadDefaultSessions struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// If an owner is named, the answer waits until the owner has a default session, and its id is not session_id.
+	Owner         string `protobuf:"bytes,1,opt,name=owner,proto3" json:"owner,omitempty"`
+	SessionId     string `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3943,6 +3946,20 @@ func (x *ReadDefaultSessions) ProtoReflect() protoreflect.Message {
 // Deprecated: Use ReadDefaultSessions.ProtoReflect.Descriptor instead.
 func (*ReadDefaultSessions) Descriptor() ([]byte, []int) {
 	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{59}
+}
+
+func (x *ReadDefaultSessions) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *ReadDefaultSessions) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
 }
 
 // DescribeMembers is a query. Its reply is Memberships.
@@ -6877,8 +6894,11 @@ const file_messages_workspace_v1_workspace_proto_rawDesc = "" +
 	"session_id\x18\x02 \x01(\tR\tsessionId\"4\n" +
 	"\x13ClearDefaultSession\x12\x1d\n" +
 	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\"\x15\n" +
-	"\x13ReadDefaultSessions\",\n" +
+	"session_id\x18\x01 \x01(\tR\tsessionId\"J\n" +
+	"\x13ReadDefaultSessions\x12\x14\n" +
+	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x02 \x01(\tR\tsessionId\",\n" +
 	"\x0fDescribeMembers\x12\x19\n" +
 	"\buser_ids\x18\x01 \x03(\tR\auserIds\"c\n" +
 	"\rAddAgentUsage\x12\x1d\n" +
