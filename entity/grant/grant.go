@@ -215,7 +215,7 @@ func check(call entity.Call, c *grantv1.Grant) error {
 		return errParties
 	case !isURI(c.GetAudience()):
 		return errAudience
-	case !isURI(c.GetRedirectUri()):
+	case c.GetRedirectUri() != "" && !isURI(c.GetRedirectUri()):
 		return errRedirect
 	case !entity.IsSHA256(c.GetCodeChallenge()):
 		return errChallenge

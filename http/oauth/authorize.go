@@ -33,8 +33,9 @@ var Denied error = refusal("access_denied", "The person did not allow it.")
 
 // Request is an authorization request of a registered client, with a registered redirect URI.
 type Request struct {
-	provider    *Provider
-	client      *clientv1.Client
+	provider *Provider
+	client   *clientv1.Client
+	// redirectURI is the redirect URI in the request, which may be omitted, and redirect the one to which the response is sent.
 	redirectURI string
 	redirect    *url.URL
 	state       string
@@ -62,11 +63,27 @@ func (p *Provider) Begin(ctx context.Context, requestID, query string) (*Request
 	r := &Request{
 		provider: p, client: client, redirectURI: form.Get("redirect_uri"), state: form.Get("state"), Query: form.Encode(),
 	}
-	r.redirect, err = url.Parse(r.redirectURI)
-	if err != nil || !isRegistered(client.GetRedirectUris(), r.redirectURI, r.redirect) {
+	to, err := chooseRedirect(client.GetRedirectUris(), r.redirectURI)
+	if err != nil {
+		return nil, err
+	}
+	r.redirect, err = url.Parse(to)
+	if err != nil || !isRegistered(client.GetRedirectUris(), to, r.redirect) {
 		return nil, refusal("invalid_request", "The redirect address is not registered for this application.")
 	}
 	return r, r.validate(form)
+}
+
+// chooseRedirect returns the redirect URI of a request, which may omit it if the client has registered exactly one (RFC 6749, section
+// 3.1.2.3). Errors: invalid_request.
+func chooseRedirect(registered []string, asked string) (string, error) {
+	switch {
+	case asked != "":
+		return asked, nil
+	case len(registered) != 1:
+		return "", refusal("invalid_request", "The request has no redirect address, and the application has registered several.")
+	}
+	return registered[0], nil
 }
 
 // errLongQuery refuses a query by its length, also by that of its canonical form, which escapes more characters: the answer to the

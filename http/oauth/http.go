@@ -5,6 +5,7 @@ import (
 	"mime"
 	"net/http"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/atelier-run/atelier/entity"
@@ -57,7 +58,7 @@ func (p *Provider) Routes() []server.Route {
 		})
 	}
 	for i := range table {
-		table[i].Scope, table[i].Handler = server.ScopePublic, allowAnyOrigin(table[i].Handler)
+		table[i].Scope, table[i].Handler, table[i].Refuse = server.ScopePublic, allowAnyOrigin(table[i].Handler), refuse
 	}
 	return table
 }
@@ -68,6 +69,19 @@ func allowAnyOrigin(run server.Handler) server.Handler {
 		c.Response.Header().Set("Access-Control-Allow-Origin", "*")
 		return run(c)
 	}
+}
+
+// refuse answers with an error of the server in the form of OAuth, whose clients know only that form. The status says the rest.
+func refuse(w *server.Response, refused *entity.Error) {
+	name := "invalid_request"
+	switch refused.Code {
+	case entity.RateLimited, entity.Unavailable:
+		name = "temporarily_unavailable"
+	case entity.Internal:
+		name = "server_error"
+	}
+	w.Header().Set("Access-Control-Allow-Origin", "*")
+	w.WriteJSON(server.Statuses[refused.Code], oauthRefusal{name, strings.ReplaceAll(refused.Message, `"`, "'")})
 }
 
 func preflight(c *server.Call) error {

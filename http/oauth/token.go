@@ -97,7 +97,7 @@ func (p *Provider) checkRedemption(g *grantv1.Grant, clientID string, form url.V
 	switch {
 	case g.GetClientId() != clientID:
 		return errUnknownToken
-	case g.GetRedirectUri() != form.Get("redirect_uri"):
+	case g.GetRedirectUri() != form.Get("redirect_uri"): // both are empty if the authorization request had none
 		return refusal("invalid_grant", "redirect_uri differs from that of the authorization request.")
 	case !verifies(g.GetCodeChallenge(), form.Get("code_verifier")):
 		return refusal("invalid_grant", "code_verifier does not match the code_challenge of the authorization request.")

@@ -120,8 +120,8 @@ func (w *Response) fail(err error) {
 	case entity.Unavailable, entity.RateLimited:
 		header.Set("Retry-After", RetrySeconds(refused.RetryAfter))
 	}
-	if w.operation != nil && w.operation.Refuse != nil {
-		w.operation.Refuse(w, refused)
+	if w.refuse != nil {
+		w.refuse(w, refused)
 		return
 	}
 	w.WriteRefusal(refused)

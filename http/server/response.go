@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/limit"
 )
 
@@ -24,6 +25,8 @@ type Response struct {
 	ID        string
 	started   time.Time
 	operation *operation
+	// refuse is Route.Refuse of the path.
+	refuse func(*Response, *entity.Error)
 	caller    *Credential
 	// workspace is nil if the path names no workspace that exists.
 	workspace *Workspace

@@ -31,7 +31,7 @@ type Route struct {
 	Resource string
 	// Personal marks an operation that changes only what belongs to the caller, which members with read access may do.
 	Personal bool
-	// Refuse answers with an error; nil: as JSON.
+	// Refuse answers with an error, also of a method for which the path has no operation; nil: as JSON.
 	Refuse func(w *Response, refused *entity.Error)
 }
 
@@ -145,11 +145,12 @@ func (s *Server) newRouter(table []Route) *mux.Router {
 	for _, path := range paths {
 		resource := resources[path]
 		resource.addHead()
-		allow := resource.allow()
+		allow, refuse := resource.allow(), resource.refuse()
 		router.MatcherFunc(parseTemplate(path).match).HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			op := resource[r.Method]
 			if op == nil {
 				w.Header()["Allow"] = allow
+				w.(*Response).refuse = refuse
 				w.(*Response).fail(entity.Errorf(entity.MethodNotAllowed, "the method is not allowed here"))
 				return
 			}
@@ -167,6 +168,14 @@ func (r resource) addHead() {
 	if get := r[http.MethodGet]; get != nil && r[http.MethodHead] == nil {
 		r[http.MethodHead] = get
 	}
+}
+
+// refuse returns Refuse of the operations, which is the same for all.
+func (r resource) refuse() func(*Response, *entity.Error) {
+	for _, op := range r {
+		return op.Refuse
+	}
+	return nil
 }
 
 func (r resource) allow() []string {

@@ -317,7 +317,7 @@ func (s *Server) route(router *mux.Router, w *Response, r *http.Request) {
 // answers after countAndRun has returned, because the answer waits for the rest of the request's body, which a client without
 // a credential may send slowly: the request must not count against the limits meanwhile.
 func (s *Server) runOperation(op *operation, w *Response, r *http.Request) {
-	w.operation = op
+	w.operation, w.refuse = op, op.Refuse
 	if op.Timing != Transfer {
 		r = s.withPacedBody(w, r)
 	}

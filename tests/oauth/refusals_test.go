@@ -39,7 +39,6 @@ func TestRefusedRequests(t *testing.T) {
 		"no client":           {without(good(), "client_id"), ""},
 		"unknown client":      {with(good(), "client_id", "oc_01j00000000000000000000zzz"), ""},
 		"another kind's id":   {with(good(), "client_id", alice.id), ""},
-		"no redirect":         {without(good(), "redirect_uri"), ""},
 		"another redirect":    {with(good(), "redirect_uri", callback+"/more"), ""},
 		"a redirect's query":  {with(good(), "redirect_uri", callback+"?x=1"), ""},
 		"a parameter twice":   {twice, ""},
