@@ -107,7 +107,7 @@ func (p consentPages) begin(c *server.Call) (*consent, result, error) {
 	case visitor == nil:
 		return nil, result{redirectTo: signInPathFor(c.Request.URL.RequestURI())}, nil
 	}
-	request, err := p.provider.Begin(c.Context, c.Response.ID, c.Request.URL.RawQuery)
+	request, err := p.provider.Begin(c.Context, c.Response.ID, c.Origin(), c.Request.URL.RawQuery)
 	var refused *oauth.Error
 	switch {
 	case errors.As(err, &refused) && refused.Status >= http.StatusInternalServerError:

@@ -34,7 +34,9 @@ var Denied error = refusal("access_denied", "The person did not allow it.")
 // Request is an authorization request of a registered client, with a registered redirect URI.
 type Request struct {
 	provider *Provider
-	client   *clientv1.Client
+	// origin is the origin by which the person's browser, and so the client, knows the server.
+	origin string
+	client *clientv1.Client
 	// redirectURI is the redirect URI in the request, which may be omitted, and redirect the one to which the response is sent.
 	redirectURI string
 	redirect    *url.URL
@@ -50,7 +52,7 @@ type Request struct {
 // Begin validates an authorization request. Errors are *Error. If Begin returns an error and a Request, the error is for
 // the client and Request.Refuse says where to send it. Without a Request it must only be shown to the person, because there is
 // no redirect URI that the client is known to own (RFC 6749, section 4.1.2.1).
-func (p *Provider) Begin(ctx context.Context, requestID, query string) (*Request, error) {
+func (p *Provider) Begin(ctx context.Context, requestID, origin, query string) (*Request, error) {
 	ctx = withRequestID(ctx, requestID)
 	form, err := parseQuery(query)
 	if err != nil {
@@ -61,7 +63,7 @@ func (p *Provider) Begin(ctx context.Context, requestID, query string) (*Request
 		return nil, asError(err)
 	}
 	r := &Request{
-		provider: p, client: client, redirectURI: form.Get("redirect_uri"), state: form.Get("state"), Query: form.Encode(),
+		provider: p, origin: origin, client: client, redirectURI: form.Get("redirect_uri"), state: form.Get("state"), Query: form.Encode(),
 	}
 	to, err := chooseRedirect(client.GetRedirectUris(), r.redirectURI)
 	if err != nil {
@@ -151,7 +153,7 @@ func (r *Request) validate(form url.Values) error {
 		return err
 	}
 	// Some clients call the resource audience.
-	r.audience, err = r.provider.audienceOf(append(form["resource"], strings.Fields(form.Get("audience"))...))
+	r.audience, err = r.provider.audienceOf(r.origin, append(form["resource"], strings.Fields(form.Get("audience"))...))
 	return err
 }
 
@@ -219,7 +221,7 @@ var responseNames = []string{"code", "error", "error_description", "error_uri", 
 // it was registered (RFC 6749, section 3.1.2), except for parameters with the names of a response: the client would take them for the
 // server's.
 func (r *Request) location(response url.Values) string {
-	response.Set("iss", r.provider.issuer)
+	response.Set("iss", r.origin)
 	if r.state != "" {
 		response.Set("state", r.state)
 	}

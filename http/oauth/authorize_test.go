@@ -23,7 +23,7 @@ func TestRegisteredQueryIsRetained(t *testing.T) {
 		e.redirects = []string{uri}
 		form := good()
 		form.Set("redirect_uri", uri)
-		asked, err := p.Begin(t.Context(), "req_1", form.Encode())
+		asked, err := p.Begin(t.Context(), "req_1", "https://atelier.example", form.Encode())
 		if err != nil {
 			t.Fatalf("%s: %v", uri, err)
 		}
@@ -40,14 +40,14 @@ func TestLongRequests(t *testing.T) {
 	p, _ := provide()
 	isRefused, isAccepted := false, false
 	for n := 1000; n < MaxQuery; n += 100 {
-		asked, err := p.Begin(t.Context(), "req_1", good().Encode()+"&more="+strings.Repeat("/", n))
+		asked, err := p.Begin(t.Context(), "req_1", "https://atelier.example", good().Encode()+"&more="+strings.Repeat("/", n))
 		if err != nil {
 			wantError(t, err, "invalid_request")
 			isRefused = true
 			continue
 		}
 		isAccepted = true
-		if _, err := p.Begin(t.Context(), "req_1", asked.Query); err != nil {
+		if _, err := p.Begin(t.Context(), "req_1", "https://atelier.example", asked.Query); err != nil {
 			t.Fatalf("the answer to an accepted request of %d bytes is refused: %v", n, err)
 		}
 	}

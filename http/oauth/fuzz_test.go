@@ -16,7 +16,7 @@ func FuzzBegin(f *testing.F) {
 	f.Add("redirect_uri=%zz;")
 	f.Fuzz(func(t *testing.T, query string) {
 		p, _ := provide()
-		asked, err := p.Begin(t.Context(), "req_1", query)
+		asked, err := p.Begin(t.Context(), "req_1", "https://atelier.example", query)
 		if asked == nil {
 			if err == nil {
 				t.Error("neither a request nor an error")
@@ -39,7 +39,7 @@ func FuzzBegin(f *testing.F) {
 		if scopes := asked.Scopes(); len(scopes) == 0 || !containsAll(p.Scopes, scopes) {
 			t.Errorf("scopes %q", scopes)
 		}
-		if again, err := p.Begin(t.Context(), "req_1", asked.Query); err != nil || again.Query != asked.Query {
+		if again, err := p.Begin(t.Context(), "req_1", "https://atelier.example", asked.Query); err != nil || again.Query != asked.Query {
 			t.Errorf("%q is another request: %v", asked.Query, err)
 		}
 	})

@@ -47,8 +47,8 @@ func (p *Provider) Routes() []server.Route {
 		table = append(table, server.Route{
 			Method: http.MethodGet, Path: server.ResourceMetadataPath + part.Path,
 			Summary: "Describe " + part.Name + " as a protected resource",
-			Handler: server.Answer(http.StatusOK, server.Nothing, func(*server.Call, server.None) (ResourceMetadata, error) {
-				return p.Part(part), nil
+			Handler: server.Answer(http.StatusOK, server.Nothing, func(c *server.Call, _ server.None) (ResourceMetadata, error) {
+				return p.Part(c.Origin(), part), nil
 			}),
 		})
 	}
@@ -93,12 +93,12 @@ func preflight(c *server.Call) error {
 	return nil
 }
 
-func (a *endpoints) describeServer(*server.Call, server.None) (ServerMetadata, error) {
-	return a.Server(), nil
+func (a *endpoints) describeServer(c *server.Call, _ server.None) (ServerMetadata, error) {
+	return a.Server(c.Origin()), nil
 }
 
-func (a *endpoints) describeResource(*server.Call, server.None) (ResourceMetadata, error) {
-	return a.Resource(), nil
+func (a *endpoints) describeResource(c *server.Call, _ server.None) (ResourceMetadata, error) {
+	return a.Resource(c.Origin()), nil
 }
 
 // register registers a client, within the limits for its address and for all addresses.
@@ -141,7 +141,7 @@ func (a *endpoints) exchange(c *server.Call) error {
 	if err := readForm(c); err != nil {
 		return err
 	}
-	given, err := a.Token(c.Request.WithContext(c.Context), c.Response.ID)
+	given, err := a.Token(c.Request.WithContext(c.Context), c.Response.ID, c.Origin())
 	if err != nil {
 		return refuseClient(c, err)
 	}

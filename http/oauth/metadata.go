@@ -51,34 +51,34 @@ var scopeDescriptions = map[string]string{
 // DescribeScope returns a description of a scope; "" if there is no such scope.
 func DescribeScope(scope string) string { return scopeDescriptions[scope] }
 
-// Server returns the authorization server's metadata.
-func (p *Provider) Server() ServerMetadata {
+// Server returns the authorization server's metadata for clients that know it by an origin.
+func (p *Provider) Server(origin string) ServerMetadata {
 	return ServerMetadata{
-		Issuer:                p.issuer,
-		AuthorizationEndpoint: p.issuer + AuthorizePath,
-		TokenEndpoint:         p.issuer + TokenPath, RegistrationEndpoint: p.issuer + RegisterPath,
-		RevocationEndpoint: p.issuer + RevokePath, ScopesSupported: p.Scopes,
+		Issuer:                origin,
+		AuthorizationEndpoint: origin + AuthorizePath,
+		TokenEndpoint:         origin + TokenPath, RegistrationEndpoint: origin + RegisterPath,
+		RevocationEndpoint: origin + RevokePath, ScopesSupported: p.Scopes,
 		ResponseTypesSupported: responseTypes, ResponseModesSupported: []string{"query"}, GrantTypesSupported: grantTypes,
 		TokenAuthMethodsSupported: noMethods, RevokeAuthMethodsSupported: noMethods,
 		ChallengeMethodsSupported: []string{"S256"}, IssuerInAuthorizationResponse: true,
-		ProtectedResources: p.identifiers(),
+		ProtectedResources: p.identifiers(origin),
 	}
 }
 
 // noMethods are the methods by which clients authenticate: all clients are public.
 var noMethods = []string{"none"}
 
-// Resource returns the API's metadata.
-func (p *Provider) Resource() ResourceMetadata {
+// Resource returns the API's metadata for clients that know it by an origin.
+func (p *Provider) Resource(origin string) ResourceMetadata {
 	return ResourceMetadata{
-		Resource: p.issuer, AuthorizationServers: []string{p.issuer}, ScopesSupported: p.Scopes,
+		Resource: origin, AuthorizationServers: []string{origin}, ScopesSupported: p.Scopes,
 		BearerMethodsSupported: []string{"header"}, ResourceName: "Atelier",
 	}
 }
 
 // Part returns the metadata of a resource besides the API.
-func (p *Provider) Part(r Resource) ResourceMetadata {
-	m := p.Resource()
-	m.Resource, m.ResourceName, m.ScopesSupported = p.issuer+r.Path, r.Name, r.Scopes
+func (p *Provider) Part(origin string, r Resource) ResourceMetadata {
+	m := p.Resource(origin)
+	m.Resource, m.ResourceName, m.ScopesSupported = origin+r.Path, r.Name, r.Scopes
 	return m
 }

@@ -74,7 +74,8 @@ type Asker interface {
 // Options configures a Provider. All fields but Resources are required.
 type Options struct {
 	Asker Asker
-	// URL is the public address of the server, without a path. It is the issuer, and the identifier of the API as a resource.
+	// URL is the public address of the server, without a path. It is the issuer, and the identifier of the API as a resource. A client that
+	// knows the server by another origin gets that one for both (server.OriginOf); grants have the public one.
 	URL *url.URL
 	Now func() time.Time
 	// Scopes are the capabilities that clients may ask for: those that an operation requires. They are sorted.
@@ -115,16 +116,20 @@ func New(o Options) *Provider {
 }
 
 // audienceOf returns the audience of the tokens for a request that names resources (RFC 8707, section 2): the one that it names,
-// or the whole server if it names none, or several. Errors: invalid_target if one is not a resource of this server.
-func (p *Provider) audienceOf(resources []string) (string, error) {
+// or the whole server if it names none, or several. The client knows the server by an origin. Errors: invalid_target if one is not a
+// resource of this server.
+func (p *Provider) audienceOf(origin string, resources []string) (string, error) {
 	audience := ""
 	for _, resource := range resources {
 		resource = strings.TrimSuffix(resource, "/")
+		if slices.Contains(p.identifiers(origin), resource) {
+			resource = p.issuer + strings.TrimPrefix(resource, origin)
+		}
 		switch {
 		case resource == "":
 			continue
-		case !slices.Contains(p.identifiers(), resource):
-			return "", refusal("invalid_target", "The resources of this server are "+strings.Join(p.identifiers(), " and ")+".")
+		case !slices.Contains(p.identifiers(p.issuer), resource):
+			return "", refusal("invalid_target", "The resources of this server are "+strings.Join(p.identifiers(origin), " and ")+".")
 		case audience == "":
 			audience = resource
 		case audience != resource:
@@ -136,9 +141,9 @@ func (p *Provider) audienceOf(resources []string) (string, error) {
 
 // checkResource refuses a request for tokens of a grant that names other resources than the grant is for (RFC 8707, section
 // 2.2). Errors: invalid_target.
-func (p *Provider) checkResource(g *grantv1.Grant, resources []string) error {
+func (p *Provider) checkResource(origin string, g *grantv1.Grant, resources []string) error {
 	for _, resource := range resources {
-		wanted, err := p.audienceOf([]string{resource})
+		wanted, err := p.audienceOf(origin, []string{resource})
 		switch granted := strings.TrimSuffix(g.GetAudience(), "/"); {
 		case err != nil:
 			return err
@@ -149,11 +154,11 @@ func (p *Provider) checkResource(g *grantv1.Grant, resources []string) error {
 	return nil
 }
 
-// identifiers returns the identifiers of the API and of the other resources.
-func (p *Provider) identifiers() []string {
-	all := []string{p.issuer}
+// identifiers returns the identifiers of the API and of the other resources for clients that know the server by an origin.
+func (p *Provider) identifiers(origin string) []string {
+	all := []string{origin}
 	for _, r := range p.Resources {
-		all = append(all, p.issuer+r.Path)
+		all = append(all, origin+r.Path)
 	}
 	return all
 }

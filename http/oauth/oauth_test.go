@@ -119,7 +119,7 @@ func (p *Provider) post(form url.Values) (*Answer, error) {
 	r, _ := http.NewRequest("POST", "/oauth/token", strings.NewReader(form.Encode()))
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	r.ParseForm()
-	return p.Token(r, "req_1")
+	return p.Token(r, "req_1", "https://atelier.example")
 }
 
 func redeeming() url.Values {
@@ -227,7 +227,7 @@ func TestBasic(t *testing.T) {
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		r.SetBasicAuth(test.id, test.secret)
 		r.ParseForm()
-		_, err := p.Token(r, "req_1")
+		_, err := p.Token(r, "req_1", "https://atelier.example")
 		if test.want != "" {
 			wantError(t, err, test.want)
 		} else if err != nil {
@@ -238,7 +238,7 @@ func TestBasic(t *testing.T) {
 	r, _ := http.NewRequest("POST", "/oauth/token", strings.NewReader(redeeming().Encode()+"&client_id="+clientID))
 	r.Header = http.Header{"Content-Type": {"application/x-www-form-urlencoded"}, "Authorization": {"Bearer x"}}
 	r.ParseForm()
-	_, err := p.Token(r, "req_1")
+	_, err := p.Token(r, "req_1", "https://atelier.example")
 	wantError(t, err, "invalid_client")
 }
 
@@ -305,7 +305,7 @@ func TestFailures(t *testing.T) {
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		r.ParseForm()
 		wantError(t, p.Revoke(r, "req_1"), test.want)
-		asked, err := p.Begin(t.Context(), "req_1", good().Encode())
+		asked, err := p.Begin(t.Context(), "req_1", "https://atelier.example", good().Encode())
 		if asked != nil {
 			t.Error("a request without its client")
 		}

@@ -38,16 +38,17 @@ var grantTypes = []string{codeGrant, refreshGrant}
 // errUnknownToken does not say which of its cases holds, so that guesses learn nothing.
 var errUnknownToken error = refusal("invalid_grant", "The code or refresh token is unknown, used, expired, revoked or another client's.")
 
-// Token exchanges a code or a refresh token. The caller has read the form of r, within a bound. Errors are *Error.
-func (p *Provider) Token(r *http.Request, requestID string) (*Answer, error) {
-	answer, err := p.exchange(r.WithContext(withRequestID(r.Context(), requestID)))
+// Token exchanges a code or a refresh token of a client that knows the server by an origin. The caller has read the form of r, within a
+// bound. Errors are *Error.
+func (p *Provider) Token(r *http.Request, requestID, origin string) (*Answer, error) {
+	answer, err := p.exchange(r.WithContext(withRequestID(r.Context(), requestID)), origin)
 	if err != nil {
 		return nil, asError(err)
 	}
 	return answer, nil
 }
 
-func (p *Provider) exchange(r *http.Request) (*Answer, error) {
+func (p *Provider) exchange(r *http.Request, origin string) (*Answer, error) {
 	form := r.PostForm
 	if err := checkForm(form); err != nil {
 		return nil, err
@@ -61,9 +62,9 @@ func (p *Provider) exchange(r *http.Request) (*Answer, error) {
 	case err != nil:
 		return nil, err
 	case grantType == codeGrant:
-		return p.redeemCode(r.Context(), client.GetId(), form)
+		return p.redeemCode(r.Context(), origin, client.GetId(), form)
 	}
-	return p.refresh(r.Context(), client.GetId(), form)
+	return p.refresh(r.Context(), origin, client.GetId(), form)
 }
 
 func checkForm(form url.Values) error {
@@ -75,7 +76,7 @@ func checkForm(form url.Values) error {
 
 // redeemCode exchanges a code (RFC 6749, section 4.1.3; RFC 7636, section 4.6). A refused request leaves the code as it is.
 // A code that was used already is not checked further: the grant revokes itself.
-func (p *Provider) redeemCode(ctx context.Context, clientID string, form url.Values) (*Answer, error) {
+func (p *Provider) redeemCode(ctx context.Context, origin, clientID string, form url.Values) (*Answer, error) {
 	g, hash, err := p.findLiveGrant(ctx, CodeStart, form.Get("code"))
 	switch {
 	case err != nil:
@@ -83,7 +84,7 @@ func (p *Provider) redeemCode(ctx context.Context, clientID string, form url.Val
 	case !isSecretOf(g.GetCode(), hash):
 		return nil, errUnknownToken
 	case g.GetCodeUsedAt() == 0:
-		err = p.checkRedemption(g, clientID, form)
+		err = p.checkRedemption(origin, g, clientID, form)
 	}
 	if err != nil {
 		return nil, err
@@ -93,7 +94,7 @@ func (p *Provider) redeemCode(ctx context.Context, clientID string, form url.Val
 	})
 }
 
-func (p *Provider) checkRedemption(g *grantv1.Grant, clientID string, form url.Values) error {
+func (p *Provider) checkRedemption(origin string, g *grantv1.Grant, clientID string, form url.Values) error {
 	switch {
 	case g.GetClientId() != clientID:
 		return errUnknownToken
@@ -102,7 +103,7 @@ func (p *Provider) checkRedemption(g *grantv1.Grant, clientID string, form url.V
 	case !verifies(g.GetCodeChallenge(), form.Get("code_verifier")):
 		return refusal("invalid_grant", "code_verifier does not match the code_challenge of the authorization request.")
 	}
-	return p.checkResource(g, form["resource"])
+	return p.checkResource(origin, g, form["resource"])
 }
 
 var verifierSyntax = regexp.MustCompile(`^[A-Za-z0-9._~-]{43,128}$`)
@@ -115,7 +116,7 @@ func verifies(challenge []byte, verifier string) bool {
 
 // refresh exchanges a refresh token (RFC 6749, section 6). A refused request leaves the token as it is. A token that was
 // used already is not checked further: the grant revokes itself.
-func (p *Provider) refresh(ctx context.Context, clientID string, form url.Values) (*Answer, error) {
+func (p *Provider) refresh(ctx context.Context, origin, clientID string, form url.Values) (*Answer, error) {
 	g, hash, err := p.findLiveGrant(ctx, RefreshStart, form.Get("refresh_token"))
 	switch {
 	case err != nil:
@@ -126,7 +127,7 @@ func (p *Provider) refresh(ctx context.Context, clientID string, form url.Values
 	case !containsAll(g.GetScopes(), splitScope(form.Get("scope"))):
 		return nil, refusal("invalid_scope", "scope exceeds what was granted.")
 	default:
-		err = p.checkResource(g, form["resource"])
+		err = p.checkResource(origin, g, form["resource"])
 	}
 	if err != nil {
 		return nil, err

@@ -51,7 +51,7 @@ func (w *Response) scopeChallenge() string {
 
 // metadataParameter returns the parameter of a challenge that leads to the metadata of the operation's resource.
 func (w *Response) metadataParameter() string {
-	return `resource_metadata="` + w.metadata + w.resource() + `"`
+	return `resource_metadata="` + w.server.OriginOf(w.Request) + ResourceMetadataPath + w.resource() + `"`
 }
 
 // resource returns the path of the resource to which the operation belongs; empty for the API.

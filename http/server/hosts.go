@@ -3,6 +3,7 @@ package server
 import (
 	"net/http"
 	"net/netip"
+	"net/url"
 	"strings"
 
 	"github.com/atelier-run/atelier/entity"
@@ -28,11 +29,40 @@ func newHosts(names ...string) hosts {
 // the requests of the page would then count as same-origin; it cannot do so with names that are not its own, nor with addresses.
 func (h hosts) serve(host string) bool {
 	name := bareName(host)
-	if host == "" || h[name] || name == "localhost" || strings.HasSuffix(name, ".localhost") {
+	if host == "" || h[name] || isLocalName(name) {
 		return true
 	}
 	_, err := netip.ParseAddr(strings.Trim(name, "[]"))
 	return err == nil
+}
+
+func isLocalName(name string) bool {
+	return name == "localhost" || strings.HasSuffix(name, ".localhost")
+}
+
+// isLoopback reports whether a bare name is a loopback name or address.
+func isLoopback(name string) bool {
+	address, err := netip.ParseAddr(strings.Trim(name, "[]"))
+	return isLocalName(name) || err == nil && address.IsLoopback()
+}
+
+// OriginOf returns the origin by which the client of a request knows the server, which clients of OAuth compare with its metadata (RFC
+// 9728, section 3.3): the host of the request if it is one of the names of the server, and otherwise the public URL. A loopback name or
+// address counts only if the public URL has one, too: a proxy that does not pass the host on sends one for all its clients. Behind a proxy
+// that ends TLS, the scheme of a name other than the public one is not known.
+func (s *Server) OriginOf(r *http.Request) string {
+	public, name := s.options.PublicURL, bareName(r.Host)
+	of, err := url.Parse("//" + r.Host)
+	isKnown := s.hosts[name] || isLoopback(name) && isLoopback(bareName(public.Host))
+	switch {
+	case !isKnown, err != nil, of.Host != r.Host, name == bareName(public.Host):
+		return s.Link("")
+	case r.TLS != nil:
+		return "https://" + of.Host
+	case public.Scheme != "http":
+		return s.Link("")
+	}
+	return "http://" + of.Host
 }
 
 // bareName returns a host in lower case, without its port and its trailing dot.

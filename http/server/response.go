@@ -27,14 +27,13 @@ type Response struct {
 	operation *operation
 	// refuse is Route.Refuse of the path.
 	refuse func(*Response, *entity.Error)
-	caller    *Credential
+	caller *Credential
 	// workspace is nil if the path names no workspace that exists.
 	workspace *Workspace
 	status    int
 	bytes     int64
 	Err       error
-	// metadata is the public URL of ResourceMetadataPath.
-	metadata string
+	server    *Server
 	// variables has the variables of the path.
 	variables map[string]string
 	// pace, if it is set, is called before each write and extends the write deadline; its error ends the response.

@@ -164,10 +164,8 @@ type Server struct {
 	hosts hosts
 	// strictTransport is the value of Strict-Transport-Security; nil: it is not sent.
 	strictTransport []string
-	// metadata is the public URL of ResourceMetadataPath.
-	metadata    string
-	slots       slots
-	connections *connections
+	slots           slots
+	connections     *connections
 	// heads is the number of bytes charged for unfinished request heads; see headConn.
 	heads          atomic.Int64
 	publicServer   *http.Server
@@ -194,7 +192,6 @@ func New(o Options) (*Server, error) {
 	s.overloaded.NotFoundHandler = http.HandlerFunc(overloaded)
 	s.misdirected = mux.NewRouter()
 	s.misdirected.NotFoundHandler = http.HandlerFunc(misdirected)
-	s.metadata = s.Link(ResourceMetadataPath)
 	if o.StrictTransport > 0 {
 		s.strictTransport = []string{fmt.Sprintf("max-age=%d", int64(o.StrictTransport.Seconds()))}
 	}
@@ -278,7 +275,7 @@ func (s *Server) Flush() { s.authenticator.reports.Wait() }
 
 // handle serves a request with a router, between the request id and the access log.
 func (s *Server) handle(router *mux.Router, w http.ResponseWriter, r *http.Request) {
-	res := &Response{ResponseWriter: w, Request: r, ID: s.chooseRequestID(r), body: r.Body, started: time.Now(), metadata: s.metadata}
+	res := &Response{ResponseWriter: w, Request: r, ID: s.chooseRequestID(r), body: r.Body, started: time.Now(), server: s}
 	res.Header()["X-Request-Id"] = []string{res.ID}
 	s.metrics.inFlight.Inc()
 	defer s.metrics.inFlight.Dec()

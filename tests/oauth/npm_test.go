@@ -3,19 +3,25 @@ package oauth
 import (
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 
 	"github.com/atelier-run/atelier/tests/testmachine"
 )
 
-func TestOpenIDClient(t *testing.T) { runScript(t, "openid-client.mjs") }
+func TestOpenIDClient(t *testing.T) { runScript(t, "openid-client.mjs", publicHost) }
 
-func TestOAuth4WebAPI(t *testing.T) { runScript(t, "oauth4webapi.mjs") }
+func TestOAuth4WebAPI(t *testing.T) { runScript(t, "oauth4webapi.mjs", publicHost) }
 
-func TestMCPClient(t *testing.T) { runScript(t, "mcp.mjs") }
+// The SDK knows the node by another host than the public one, and compares that host with the metadata (RFC 9728, section 3.3).
+func TestMCPClient(t *testing.T) { runScript(t, "mcp.mjs", "localhost") }
 
-// runScript runs an application against a node of its own. It needs node and what npm ci installs here.
-func runScript(t *testing.T, name string) {
+// publicHost is the host in the public URL of the node.
+const publicHost = "127.0.0.1"
+
+// runScript runs an application against a node of its own, which the application knows by a host. It needs node and what npm ci installs
+// here.
+func runScript(t *testing.T, name, host string) {
 	t.Helper()
 	for _, needed := range []string{"node", "npm"} {
 		if _, err := exec.LookPath(needed); err != nil {
@@ -28,7 +34,7 @@ func runScript(t *testing.T, name string) {
 	w := newWorld(t)
 	alice := w.person("alice")
 	w.workspace(alice, "acme")
-	script := exec.CommandContext(t.Context(), "node", name, w.url, alice.cookie)
+	script := exec.CommandContext(t.Context(), "node", name, strings.Replace(w.url, publicHost, host, 1), alice.cookie)
 	if out, err := script.CombinedOutput(); err != nil || len(out) > 0 {
 		t.Fatalf("%v\n%s", err, out)
 	}
