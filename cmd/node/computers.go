@@ -177,10 +177,14 @@ func machineName(dir string) (string, error) {
 func (n *Node) stopComputers(ctx context.Context) error {
 	var errs []error
 	if n.Computers != nil {
-		errs = append(errs, n.Computers.Close(ctx))
+		if err := n.Computers.Close(ctx); err != nil {
+			errs = append(errs, fmt.Errorf("end the processes of computers: %w", err))
+		}
 	}
 	if n.driver != nil {
-		errs = append(errs, n.driver.Close(ctx))
+		if err := n.driver.Close(ctx); err != nil {
+			errs = append(errs, fmt.Errorf("stop the driver of computers: %w", err))
+		}
 	}
 	if n.observer != nil {
 		errs = append(errs, n.observer.Close())

@@ -31,6 +31,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"mime"
 	"net/http"
 	"net/url"
@@ -83,7 +84,12 @@ func New(o Options) (*Pages, error) {
 }
 
 // Drain waits for the password resets in flight. When ctx ends it cancels them and returns the context's error.
-func (p *Pages) Drain(ctx context.Context) error { return p.Resets.drain(ctx) }
+func (p *Pages) Drain(ctx context.Context) error {
+	if err := p.Resets.drain(ctx); err != nil {
+		return fmt.Errorf("wait for password resets: %w", err)
+	}
+	return nil
+}
 
 // Routes returns the table of the pages.
 func (p *Pages) Routes() []server.Route {

@@ -165,7 +165,9 @@ type Server struct {
 	// strictTransport is the value of Strict-Transport-Security; nil: it is not sent.
 	strictTransport []string
 	slots           slots
-	connections     *connections
+	// running has a *Response for each request whose operation runs, and an *http.Request for each request to an app.
+	running     sync.Map
+	connections *connections
 	// heads is the number of bytes charged for unfinished request heads; see headConn.
 	heads          atomic.Int64
 	publicServer   *http.Server
@@ -315,6 +317,8 @@ func (s *Server) route(router *mux.Router, w *Response, r *http.Request) {
 // a credential may send slowly: the request must not count against the limits meanwhile.
 func (s *Server) runOperation(op *operation, w *Response, r *http.Request) {
 	w.operation, w.refuse = op, op.Refuse
+	s.running.Store(w, nil)
+	defer s.running.Delete(w)
 	if op.Timing != Transfer {
 		r = s.withPacedBody(w, r)
 	}
@@ -421,20 +425,24 @@ func untilClosed(err error) error {
 }
 
 // Shutdown ends open streams, also those of apps, and terminals at once, refuses new ones, and waits for all other requests. When ctx
-// ends it closes the connections of the requests that are still in flight and returns the context's error.
+// ends it closes the connections of the requests that are still in flight and returns an error that names them.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.watcher.close()
 	if s.options.Edge != nil {
 		s.options.Edge.Drain()
 	}
+	servers := []*http.Server{s.redirectServer, s.publicServer, s.operatorServer, s.metricsServer}
 	var failed error
-	for _, server := range []*http.Server{s.redirectServer, s.publicServer, s.operatorServer, s.metricsServer} {
-		if err := server.Shutdown(ctx); err != nil {
-			server.Close()
-			failed = errors.Join(failed, err)
-		}
+	for _, server := range servers {
+		failed = errors.Join(failed, server.Shutdown(ctx))
 	}
 	failed = errors.Join(failed, s.watcher.wait(ctx))
+	if failed != nil && ctx.Err() != nil {
+		failed = s.cutOff()
+		for _, server := range servers {
+			server.Close()
+		}
+	}
 	s.Flush()
 	return failed
 }

@@ -140,6 +140,8 @@ func (s *Server) serveEdge(w http.ResponseWriter, r *http.Request) {
 			s.connections.release(c) // net/http does not report its end
 		}
 	}()
+	s.running.Store(r, nil)
+	defer s.running.Delete(r)
 	s.options.Edge.ServeHTTP(upgraded, r)
 }
 
