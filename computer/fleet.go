@@ -69,6 +69,7 @@ type Fleet struct {
 	progress  progresses
 	overdue   overdue
 	processes processes
+	shared    shared
 	// terminals has the open terminals by process id.
 	terminals sync.Map
 	// running ends when the fleet is closed, by cancel.

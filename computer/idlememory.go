@@ -16,7 +16,8 @@ const (
 	memoryEvery = time.Second
 )
 
-// freeMemory ends idle processes of a workspace while its computer uses more than a part of its memory.
+// freeMemory ends idle processes of a workspace while its computer uses more than a part of its memory; "" means all workspaces, and the
+// memory of all computers.
 func (f *Fleet) freeMemory(ctx context.Context, workspaceID string, most float64) {
 	p := &f.processes
 	for {
@@ -39,8 +40,8 @@ func (f *Fleet) freeMemory(ctx context.Context, workspaceID string, most float64
 		if longest == nil {
 			return
 		}
-		f.o.Log.Info("ending an idle process, because the memory of its computer is short", slog.String("workspace", workspaceID),
-			slog.String("process", longest.ID), slog.Uint64("used", used), slog.Uint64("limit", limit))
+		f.o.Log.Info("ending an idle process, because memory is short", slog.String("workspace", longest.WorkspaceID),
+			slog.Bool("ofAllComputers", workspaceID == ""), slog.String("process", longest.ID), slog.Uint64("used", used), slog.Uint64("limit", limit))
 		if f.endEvicted(ctx, longest, evictedForMemory) != nil {
 			return
 		}

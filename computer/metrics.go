@@ -17,8 +17,10 @@ type metrics struct {
 	ends      *prometheus.CounterVec
 	evictions *prometheus.CounterVec
 	refusals  *prometheus.CounterVec
-	leftovers *prometheus.CounterVec
-	backups   *prometheus.CounterVec
+	// memoryEnds counts process groups that were ended because the memory of all computers was short.
+	memoryEnds prometheus.Counter
+	leftovers  *prometheus.CounterVec
+	backups    *prometheus.CounterVec
 	// lastBackup is the time of the last backup in this process, in seconds since the Unix epoch.
 	lastBackup prometheus.Gauge
 }
@@ -45,8 +47,12 @@ func newMetrics() *metrics {
 		}, []string{"reason"}),
 		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "atelier_computer_process_refusals_total",
-			Help: "Starts of processes that were refused because places were short, by kind and reason: node (all are taken), workspace, person (it has its share).",
+			Help: "Starts of processes that were refused because places or memory were short, by kind and reason: node, node_memory (all is taken), workspace, person, workspace_memory, person_memory (it has its share).",
 		}, []string{"kind", "reason"}),
+		memoryEnds: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "atelier_computer_memory_ends_total",
+			Help: "Groups of processes that were ended because all computers together used nearly all memory that they may use.",
+		}),
 		leftovers: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "atelier_computer_leftovers_total",
 			Help: "What an earlier process of the node had left on the machine and the start has removed, by kind.",
@@ -98,8 +104,11 @@ const (
 	evictedForMemory = "memory"
 )
 
-// refusalReasons has the label of each error of a start for which there is no place.
-var refusalReasons = map[*entity.Error]string{errNodeBusy: "node", errWorkspaceBusy: "workspace", errPersonBusy: "person"}
+// refusalReasons has the label of each error of a start for which there is no place or no memory.
+var refusalReasons = map[*entity.Error]string{
+	errNodeBusy: "node", errWorkspaceBusy: "workspace", errPersonBusy: "person",
+	errNodeMemory: "node_memory", errWorkspaceMemory: "workspace_memory", errPersonMemory: "person_memory",
+}
 
 // exited is the reason of a process that ended by itself or that its user has ended.
 const exited = "exited"
@@ -130,7 +139,7 @@ func (m *metrics) countEnd(k computerv1.ProcessKind, exit Exit) {
 }
 
 func (m *metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.samples, m.running, m.starts, m.ends, m.evictions, m.refusals, m.leftovers, m.backups, m.lastBackup}
+	return []prometheus.Collector{m.samples, m.running, m.starts, m.ends, m.evictions, m.refusals, m.memoryEnds, m.leftovers, m.backups, m.lastBackup}
 }
 
 // Describe implements prometheus.Collector.
@@ -141,6 +150,8 @@ func (f *Fleet) Describe(descriptions chan<- *prometheus.Desc) {
 	descriptions <- overdueDescription
 	descriptions <- placesDescription
 	descriptions <- idleDescription
+	descriptions <- usedMemoryDescription
+	descriptions <- memoryLimitDescription
 }
 
 // Collect implements prometheus.Collector.
@@ -154,11 +165,18 @@ func (f *Fleet) Collect(metrics chan<- prometheus.Metric) {
 	idle, _ := f.processes.idle("")
 	f.processes.mu.Unlock()
 	metrics <- prometheus.MustNewConstMetric(idleDescription, prometheus.GaugeValue, float64(idle))
+	used, limit := f.shared.last()
+	metrics <- prometheus.MustNewConstMetric(usedMemoryDescription, prometheus.GaugeValue, float64(used))
+	metrics <- prometheus.MustNewConstMetric(memoryLimitDescription, prometheus.GaugeValue, float64(limit))
 }
 
 var (
 	placesDescription = prometheus.NewDesc("atelier_computer_process_places",
 		"The number of processes that may run in all computers together; 0: no limit.", nil, nil)
+	usedMemoryDescription = prometheus.NewDesc("atelier_computer_memory_used_bytes",
+		"Memory that all computers together used when it was last measured; it is measured while processes run.", nil, nil)
+	memoryLimitDescription = prometheus.NewDesc("atelier_computer_memory_limit_bytes",
+		"Memory that all computers together may use; 0: no limit, or no process has run yet.", nil, nil)
 	idleDescription = prometheus.NewDesc("atelier_computer_idle_processes",
 		"Processes of agents without a running turn, which end when another process needs their place or memory.", nil, nil)
 )

@@ -51,7 +51,7 @@ type processes struct {
 	// stopping counts, for each workspace, the tasks that need a computer without processes.
 	stopping map[string]int
 	isClosed bool
-	// watched has the workspaces whose memory is watched, because they have idle processes.
+	// watched has the workspaces whose memory is watched, because they have idle processes, and "" if the memory of all computers is.
 	watched map[string]bool
 	// most is Options.MaxProcesses.
 	most int
@@ -79,6 +79,10 @@ func (p *processes) admit(f *Fleet, l Launch) (admitted, evicted *Running, err e
 		}
 	}
 	p.running[r.ID] = r
+	if !p.watched[""] {
+		p.watched[""] = true
+		go f.watchShared()
+	}
 	return r, evicted, nil
 }
 

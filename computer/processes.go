@@ -8,6 +8,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -51,6 +52,8 @@ type Running struct {
 	fleet     *Fleet
 	idleSince time.Time
 	isEvicted bool
+	// isShort is set when the process is ended because the memory of all computers is short.
+	isShort atomic.Bool
 	// started is closed when the process runs or could not be started, and ended when its end is recorded.
 	started, ended chan struct{}
 	exit           Exit
@@ -125,7 +128,8 @@ var errUnobserved = &entity.Error{
 //     network.
 //  4. When it has ended, follow waits until its changes are recorded, and reports the end with ReportProcessEnded.
 //
-// Before the first step, the process gets one of the node's places (places.go), and its computer memory (idlememory.go).
+// Before the first step, the process gets one of the node's places (places.go), and its computer memory (idlememory.go,
+// sharedmemory.go).
 //
 // If the node ends between the first and the last step, the next owner of the partition reports the process as lost
 // (ReportLost). Errors: invalid_request, those of StartProcess, of Observer.Begin and of Host.Start.
@@ -182,6 +186,11 @@ func (f *Fleet) admit(ctx context.Context, l Launch) (*Running, error) {
 		}
 	}
 	f.freeMemory(ctx, l.WorkspaceID, memoryBeforeStart)
+	if err := f.checkShared(ctx, r); err != nil {
+		close(r.started)
+		f.processes.remove(r)
+		return nil, err
+	}
 	return r, nil
 }
 
@@ -210,6 +219,7 @@ func (f *Fleet) start(ctx context.Context, r *Running, l Launch, author *activit
 // follow waits for the end of a process and records it.
 func (f *Fleet) follow(r *Running, watch Watch) {
 	exit, _ := r.process.Wait(context.Background()) // fails only when its context ends
+	exit = r.explain(exit)
 	f.metrics.countEnd(r.kind, exit)
 	if err := f.endWatch(r, watch); err != nil {
 		// The process remains recorded, so that ReportLost recovers the drive.

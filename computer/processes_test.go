@@ -37,6 +37,9 @@ type fakeHost struct {
 	listen func(ctx context.Context, workspaceID string, port int) (net.Listener, error)
 	// perProcess is the memory that each process uses.
 	perProcess uint64
+	// memoryOf is the memory of processes by id. sharedLimit is the limit of all computers together, which use unmeasured besides.
+	memoryOf                map[string]uint64
+	sharedLimit, unmeasured uint64
 	// ownNetworks is OwnNetworks.
 	ownNetworks bool
 }
@@ -61,11 +64,11 @@ type fakeWatch struct{ host *fakeHost }
 func (w *fakeWatch) Attribute(int) error       { w.host.did("attribute"); return nil }
 func (w *fakeWatch) End(context.Context) error { w.host.did("end"); return nil }
 
-func (h *fakeHost) Start(ctx context.Context, _ string, s computer.Spec) (computer.Process, error) {
+func (h *fakeHost) Start(ctx context.Context, workspaceID string, s computer.Spec) (computer.Process, error) {
 	if err := s.Attribute(1); err != nil {
 		return nil, err
 	}
-	p := &fakeProcess{ended: make(chan struct{}), size: s.Terminal, cwd: s.Cwd, group: s.Group, spec: s}
+	p := &fakeProcess{ended: make(chan struct{}), size: s.Terminal, cwd: s.Cwd, group: s.Group, spec: s, workspaceID: workspaceID}
 	p.input, p.stdin = io.Pipe()
 	if s.Prepare != nil {
 		if err := s.Prepare(ctx, p); err != nil {
@@ -95,8 +98,18 @@ func (h *fakeHost) Listen(ctx context.Context, workspaceID string, port int) (ne
 }
 func (h *fakeHost) OwnNetworks() bool { return h.ownNetworks }
 
-// Memory returns perProcess for each process that has not ended, of a limit of 100.
-func (h *fakeHost) Memory(context.Context, string) (used, limit uint64, err error) {
+// Memory returns perProcess for each process that has not ended, of a limit of 100; of all computers, what Usage returns, of sharedLimit.
+func (h *fakeHost) Memory(ctx context.Context, workspaceID string) (used, limit uint64, err error) {
+	if workspaceID == "" {
+		all, _ := h.Usage(ctx, "")
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		used = h.unmeasured
+		for _, u := range all {
+			used += u.MemoryBytes
+		}
+		return used, h.sharedLimit, nil
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, p := range h.processes {
@@ -110,8 +123,22 @@ func (h *fakeHost) Memory(context.Context, string) (used, limit uint64, err erro
 }
 
 func (h *fakeHost) Freeze(context.Context, string, bool) error { return nil }
-func (h *fakeHost) Usage(context.Context, string) ([]computer.Usage, error) {
-	return nil, nil
+
+// Usage returns for each group that runs the memory that memoryOf has for its process. "" means all workspaces.
+func (h *fakeHost) Usage(_ context.Context, workspaceID string) (all []computer.Usage, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, p := range h.processes {
+		select {
+		case <-p.ended:
+			continue
+		default:
+		}
+		if memory := h.memoryOf[p.spec.ID]; memory > 0 && (workspaceID == "" || workspaceID == p.workspaceID) {
+			all = append(all, computer.Usage{Group: p.group, MemoryBytes: memory})
+		}
+	}
+	return all, nil
 }
 
 func (h *fakeHost) Stop(context.Context, string) error {
@@ -170,9 +197,11 @@ type fakeProcess struct {
 	cwd    string
 	group  string
 	spec   computer.Spec
-	once   sync.Once
-	ended  chan struct{}
-	result computer.Exit
+	// workspaceID is the argument of Start.
+	workspaceID string
+	once        sync.Once
+	ended       chan struct{}
+	result      computer.Exit
 	// endFails makes the next call of End fail.
 	endFails atomic.Bool
 }

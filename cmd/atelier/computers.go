@@ -22,6 +22,7 @@ type computerSettings struct {
 	ComputerProcessors    float64       `group:"Computers" default:"2" help:"Processors that a computer may use."`
 	ComputerProcesses     int           `group:"Computers" default:"1024" help:"Processes and threads that may run in a computer."`
 	MaxProcesses          int           `group:"Computers" default:"0" help:"Commands, terminals, agents and processes of apps that run in all computers together, beyond which more are answered 503. 0: one for each 32 MiB of memory, and at most 128 for each processor. Fewer where the limit of open files leaves no room for so many."`
+	MaxMemory             size          `group:"Computers" default:"0" help:"Memory that all computers together may use, as 24GiB. 0: the memory of the machine or of the control group, less GOMEMLIMIT and 64 MiB, or without GOMEMLIMIT less an eighth and at least 512 MiB; at least a quarter."`
 	ComputerIdle          time.Duration `group:"Computers" default:"5m" help:"Time after which a computer without processes stops."`
 	ComputerNetwork       string        `group:"Computers" default:"off" placeholder:"off|on|URL" help:"Outgoing network of computers. on: public addresses only. A URL, http://HOST:PORT or socks5://HOST:PORT: only through that proxy. The docker driver requires off."`
 	ComputerNetworkAllow  []string      `group:"Computers" placeholder:"NETWORK" help:"Networks that computers may reach besides public addresses, as 10.1.0.0/16."`
@@ -35,6 +36,7 @@ func (s *computerSettings) check() error {
 		s.checkProcessors(),
 		between("computer-processes", s.ComputerProcesses, 8, 1_000_000),
 		between("max-processes", s.MaxProcesses, 0, 100_000),
+		between("max-memory", s.MaxMemory, 0, 1<<50),
 		between("computer-idle", s.ComputerIdle, time.Second, 24*time.Hour),
 		between("terminal-detached-limit", s.TerminalDetachedLimit, time.Second, 24*time.Hour),
 		s.checkNetwork(),
@@ -83,7 +85,7 @@ func (s *computerSettings) options() (node.ComputerOptions, error) {
 		Limits: computer.Limits{
 			MemoryBytes: int64(s.ComputerMemory), Processors: s.ComputerProcessors, Processes: s.ComputerProcesses,
 		},
-		MaxProcesses: s.MaxProcesses, IdleAfter: s.ComputerIdle, Network: network, Policy: policy, DetachedLimit: s.TerminalDetachedLimit,
+		MaxProcesses: s.MaxProcesses, MaxMemory: int64(s.MaxMemory), IdleAfter: s.ComputerIdle, Network: network, Policy: policy, DetachedLimit: s.TerminalDetachedLimit,
 	}, errors.Join(err, policyErr)
 }
 

@@ -68,6 +68,9 @@ func (c *serveCommand) run(ctx context.Context, out console, lines *logWriter) e
 	options.Registry.MustRegister(lines.total)
 	started := time.Now()
 	node.TuneMemory()
+	if options.Computers.Driver != node.NoDriver {
+		node.LowerOOMScore(log)
+	}
 	n, err := node.Start(ctx, options)
 	if err != nil {
 		return errors.Join(explain(err), closeReserved(reserved))

@@ -51,6 +51,8 @@ type ComputerOptions struct {
 	// MaxProcesses is the number of processes that the server starts in all computers together, if the limit of open files allows them;
 	// 0: as many as follow from the memory and the processors of the machine (defaultProcesses).
 	MaxProcesses int
+	// MaxMemory is the memory in bytes that all computers together may use; 0: what the node does not keep (defaultMemory).
+	MaxMemory int64
 	// Program is the program of the containers of the docker driver, which has the commands of this one; empty: this one. Tests have
 	// another, because theirs may not be static.
 	Program string
@@ -127,7 +129,7 @@ func (n *Node) newDriver(o Options) (driver, error) {
 	}
 	d, err := local.New(local.Options{
 		Drives: n.Drives, Node: name, AllowUnisolated: o.Computers.AllowUnisolated, Limits: o.Computers.Limits,
-		IdleAfter: o.Computers.IdleAfter, MaxComputers: o.Computers.processes, Network: network, Log: o.Log,
+		IdleAfter: o.Computers.IdleAfter, MaxComputers: o.Computers.processes, MaxMemory: o.maxMemory(), Network: network, Log: o.Log,
 	})
 	if err != nil {
 		return nil, err
@@ -158,7 +160,7 @@ func newDockerDriver(o Options, name string, drives *drive.Drives) (driver, erro
 	}
 	return docker.New(docker.Options{
 		Engine: o.Computers.Engine, Node: name, Image: o.Computers.Image, Agent: []string{program, agent.Command}, Drives: drives,
-		Limits: o.Computers.Limits, TemporaryBytes: temporaryBytes, IdleAfter: o.Computers.IdleAfter, Log: o.Log,
+		Limits: o.Computers.Limits, MaxMemory: o.maxMemory(), TemporaryBytes: temporaryBytes, IdleAfter: o.Computers.IdleAfter, Log: o.Log,
 	})
 }
 

@@ -8,8 +8,6 @@ import (
 	"runtime"
 	"syscall"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/atelier-run/atelier/drive"
 	"github.com/atelier-run/atelier/http/server"
 	"github.com/atelier-run/atelier/persistence"
@@ -108,7 +106,7 @@ func (o Options) withDescriptors() (Options, descriptors, error) {
 	processes := 0
 	if runsProcesses(o.Computers) {
 		if processes = o.Computers.MaxProcesses; processes == 0 {
-			processes = defaultProcesses(machineMemory(), runtime.GOMAXPROCS(0))
+			processes = defaultProcesses(availableMemory(), runtime.GOMAXPROCS(0))
 		}
 	}
 	d, err := divideDescriptors(limit, wanted, processes)
@@ -143,19 +141,11 @@ const (
 	memoryOfUnknownMachine = 4 << 30
 )
 
-// defaultProcesses returns the default of ComputerOptions.MaxProcesses for a machine with memory in bytes and a number of processors.
+// defaultProcesses returns the default of ComputerOptions.MaxProcesses for a machine, or a control group, with memory in bytes and a number of
+// processors.
 func defaultProcesses(memory uint64, processors int) int {
 	if memory == 0 {
 		memory = memoryOfUnknownMachine
 	}
 	return max(int(min(memory/memoryOfProcess, uint64(processors*processesOfProcessor))), leastProcesses)
-}
-
-// machineMemory returns the bytes of memory of the machine; 0 if they are unknown.
-func machineMemory() uint64 {
-	var info unix.Sysinfo_t
-	if unix.Sysinfo(&info) != nil {
-		return 0
-	}
-	return info.Totalram * uint64(info.Unit)
 }

@@ -152,7 +152,8 @@ func (d *Driver) hostConfig(files string) *container.HostConfig {
 		Tmpfs:   map[string]string{"/tmp": temporary, "/var/tmp": temporary, "/run": temporary},
 		ShmSize: o.TemporaryBytes, IpcMode: container.IPCModePrivate,
 		CapDrop: []string{"ALL"}, SecurityOpt: []string{"no-new-privileges"},
-		AutoRemove: true, RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
+		OomScoreAdj: oomScore,
+		AutoRemove:  true, RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
 		LogConfig: container.LogConfig{Type: "none"},
 		Resources: container.Resources{
 			Memory: o.Limits.MemoryBytes, MemorySwap: o.Limits.MemoryBytes,
@@ -170,6 +171,10 @@ func (d *Driver) hostConfig(files string) *container.HostConfig {
 	}
 	return h
 }
+
+// oomScore is the oom_score_adj of the processes of containers, below which they cannot lower it: the kernel ends them before the server if
+// the machine is out of memory. Programs begin with 500 (package agent), so that init ends last.
+const oomScore = 400
 
 // mostProcesses limits the processes and threads of a user on the whole machine.
 const mostProcesses = 1 << 14

@@ -104,6 +104,9 @@ type Options struct {
 	Env []string
 	// Limits are those of a container.
 	Limits computer.Limits
+	// MaxMemory is the memory that all containers together may use, in bytes; 0: no limit. The driver measures it for computer.Host, but
+	// the engine does not enforce it.
+	MaxMemory int64
 	// TemporaryBytes limits the files in each of /tmp, /var/tmp and /run; 0: 64 MiB.
 	TemporaryBytes int64
 	// IdleAfter is how long a container without processes is kept; 0: 10 minutes.

@@ -31,6 +31,7 @@ func testRestrictions(t *testing.T, engine *dockertest.Engine) {
 		"init's signals":     {"kill -TERM 1; kill -KILL 1; kill -QUIT 1; kill -USR2 1; echo alive", "alive"},
 		"set-user-id":        {"touch f; for m in 4755 2755 6755; do chmod $m f 2>/dev/null || echo refused; done", "refused\nrefused\nrefused"},
 		"ordinary modes":     {"touch g; chmod 750 g; stat -c %a g; mkdir -m 1777 d; stat -c %a d", "750\n1777"},
+		"score":              {"cat /proc/self/oom_score_adj", "500"},
 		"server's variables": {"env | grep -c ATELIER_TEST", "0"},
 	} {
 		t.Setenv("ATELIER_TEST", "secret")
@@ -50,7 +51,8 @@ func testRestrictions(t *testing.T, engine *dockertest.Engine) {
 	if c.Config.Labels["run.atelier.node"] != "node-1" || c.Config.Labels["run.atelier.workspace"] != workspace {
 		t.Errorf("the labels are %v", c.Config.Labels)
 	}
-	if c.HostConfig.Memory != 256<<20 || c.HostConfig.PidsLimit == nil || *c.HostConfig.PidsLimit != 200 || c.HostConfig.Privileged {
+	if c.HostConfig.Memory != 256<<20 || c.HostConfig.PidsLimit == nil || *c.HostConfig.PidsLimit != 200 || c.HostConfig.Privileged ||
+		c.HostConfig.OomScoreAdj != 400 {
 		t.Errorf("the limits are %+v", c.HostConfig.Resources)
 	}
 }
@@ -101,7 +103,7 @@ func testDescendantsWithoutEnvironment(t *testing.T, engine *dockertest.Engine) 
 }
 
 func testOutOfMemory(t *testing.T, engine *dockertest.Engine) {
-	f := start(t, engine, func(o *docker.Options) { o.Limits.MemoryBytes = 64 << 20 })
+	f := start(t, engine, func(o *docker.Options) { o.Limits.MemoryBytes, o.MaxMemory = 64<<20, 1<<30 })
 	s := shell("p1", "exec tail -n 1 /dev/zero")
 	if r := f.run(t, s); r.exit.Reason != computer.EndedOutOfMemory || r.exit.Status != 137 {
 		t.Errorf("got %+v", r.exit)
@@ -109,4 +111,12 @@ func testOutOfMemory(t *testing.T, engine *dockertest.Engine) {
 	if r := f.run(t, shell("p2", "kill -KILL $$")); r.exit.Reason != "" || r.exit.Status != 137 {
 		t.Errorf("after a process that was out of memory: got %+v", r.exit)
 	}
+	p, err := f.Start(t.Context(), workspace, shell("p3", "read line"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if used, limit, err := f.Memory(t.Context(), ""); err != nil || used == 0 || used > 64<<20 || limit != 1<<30 {
+		t.Errorf("all containers use %d of %d, %v", used, limit, err)
+	}
+	finish(t, p)
 }

@@ -2,7 +2,10 @@ package docker
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/atelier-run/atelier/computer"
 	"github.com/atelier-run/atelier/entity"
@@ -242,6 +245,9 @@ func (d *Driver) Freeze(ctx context.Context, workspaceID string, isFrozen bool) 
 
 // Memory implements computer.Host. It does not count files in memory, and counts shared memory of processes several times.
 func (d *Driver) Memory(ctx context.Context, workspaceID string) (used, limit uint64, err error) {
+	if workspaceID == "" {
+		return d.memoryOfAll(ctx)
+	}
 	if d.options.Limits.MemoryBytes <= 0 {
 		return 0, 0, nil
 	}
@@ -254,6 +260,38 @@ func (d *Driver) Memory(ctx context.Context, workspaceID string) (used, limit ui
 	}
 	return used, uint64(d.options.Limits.MemoryBytes), nil
 }
+
+// memoryOfAll is Memory of all containers. One that ends meanwhile uses nothing.
+func (d *Driver) memoryOfAll(ctx context.Context) (used, limit uint64, err error) {
+	if d.options.MaxMemory <= 0 {
+		return 0, 0, nil
+	}
+	var running []*runningContainer
+	d.mu.Lock()
+	for _, m := range d.computers {
+		if m.running != nil && m.users > 0 && !m.isFrozen {
+			running = append(running, m.running)
+		}
+	}
+	d.mu.Unlock()
+	var measuring errgroup.Group
+	measuring.SetLimit(maxMeasurements)
+	var sum atomic.Uint64
+	for _, c := range running {
+		measuring.Go(func() error {
+			groups, _ := c.usage(ctx) // an error means that the container ends
+			for _, g := range groups {
+				sum.Add(g.MemoryBytes)
+			}
+			return nil
+		})
+	}
+	_ = measuring.Wait()
+	return sum.Load(), uint64(d.options.MaxMemory), nil
+}
+
+// maxMeasurements limits the containers that are measured at the same time.
+const maxMeasurements = 16
 
 // Usage implements computer.Host. It returns nothing if the computer is not running.
 func (d *Driver) Usage(ctx context.Context, workspaceID string) ([]computer.Usage, error) {

@@ -163,6 +163,10 @@ func (p *process) hold(ctx context.Context, box *sandbox.Computer, pid int, own 
 			return err
 		}
 	}
+	// A server that does not run as root may not write to the process, which has done this itself.
+	if err := sandbox.RaiseOOMScore(pid); err != nil && !p.guest.driver.report.Unprivileged {
+		return err
+	}
 	if p.spec.Attribute != nil {
 		if err := p.spec.Attribute(pid); err != nil {
 			return heldError{err}

@@ -79,8 +79,11 @@ func (d *Driver) Stop(ctx context.Context, workspaceID string) error {
 	return g.stop(ctx)
 }
 
-// Memory implements computer.Host. It is known with control groups only.
+// Memory implements computer.Host. The memory of one computer is known with control groups only.
 func (d *Driver) Memory(_ context.Context, workspaceID string) (used, limit uint64, err error) {
+	if workspaceID == "" {
+		return d.memoryOfAll()
+	}
 	g, err := d.guest(workspaceID)
 	if err != nil {
 		return 0, 0, err

@@ -94,6 +94,42 @@ func TestHostileMemory(t *testing.T) {
 	bystander.expect(t, "hello")
 }
 
+// TestHostileMemoryOfAll has two computers whose own limits are above the limit of all computers together.
+func TestHostileMemoryOfAll(t *testing.T) {
+	const most = 96 << 20
+	d, files := openHost(t, func(o *local.Options) {
+		o.Limits, o.MaxMemory = computer.Limits{MemoryBytes: 1 << 30}, most
+	})
+	if reason := d.Report().Limits; reason != "" {
+		t.Skip("no limits: ", reason)
+	}
+	modest, greedy := provision(t, d, files, "ws_1"), provision(t, d, files, "ws_2")
+	bystander := modest.start(t, "while read x; do echo $x; done")
+	if exit := greedy.start(t, "tail /dev/zero").wait(t); exit.Reason != computer.EndedOutOfMemory {
+		t.Errorf("got %+v", exit)
+	}
+	if used, limit, err := d.Memory(t.Context(), ""); err != nil || limit != most || used == 0 || used > most {
+		t.Errorf("all computers use %d of %d, %v", used, limit, err)
+	}
+	if _, err := io.WriteString(bystander.Streams().Stdin, "hello\n"); err != nil {
+		t.Fatal(err)
+	}
+	bystander.expect(t, "hello")
+}
+
+// TestMemoryOfAllWithoutControlGroups verifies that computers use what is not available to them.
+func TestMemoryOfAllWithoutControlGroups(t *testing.T) {
+	dir := t.TempDir()
+	writeProc(t, dir, 0, 1)
+	for _, c := range []struct{ most, want uint64 }{{4 << 20, 3 << 20}, {1 << 20, 0}, {0, 0}} {
+		driver, _ := openHost(t, func(o *local.Options) { o.Proc, o.MaxMemory = dir, int64(c.most) })
+		local.PretendNoControlGroups(driver)
+		if used, limit, err := driver.Memory(t.Context(), ""); used != c.want || limit != c.most || err != nil {
+			t.Errorf("%d of %d, want %d, %v", used, limit, c.want, err)
+		}
+	}
+}
+
 // realDrives returns drives as the server has them.
 func realDrives(t *testing.T, limit quota.Limit) *drive.Drives {
 	t.Helper()

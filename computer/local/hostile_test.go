@@ -244,6 +244,10 @@ func TestHostileProc(t *testing.T) {
 	for _, path := range []string{"/proc/1/root", "/proc/1/fd", "/proc/1/cwd/"} {
 		e.refuses("EACCES", "list", path)
 	}
+	e.refuses("EACCES", "write", "/proc/self/oom_score_adj")
+	if got := e.run(t, "cat /proc/self/oom_score_adj"); got != "500\n" {
+		t.Errorf("oom_score_adj is %q", got)
+	}
 	// Only processes of the computer are there.
 	if got := e.run(t, "echo /proc/[0-9]*"); len(strings.Fields(got)) != 2 { // the init and the shell
 		t.Errorf("processes in the computer: %q", got)

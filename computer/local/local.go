@@ -97,6 +97,8 @@ type Options struct {
 	// Limits are those of each computer. 0: half of the machine's memory, 2048 processes and threads, and any share of the
 	// processors.
 	Limits computer.Limits
+	// MaxMemory limits the memory of all computers together, in bytes; 0: no limit.
+	MaxMemory int64
 	// Network connects computers with the network; nil: they have their loopback interface only.
 	Network Network
 	// IdleAfter is the time after which a computer without processes stops. 0: 5 minutes.

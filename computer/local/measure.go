@@ -51,6 +51,35 @@ func (m *meter) memory() int64 {
 	return int64(*memory.MemTotal) << 10
 }
 
+// available returns the bytes of memory that programs can use without swapping, or 0 if they are not known.
+func (m *meter) available() uint64 {
+	memory, err := m.proc.Meminfo()
+	if err != nil || memory.MemAvailable == nil {
+		return 0
+	}
+	return *memory.MemAvailable << 10
+}
+
+// memoryOfAll is Memory of all computers. Without control groups, computers use what is not available to them on the machine, or in the
+// control group of the server.
+func (d *Driver) memoryOfAll() (used, limit uint64, err error) {
+	if limit = uint64(max(d.o.MaxMemory, 0)); limit == 0 || d.forbidden != nil {
+		return 0, 0, nil
+	}
+	if d.root != nil {
+		used, err = d.root.MemoryUsage()
+		return used, limit, err
+	}
+	available := d.meter.available()
+	if available == 0 {
+		return 0, 0, nil
+	}
+	if own := cgroup.OwnMemory(); own.Limit > 0 {
+		available = min(available, own.Limit-min(own.Used, own.Limit))
+	}
+	return limit - min(available, limit), limit, nil
+}
+
 func (m *meter) measureMemory() {
 	memory, err := m.proc.Meminfo()
 	if err != nil || memory.MemTotal == nil || memory.MemAvailable == nil {

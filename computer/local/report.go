@@ -183,6 +183,11 @@ func (d *Driver) Recover(ctx context.Context) ([]computer.Leftover, error) {
 			found = append(found, computer.Leftover{Kind: "cgroup", Name: name, WorkspaceID: workspaceID})
 		}
 	}
+	if d.root != nil && d.o.MaxMemory > 0 { // now that nothing is left that may use more
+		if err := d.root.LimitMemory(d.o.MaxMemory); err != nil {
+			d.o.Log.Error("cannot limit the memory of all computers", slog.Any("error", err))
+		}
+	}
 	ended, err := sandbox.EndLeftovers(ctx, d.o.Node)
 	for _, one := range ended {
 		found = append(found, computer.Leftover{Kind: "process", Name: strconv.Itoa(one.PID), WorkspaceID: one.Name})

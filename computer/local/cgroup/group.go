@@ -161,18 +161,24 @@ func (g *Group) wrap(verb string, err error) error {
 
 // Usage measures the group. It returns an error if a file of the group cannot be read.
 func (g *Group) Usage() (Usage, error) {
+	used, err1 := g.memoryUsage()
+	processor, err2 := g.processorTime()
+	processes, err3 := readNumber(g.dir(pids), "pids.current")
+	if err := cmp.Or(err1, err2, err3); err != nil {
+		return Usage{}, g.failed("measure", err)
+	}
+	return Usage{MemoryBytes: used, Processor: processor, Processes: int(processes)}, nil
+}
+
+// memoryUsage returns the memory of the group, without file content that the kernel can evict at once.
+func (g *Group) memoryUsage() (uint64, error) {
 	current, evictable := "memory.current", "inactive_file"
 	if !g.root.unified {
 		current, evictable = "memory.usage_in_bytes", "total_inactive_file"
 	}
 	charged, err1 := readNumber(g.dir(memory), current)
 	cached, err2 := readField(g.dir(memory), "memory.stat", evictable)
-	processor, err3 := g.processorTime()
-	processes, err4 := readNumber(g.dir(pids), "pids.current")
-	if err := cmp.Or(err1, err2, err3, err4); err != nil {
-		return Usage{}, g.failed("measure", err)
-	}
-	return Usage{MemoryBytes: uint64(max(charged-int64(cached), 0)), Processor: processor, Processes: int(processes)}, nil
+	return uint64(max(charged-int64(cached), 0)), cmp.Or(err1, err2)
 }
 
 func (g *Group) processorTime() (time.Duration, error) {

@@ -208,6 +208,12 @@ func TestUnifiedGroup(t *testing.T) {
 	if u, err := g.Usage(); err != nil || u != (Usage{MemoryBytes: 1_000_000, Processor: 1500 * time.Microsecond, Processes: 3}) {
 		t.Errorf("usage %+v, %v", u, err)
 	}
+	if err := r.LimitMemory(1 << 30); err != nil || m.read("cg/node/memory.max") != "1073741824" {
+		t.Errorf("LimitMemory: %v", err)
+	}
+	if used, err := r.MemoryUsage(); err != nil || used != 1_000_000 {
+		t.Errorf("all groups use %d, %v", used, err)
+	}
 	if n, err := g.OutOfMemory(); err != nil || n != 2 {
 		t.Errorf("%d processes ended, %v", n, err)
 	}
@@ -273,5 +279,31 @@ func TestDelegatedGroup(t *testing.T) {
 	}
 	if start(t, computer, "echo runs").line(t) != "runs" {
 		t.Error("a process in a delegated group does not run")
+	}
+}
+
+// TestReadMemory has a service whose slice has the lowest limit. The base is the service if it was delegated, and otherwise the root.
+func TestReadMemory(t *testing.T) {
+	const own = "0::/system.slice/a.service\n"
+	m := newMachine(t)
+	m.groups("cg", "cg/system.slice", "cg/system.slice/a.service")
+	at, groups := m.write("mountinfo", strings.ReplaceAll(mountedUnified, "DIR", m.dir)), m.write("own", own)
+	expect := func(name string, ofBase bool, want Memory) {
+		t.Helper()
+		if got := readMemory(at, groups, ofBase); got != want {
+			t.Errorf("%s: %+v, want %+v", name, got, want)
+		}
+	}
+	expect("no limit", false, Memory{})
+	m.write("cg/system.slice/a.service/memory.max", "2000000000\n")
+	m.write("cg/system.slice/memory.max", "1500000000\n")
+	expect("the service", false, Memory{1_000_000, 1_500_000_000})
+	expect("computers beside the service", true, Memory{})
+	if err := unix.Setxattr(filepath.Join(m.dir, "cg/system.slice/a.service"), "user.delegate", []byte("1"), 0); err != nil {
+		t.Skip("the file system has no attributes: ", err)
+	}
+	expect("computers in the service", true, Memory{1_000_000, 1_500_000_000})
+	if got := readMemory(at, filepath.Join(m.dir, "missing"), true); got != (Memory{}) {
+		t.Errorf("without a file: %+v", got)
 	}
 }

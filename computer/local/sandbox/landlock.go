@@ -60,7 +60,8 @@ func restrictFiles(s *spec) error {
 			return err
 		}
 	}
-	writable := []string{s.Drive, s.Home, "/tmp", "/var/tmp", "/run", "/dev", "/proc"}
+	// Files of /proc are not writable, so that a process cannot set its oom_score_adj to that of the server.
+	writable := []string{s.Drive, s.Home, "/tmp", "/var/tmp", "/run", "/dev"}
 	if err := permit(int(fd), handled, unix.O_DIRECTORY, writable...); err != nil {
 		return err
 	}

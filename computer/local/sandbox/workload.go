@@ -112,7 +112,17 @@ func limitResources() error {
 		return os.NewSyscallError("setrlimit", err)
 	}
 	unix.Umask(0o022)
-	return os.WriteFile("/proc/self/oom_score_adj", []byte("500"), 0)
+	return RaiseOOMScore(os.Getpid())
+}
+
+// oomScore is the oom_score_adj of processes of computers. That of the server is 0 or less.
+const oomScore = "500"
+
+// RaiseOOMScore makes the kernel prefer a process to the server if the machine is out of memory. If the caller has CAP_SYS_RESOURCE, the
+// kernel refuses a lower value to the process and its descendants from then on, so the server calls it again for a process that waits
+// at its gate. Landlock refuses the same where the server does not have the capability (restrictFiles).
+func RaiseOOMScore(pid int) error {
+	return os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte(oomScore), 0)
 }
 
 // limitProcesses limits the processes of the user, if control groups do not.
