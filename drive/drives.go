@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -57,6 +58,8 @@ type Drives struct {
 	log       *slog.Logger
 	metrics   *metrics
 	quota     *quota.Limiter
+	// holders is the argument of CountHeld.
+	holders atomic.Pointer[func(workspaceID string) []int]
 	// sweepSlots limits how many drives delete their trash at the same time.
 	sweepSlots chan struct{}
 	// copySlots and countSlots limit concurrent walks of trees. Counting has slots of its own because it holds a path lock,

@@ -26,7 +26,7 @@ func (d *Drives) CheckSpace(ctx context.Context, workspaceID string) error {
 	return fromOS(d.quota.Check(ctx, workspaceID))
 }
 
-// measure returns what the folder of a workspace uses. A file counts once for all its links. What is in folders that this process
+// measure returns what the folder of a workspace uses, and what its processes hold (CountHeld). A file counts once for all its links. What is in folders that this process
 // may not read does not count: without a result, no process could start that gives the folders other modes.
 func (d *Drives) measure(ctx context.Context, workspaceID string) (used quota.Usage, err error) {
 	home, err := d.root.Open(workspaceID)
@@ -34,18 +34,17 @@ func (d *Drives) measure(ctx context.Context, workspaceID string) (used quota.Us
 		return used, fromOS(err)
 	}
 	defer home.Close()
-	const block = 512 // bytes of a block of stat(2)
 	w := &walk{
 		ctx: ctx,
 		file: func(_ handle, _, _ string, st *unix.Stat_t, _ int) error {
 			used.Files++
-			used.Bytes += uint64(st.Blocks) * block / max(uint64(st.Nlink), 1)
+			used.Bytes += uint64(st.Blocks) * statBlock / max(uint64(st.Nlink), 1)
 			return nil
 		},
 		leave: func(folder handle, _ string) error {
 			used.Files++
 			if st, err := statFile(folder.File); err == nil {
-				used.Bytes += uint64(st.Blocks) * block
+				used.Bytes += uint64(st.Blocks) * statBlock
 			}
 			return nil
 		},
@@ -54,8 +53,20 @@ func (d *Drives) measure(ctx context.Context, workspaceID string) (used quota.Us
 			return nil
 		},
 	}
-	return used, fromOS(w.run(handle{home}, ""))
+	if err := w.run(handle{home}, ""); err != nil {
+		return used, fromOS(err)
+	}
+	st, err := statFile(home)
+	if err != nil {
+		return used, fromOS(err)
+	}
+	held, err := d.held(ctx, workspaceID, uint64(st.Dev))
+	used.Bytes, used.Files = used.Bytes+held.Bytes, used.Files+held.Files
+	return used, err
 }
+
+// statBlock is the size of a block of stat(2) in bytes.
+const statBlock = 512
 
 // require grants an operation on the drive space for a file or folder of a size, or for more content of a file if isNew is
 // false. It returns the errors of quota.Limiter.Require.

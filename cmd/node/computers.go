@@ -65,6 +65,8 @@ type ComputerOptions struct {
 type driver interface {
 	computer.Driver
 	computer.Host
+	// Processes returns the ids on this machine of the processes of a workspace's computer.
+	Processes(workspaceID string) []int
 	// Close ends all computers of this process.
 	Close(ctx context.Context) error
 }
@@ -87,6 +89,7 @@ func (n *Node) newFleet(ctx context.Context, o Options, archive computer.Archive
 	n.driver = driver
 	settings.Driver, settings.Host, settings.Observer = n.driver, n.driver, unobserved{}
 	if runsProcesses(o.Computers) {
+		n.Drives.CountHeld(driver.Processes)
 		if n.observer, err = observe.New(observe.Options{Drives: n.Drives, Asker: n.Router, Log: o.Log}); err != nil {
 			return nil, err
 		}

@@ -3,6 +3,7 @@ package docker_test
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -69,6 +70,9 @@ func testAttributedProcess(t *testing.T, engine *dockertest.Engine) {
 	files, err := os.Stat(f.options.Drives.(drives).files(workspace))
 	if err != nil || attributed == 0 {
 		t.Fatalf("process %d, %v", attributed, err)
+	}
+	if all := f.Processes(workspace); !slices.Contains(all, attributed) || slices.Contains(all, os.Getpid()) {
+		t.Errorf("processes of the container: %v", all)
 	}
 	seen, err := os.Stat(filepath.Join("/proc", strconv.Itoa(attributed), "cwd"))
 	if err != nil || !os.SameFile(seen, files) {

@@ -21,9 +21,9 @@ type process struct {
 	container *runningContainer
 	session   *session
 	id, group string
-	// pid is the process id in the container.
-	pid  int
-	used time.Duration // guarded by container.mu
+	// pid is the process id in the container, and hostPID that on this machine; 0: unknown.
+	pid, hostPID int
+	used         time.Duration // guarded by container.mu
 	// isKilled is set when the driver has ended the process for its user.
 	isKilled atomic.Bool
 	// isFull is set when the driver ends the process because the drive is full.
@@ -119,7 +119,8 @@ func (p *process) hold(ctx context.Context, s computer.Spec) error {
 		}
 	}
 	if s.Attribute != nil {
-		if err := s.Attribute(p.container.hostPID(ctx, p.session.execID, identity)); err != nil {
+		p.hostPID = p.container.hostPID(ctx, p.session.execID, identity)
+		if err := s.Attribute(p.hostPID); err != nil {
 			return err
 		}
 	}

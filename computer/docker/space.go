@@ -3,9 +3,12 @@ package docker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/atelier-run/atelier/computer/docker/agent"
@@ -61,6 +64,39 @@ func (c *runningContainer) followSpace() {
 			c.checkSpace(all)
 		}
 	}
+}
+
+// Processes returns the ids on this machine of the processes of a workspace's container: those in the process namespace of the processes
+// that the driver has started. It returns none if the engine runs on another machine.
+func (d *Driver) Processes(workspaceID string) (all []int) {
+	var c *runningContainer
+	d.mu.Lock()
+	if m := d.computers[workspaceID]; m != nil {
+		c = m.running
+	}
+	d.mu.Unlock()
+	if c == nil {
+		return nil
+	}
+	namespaces := map[string]bool{}
+	for _, p := range c.running() {
+		if namespace, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", p.hostPID)); err == nil && p.hostPID > 0 {
+			namespaces[namespace] = true
+		}
+	}
+	if len(namespaces) == 0 {
+		return nil
+	}
+	found, _ := filepath.Glob("/proc/[0-9]*/ns/pid") // fails only for an invalid pattern
+	for _, path := range found {
+		if namespace, err := os.Readlink(path); err != nil || !namespaces[namespace] {
+			continue // it has ended, or is another user's
+		}
+		if pid, err := strconv.Atoi(strings.Split(path, "/")[2]); err == nil {
+			all = append(all, pid)
+		}
+	}
+	return all
 }
 
 func (c *runningContainer) running() (all []*process) {

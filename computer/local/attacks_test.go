@@ -204,6 +204,25 @@ var attacks = map[string]func(arguments []string) error{
 			<-slowly.C
 		}
 	},
+	// map_removed fills a file that no folder has, keeps it mapped only, and waits.
+	"map_removed": func(a []string) error {
+		const size = 30 << 20
+		file, err := os.OpenFile(a[0], os.O_CREATE|os.O_RDWR, 0o600)
+		if err != nil {
+			return err
+		}
+		if _, err := file.Write(make([]byte, size)); err != nil {
+			return err
+		}
+		if _, err := unix.Mmap(int(file.Fd()), 0, size, unix.PROT_READ, unix.MAP_SHARED); err != nil {
+			return err
+		}
+		if err := errors.Join(os.Remove(a[0]), file.Close()); err != nil {
+			return err
+		}
+		_, err = io.Copy(io.Discard, os.Stdin)
+		return err
+	},
 	"fill_files": func(a []string) error {
 		for i := 0; ; i++ {
 			if err := os.WriteFile(filepath.Join(a[0], "file"+strconv.Itoa(i)), nil, 0o600); err != nil {

@@ -101,6 +101,30 @@ func (d *Driver) Memory(_ context.Context, workspaceID string) (used, limit uint
 	return all.MemoryBytes, uint64(d.o.Limits.MemoryBytes), nil
 }
 
+// Processes returns the ids on this machine of the processes of a workspace's computer.
+func (d *Driver) Processes(workspaceID string) []int {
+	d.mu.Lock()
+	g := d.guests[workspaceID]
+	d.mu.Unlock()
+	if g == nil {
+		return nil
+	}
+	g.mu.Lock()
+	box, control := g.box, g.control
+	g.mu.Unlock()
+	if control != nil {
+		all, err := control.Processes()
+		if err != nil {
+			g.log("cannot list the processes of a computer", err)
+		}
+		return all
+	}
+	if box == nil {
+		return nil
+	}
+	return box.Processes()
+}
+
 // Usage implements computer.Host. Without control groups only the names of the groups are known.
 func (d *Driver) Usage(_ context.Context, workspaceID string) ([]computer.Usage, error) {
 	g, err := d.guest(workspaceID)

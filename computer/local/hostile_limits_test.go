@@ -208,16 +208,52 @@ func TestHostileDisk(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
-			defer cancel()
-			again := time.NewTicker(50 * time.Millisecond)
-			defer again.Stop()
-			for drives.CheckSpace(ctx, "ws_1") != nil && ctx.Err() == nil { // the drive is walked at intervals
-				<-again.C
-			}
+			awaitSpace(t, drives, "ws_1")
 			if got := e.run(t, "echo again"); got != "again\n" {
 				t.Errorf("got %q", got)
 			}
 		})
+	}
+}
+
+// TestHostileRemovedFiles fills files that no folder has: they count as long as processes have them open or mapped.
+func TestHostileRemovedFiles(t *testing.T) {
+	program, err := os.Stat(os.Args[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	drives := realDrives(t, quota.Limit{Bytes: uint64(program.Size()) + 20<<20})
+	d, _ := openHost(t, func(o *local.Options) { o.Drives = drives })
+	drives.CountHeld(d.Processes)
+	e, second, other := provision(t, d, drives, "ws_1"), provision(t, d, drives, "ws_2"), provision(t, d, drives, "ws_3")
+	bystander := other.start(t, "while read x; do echo $x; done")
+	attacks := map[string]*attack{
+		"open":   e.start(t, "exec 3<>big; rm big; dd if=/dev/zero bs=1M count=30 2>/dev/null >&3; echo held; read x"),
+		"mapped": second.begin(t, second.attackSpec("map_removed", "/drive/big")),
+	}
+	for name, a := range attacks {
+		if exit := a.wait(t); exit.Reason != computer.EndedDiskFull {
+			t.Errorf("%s: got %+v", name, exit)
+		}
+	}
+	awaitSpace(t, drives, "ws_1")
+	if got := e.run(t, "exec 3<>big; rm big; dd if=/dev/zero bs=1M count=10 2>/dev/null >&3; echo held"); got != "held\n" {
+		t.Errorf("a file within the quota: %q", got)
+	}
+	if _, err := io.WriteString(bystander.Streams().Stdin, "hello\n"); err != nil {
+		t.Fatal(err)
+	}
+	bystander.expect(t, "hello")
+}
+
+// awaitSpace waits until processes may run on a drive.
+func awaitSpace(t *testing.T, drives *drive.Drives, workspaceID string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	again := time.NewTicker(50 * time.Millisecond)
+	defer again.Stop()
+	for drives.CheckSpace(ctx, workspaceID) != nil && ctx.Err() == nil { // the drive is walked at intervals
+		<-again.C
 	}
 }

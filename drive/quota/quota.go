@@ -7,7 +7,8 @@
 //     of processes that exceed them, and Check has nothing to do.
 //   - Otherwise the drive is walked. Between two walks, the drive's own operations add what they write to the result of the
 //     last one. A drive is walked for a small share of the time, so that the result may be old. So the server cannot
-//     prevent that processes exceed the quota, but it ends them soon (see Check).
+//     prevent that processes exceed the quota, but it ends them soon (see Check). While processes run, an operation that might
+//     not fit, because the file system has grown since the last walk, waits for the next one.
 //
 // # What counts
 //
@@ -38,6 +39,9 @@ type Limit struct{ Bytes, Files uint64 }
 type Usage struct{ Bytes, Files uint64 }
 
 func (u Usage) plus(v Usage) Usage { return Usage{u.Bytes + v.Bytes, u.Files + v.Files} }
+
+// half returns half of a limit.
+func half(l Limit) Limit { return Limit{(l.Bytes + 1) / 2, (l.Files + 1) / 2} }
 
 // exceeds reports whether the usage is more than the limit.
 func (u Usage) exceeds(l Limit) bool {
@@ -89,6 +93,8 @@ type account struct {
 	measured time.Time
 	took     time.Duration
 	free     volume.Usage
+	// checked is when Check was last called, because processes are about to run or do.
+	checked time.Time
 }
 
 func (l *Limiter) account(workspaceID string) *account {
@@ -115,6 +121,10 @@ const (
 	freshFor = time.Minute
 	// staleAfter is the age of a walk at which a drive is walked again though the use of the disk is the same.
 	staleAfter = 10 * time.Minute
+	// runningFor is the time after Check for which processes may run: Check is called every second while they do.
+	runningFor = 3 * time.Second
+	// longestWait limits how long an operation waits until a drive may be walked again.
+	longestWait = 10 * time.Second
 )
 
 // Require grants an operation the space and the files that it needs on a drive. It returns Full if the drive would exceed its limit, or the disk
@@ -136,16 +146,82 @@ func (l *Limiter) allow(ctx context.Context, workspaceID string, need, granted U
 	}
 	a := l.account(workspaceID)
 	isCounted := l.isCounted(a, workspaceID)
-	if !l.mayExceed(free, need) || !isCounted && a.grant(need, granted, l.options.Limit) {
+	if !l.mayExceed(free, need) {
 		return nil
 	}
-	if err := l.measure(ctx, a, workspaceID, 0); err != nil {
+	mayHaveGrown := !isCounted && a.mayHaveGrown()
+	if mayHaveGrown && !a.fits(need, half(l.options.Limit)) { // what others free hides what processes write
+		if err := l.measure(ctx, a, workspaceID, 0); err != nil {
+			return err
+		}
+	}
+	pending := Usage{}
+	if mayHaveGrown {
+		pending = a.grown(free)
+	}
+	if !isCounted && a.fits(need.plus(pending), l.options.Limit) && a.grant(need, granted, l.options.Limit) {
+		return nil
+	}
+	if pending == (Usage{}) {
+		err = l.measure(ctx, a, workspaceID, 0)
+	} else {
+		err = l.remeasure(ctx, a, workspaceID)
+	}
+	if err != nil {
 		return err
 	}
 	if !a.grant(need, granted, l.options.Limit) {
 		return l.errExceeded()
 	}
 	return nil
+}
+
+// mayHaveGrown reports whether processes may have written to the drive since it was measured. What the operations of the drive itself
+// have written counts already.
+func (a *account) mayHaveGrown() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return !a.measured.IsZero() && (a.checked.After(a.measured) || time.Since(a.checked) < runningFor)
+}
+
+// grown returns how much the file system has grown since the drive was measured: processes have written no more than that to the drive,
+// unless others have freed something meanwhile.
+func (a *account) grown(free volume.Usage) (grown Usage) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	grown.Bytes = a.free.FreeBytes - min(free.FreeBytes, a.free.FreeBytes)
+	if free.FreeFiles != volume.Unlimited {
+		grown.Files = a.free.FreeFiles - min(free.FreeFiles, a.free.FreeFiles)
+	}
+	return grown
+}
+
+// remeasure measures a drive on which processes may have written more than fits: as soon as its walks have taken their urgent share of
+// the time. It returns Unavailable if that takes too long.
+func (l *Limiter) remeasure(ctx context.Context, a *account, workspaceID string) error {
+	a.mu.Lock()
+	wait := time.Until(a.measured.Add((urgentShare - 1) * a.took))
+	a.mu.Unlock()
+	if wait > longestWait {
+		return &entity.Error{
+			Code: entity.Unavailable, Message: "the drive is nearly full and is being measured; try again", RetryAfter: wait,
+		}
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return l.measureNow(ctx, a, workspaceID, func() bool { return l.isDue(a, 0, true) })
+}
+
+// fits reports whether need is within the limit.
+func (a *account) fits(need Usage, limit Limit) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return !a.used.plus(a.added).plus(need).exceeds(limit)
 }
 
 // grant adds granted to the use of the drive and returns true if need is within the limit. It returns false if the drive was
@@ -201,6 +277,7 @@ func (l *Limiter) Check(ctx context.Context, workspaceID string) error {
 	if isCounted := l.isCounted(a, workspaceID); !l.mayExceed(free, Usage{}) || isCounted && l.kernel == enforces {
 		return nil
 	}
+	defer a.noteCheck()
 	if err := l.measure(ctx, a, workspaceID, checkEvery); err != nil {
 		return err
 	}
@@ -210,6 +287,12 @@ func (l *Limiter) Check(ctx context.Context, workspaceID string) error {
 		return l.errExceeded()
 	}
 	return nil
+}
+
+func (a *account) noteCheck() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.checked = time.Now()
 }
 
 func (l *Limiter) errExceeded() error {
@@ -264,8 +347,13 @@ func (l *Limiter) Total() (uint64, error) {
 // measure measures a drive again, unless it was measured within pause, or its walks have taken their share of the time, or the
 // use of the disk is what it was at the last walk and nothing was granted since.
 func (l *Limiter) measure(ctx context.Context, a *account, workspaceID string, pause time.Duration) error {
+	return l.measureNow(ctx, a, workspaceID, func() bool { return l.isDue(a, pause, false) })
+}
+
+// measureNow measures a drive that the kernel counts, or whose walk isDue.
+func (l *Limiter) measureNow(ctx context.Context, a *account, workspaceID string, isDue func() bool) error {
 	isCounted := l.isCounted(a, workspaceID)
-	if !isCounted && !l.isDue(a, pause) {
+	if !isCounted && !isDue() {
 		return nil
 	}
 	select {
@@ -277,7 +365,7 @@ func (l *Limiter) measure(ctx context.Context, a *account, workspaceID string, p
 	if isCounted {
 		return l.count(a)
 	}
-	if !l.isDue(a, pause) { // another caller has measured
+	if !isDue() { // another caller has measured
 		return nil
 	}
 	select {
@@ -311,8 +399,8 @@ func (l *Limiter) walk(ctx context.Context, a *account, workspaceID string) erro
 	return nil
 }
 
-// isDue reports whether a drive is to be walked.
-func (l *Limiter) isDue(a *account, pause time.Duration) bool {
+// isDue reports whether a drive is to be walked; isUrgent if that is needed to decide about an operation.
+func (l *Limiter) isDue(a *account, pause time.Duration, isUrgent bool) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.measured.IsZero() {
@@ -332,7 +420,7 @@ func (l *Limiter) isDue(a *account, pause time.Duration) bool {
 		l.options.Limit.Files > 0 && free.FreeFiles != volume.Unlimited && free.FreeFiles+l.options.Limit.Files < a.free.FreeFiles+a.used.Files:
 		return true
 	}
-	return age >= (share-1)*a.took
+	return isUrgent || age >= (share-1)*a.took
 }
 
 // count asks the kernel what a drive uses.

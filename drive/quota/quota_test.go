@@ -120,6 +120,64 @@ func TestFailedUploadReleasesItsGrant(t *testing.T) {
 	})
 }
 
+// TestProcessesWriteAfterMeasurement lets processes write to a drive after it was measured, and then asks for more than is left.
+func TestProcessesWriteAfterMeasurement(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		// took is how long a walk takes, and written what processes write. hidden is set if others free as much meanwhile.
+		took    time.Duration
+		written uint64
+		hidden  bool
+		// runs is whether processes run.
+		runs    bool
+		refused bool
+	}{
+		{"no processes", 0, 90, false, false, false},
+		{"processes that have written little", 0, 50, false, true, false},
+		{"processes that have written much", 0, 90, false, true, true},
+		{"others have freed as much", 0, 90, true, true, true},
+		{"a slow walk", 2 * time.Second, 90, false, true, true},
+		{"a walk that is too slow", 10 * time.Second, 90, false, true, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := &fakeDrive{used: Usage{Bytes: 10}, during: func() { time.Sleep(test.took) }}
+				l := d.limiter(t, Limit{Bytes: 100})
+				if err := l.Fits(t.Context(), "ws_1", Usage{Bytes: 45}); err != nil {
+					t.Fatal(err)
+				}
+				if test.runs {
+					if err := l.Check(t.Context(), "ws_1"); err != nil {
+						t.Fatal(err)
+					}
+				}
+				a, walks := l.account("ws_1"), d.walks
+				d.used.Bytes = test.written
+				time.Sleep(time.Second)
+				a.mu.Lock()
+				a.free.UsedFiles++ // the disk has changed
+				if !test.hidden {
+					a.free.FreeBytes += 1 << 50
+				}
+				a.mu.Unlock()
+				err := l.Require(t.Context(), "ws_1", Usage{Bytes: 45})
+				if (err != nil) != test.refused {
+					t.Errorf("%v", err)
+				}
+				if !test.runs && d.walks != walks {
+					t.Error("the drive was walked again though no process could have written")
+				}
+				if refusal, is := errors.AsType[*entity.Error](err); is && refusal.Code == entity.Unavailable && refusal.RetryAfter <= 0 {
+					t.Errorf("no time to try again: %v", err)
+				}
+				if test.refused && isFull(err) != (test.took < 5*time.Second) {
+					t.Errorf("the reason: %v", err)
+				}
+			})
+		})
+	}
+}
+
 func TestMeasureFails(t *testing.T) {
 	d := &fakeDrive{err: errors.New("no such drive")}
 	l := d.limiter(t, Limit{Bytes: 100})
@@ -178,7 +236,7 @@ func TestWalksAreBounded(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if got := l.isDue(a, checkEvery); got != test.want {
+		if got := l.isDue(a, checkEvery, false); got != test.want {
 			if again, _ := volume.Measure(l.options.Dir); !test.changed && again != a.free {
 				t.Logf("%s: another process has used the disk", test.name)
 				continue

@@ -134,6 +134,12 @@ func (g *Group) thaw() error {
 	return err
 }
 
+// Processes returns the ids of the processes of the group and of its children. It returns none if the group does not exist.
+func (g *Group) Processes() ([]int, error) {
+	all, err := g.list()
+	return all, g.wrap("list the processes of", err)
+}
+
 // list returns the processes of the group and of its children in all hierarchies: one that is just joining is not in all.
 func (g *Group) list() (processes []int, err error) {
 	for _, dir := range g.root.dirs(g.path) {

@@ -158,6 +158,9 @@ func (c *Computer) PidFD() *os.File { return c.pidFD }
 // LinkFiles returns the files of the computer's link to the network, which the caller closes.
 func (c *Computer) LinkFiles() []*os.File { return c.link }
 
+// Processes returns the ids, in the namespace of the server, of the processes of the computer without its init.
+func (c *Computer) Processes() []int { return descendants(c.command.Process.Pid) }
+
 // Diagnosis returns the messages that the init wrote before it ended.
 func (c *Computer) Diagnosis() string { return c.diagnosis.String() }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -97,13 +98,16 @@ func becomeReaper() error {
 
 // descendants returns the process ids of the descendants of a process.
 func descendants(pid int) (all []int) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
-	if err != nil {
-		return nil
-	}
-	for _, word := range strings.Fields(string(text)) {
-		if child, err := strconv.Atoi(word); err == nil {
-			all = append(append(all, child), descendants(child)...)
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid)) // fails only for an invalid pattern
+	for _, path := range threads {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			continue // the thread has ended, and another one has its children
+		}
+		for _, word := range strings.Fields(string(text)) {
+			if child, err := strconv.Atoi(word); err == nil {
+				all = append(append(all, child), descendants(child)...)
+			}
 		}
 	}
 	return all
