@@ -2,7 +2,9 @@ package browser
 
 import (
 	"context"
+	"runtime/debug"
 	"sync"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -30,23 +32,43 @@ type People interface {
 // subjects finds the account of a subject of an OpenID Connect provider, and claims free subjects (package subject).
 //
 // Links that were made before subjects were claimed are claimed once, for all users, before the first free subject is
-// claimed: such a subject may be linked to another user. A row of indexedList then records that this is done. If it is
-// interrupted, the next claim begins again.
+// claimed: such a subject may be linked to another user. That continues in the background after the request that began it, while
+// further claims are unavailable. A row of cursorList records the users that are done, so that a later claim continues there if the
+// node ends meanwhile, and a row of indexedList that all are. Several members may do it at the same time: a claim that was made has no
+// effect.
 type subjects struct {
 	// people is nil if there are no such links.
 	people People
 
 	mu      sync.Mutex
 	indexed bool
+	// indexing is the work in the background; nil: none.
+	indexing *indexing
+}
+
+// An indexing claims the subjects of all links. err is set when done is closed.
+type indexing struct {
+	done chan struct{}
+	err  error
 }
 
 const (
-	// indexedList is the list with the row that records that all earlier links are claimed, indexedOwner the owner of it.
+	// indexedList is the list with the row that records that all earlier links are claimed, cursorList the list with the row of the
+	// next page of users, and indexedOwner the owner of both.
 	indexedList  = "subjects.indexed"
+	cursorList   = "subjects.cursor"
 	indexedOwner = "subjects"
 	// indexPage is the number of users that are listed at once.
 	indexPage = 100
+	// indexTime limits the work in the background, and indexWait how long a claim waits for it.
+	indexTime = 10 * time.Minute
+	indexWait = 3 * time.Second
 )
+
+var errIndexing = &entity.Error{
+	Code: entity.Unavailable, Message: "the identities of all accounts are being prepared after an upgrade; try again",
+	RetryAfter: 5 * time.Second,
+}
 
 // resolve returns the account to which a subject belongs; "" if it is free. It waits for the outcome of a claim in progress.
 func (s *subjects) resolve(c *server.Call, identity *userv1.LinkedIdentity) (userID string, err error) {
@@ -91,28 +113,67 @@ func (s *subjects) send(c *server.Call, identity *userv1.LinkedIdentity, userID 
 	return c.Settle(entity.KindSubject, key)
 }
 
-// index claims the subjects of all links, unless that has been done.
+// index claims the subjects of all links, unless that has been done. It returns errIndexing if that takes longer than indexWait.
 func (s *subjects) index(c *server.Call) error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.indexed || s.people == nil {
+		s.mu.Unlock()
 		return nil
 	}
+	if s.indexing == nil {
+		s.indexing = &indexing{done: make(chan struct{})}
+		go s.runIndexing(c, s.indexing)
+	}
+	running := s.indexing
+	s.mu.Unlock()
+	timer := time.NewTimer(indexWait)
+	defer timer.Stop()
+	select {
+	case <-running.done:
+		return running.err
+	case <-timer.C:
+		return errIndexing
+	case <-c.Context.Done():
+		return c.Context.Err()
+	}
+}
+
+// runIndexing is index in the background.
+func (s *subjects) runIndexing(asking *server.Call, running *indexing) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(asking.Context), indexTime)
+	defer cancel()
+	c := asking.InBackground(ctx)
+	var err error = errIndexing
+	defer func() {
+		if p := recover(); p != nil { // outside a request a panic would end the process
+			c.Log().Error("claiming the identities of all accounts panicked", "panic", p, "stack", string(debug.Stack()))
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.indexed, s.indexing = err == nil, nil
+		running.err = err
+		close(running.done)
+	}()
+	if err = s.indexMissing(c); err != nil {
+		c.Log().Warn("cannot claim the identities of all accounts; the next sign-in continues", "error", err)
+	}
+}
+
+// indexMissing is indexAll, unless that has been done.
+func (s *subjects) indexMissing(c *server.Call) error {
 	done, err := s.people.Rows(c.Context, indexedOwner, &wirev1.List{Name: indexedList, Limit: 1})
-	if err != nil {
+	if err != nil || len(done.GetRows()) > 0 {
 		return err
 	}
-	if len(done.GetRows()) == 0 {
-		if err := s.indexAll(c); err != nil {
-			return err
-		}
-	}
-	s.indexed = true
-	return nil
+	return s.indexAll(c)
 }
 
 func (s *subjects) indexAll(c *server.Call) error {
-	for after := ""; ; {
+	after, err := s.readCursor(c)
+	if err != nil {
+		return err
+	}
+	for {
 		page, err := s.people.Owners(c.Context, user.People, after, indexPage)
 		if err != nil {
 			return err
@@ -124,7 +185,24 @@ func (s *subjects) indexAll(c *server.Call) error {
 			return err
 		}
 		after = page[len(page)-1]
+		next := &wirev1.List{Name: user.People, After: []byte(after), Limit: indexPage}
+		if err := s.people.Put(c.Context, indexedOwner, entity.Row{List: cursorList, Key: "next", Message: next}); err != nil {
+			return err
+		}
 	}
+}
+
+// readCursor returns the last user whose links are claimed.
+func (s *subjects) readCursor(c *server.Call) (after string, err error) {
+	stored, err := s.people.Rows(c.Context, indexedOwner, &wirev1.List{Name: cursorList, Limit: 1})
+	if err != nil || len(stored.GetRows()) == 0 {
+		return "", err
+	}
+	next := &wirev1.List{}
+	if err := proto.Unmarshal(stored.GetRows()[0], next); err != nil {
+		return "", err
+	}
+	return string(next.GetAfter()), nil
 }
 
 // indexUser claims the subjects to which a user is linked. A subject that was linked to another user earlier is unlinked.
