@@ -124,6 +124,9 @@ type Process interface {
 	// Signal sends a signal to the process, or to the foreground process group of its terminal. It does nothing if the process
 	// has ended.
 	Signal(syscall.Signal) error
+	// OutOfMemory returns how many processes of its group (Spec.Group) the kernel has ended because memory was short; 0 if it is
+	// unknown. It reads one counter, so that it may be called before and after each use of the process.
+	OutOfMemory() uint64
 	// End ends the process and all its descendants, and returns when none is left.
 	End(ctx context.Context) error
 	// Wait waits until the process has ended, ends the descendants that it has left, and returns how the process has ended. It
@@ -174,8 +177,6 @@ type Usage struct {
 	// Processor is the processor time used since the group's first process started.
 	Processor time.Duration
 	Processes int
-	// OutOfMemory is the number of processes of the group that the kernel has ended because memory was short.
-	OutOfMemory uint64
 }
 
 // A Leftover is something that an earlier process of the node has left on the machine: a process, a mount, a control group, a

@@ -79,18 +79,7 @@ func (r *Running) Listen(ctx context.Context, port int) (net.Listener, error) {
 }
 
 // OutOfMemory returns the number of processes of its group that the kernel has ended because memory was short; 0 if it is unknown.
-func (r *Running) OutOfMemory(ctx context.Context) uint64 {
-	all, err := r.fleet.Usage(ctx, r.WorkspaceID)
-	if err != nil {
-		return 0
-	}
-	for _, u := range all {
-		if u.Group == r.group {
-			return u.OutOfMemory
-		}
-	}
-	return 0
-}
+func (r *Running) OutOfMemory() uint64 { return r.process.OutOfMemory() }
 
 // End ends the process and its descendants. It returns before their changes are recorded.
 func (r *Running) End(ctx context.Context) error { return r.process.End(ctx) }

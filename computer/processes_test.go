@@ -218,6 +218,7 @@ func (p *fakeProcess) Streams() computer.Streams {
 	return computer.Streams{Stdin: p.stdin, Stdout: p.stdout}
 }
 func (p *fakeProcess) Resize(computer.TerminalSize) error { return nil }
+func (p *fakeProcess) OutOfMemory() uint64                { return 0 }
 func (p *fakeProcess) Signal(syscall.Signal) error        { return nil }
 
 func (p *fakeProcess) End(context.Context) error {

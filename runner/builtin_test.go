@@ -65,7 +65,7 @@ func (p *builtinProcess) End(context.Context) error {
 	return p.stdin.Close()
 }
 
-func (*builtinProcess) OutOfMemory(context.Context) uint64 { return 0 }
+func (*builtinProcess) OutOfMemory() uint64 { return 0 }
 func (*builtinProcess) Rest()                              {}
 func (*builtinProcess) Resume() error                      { return nil }
 

@@ -54,7 +54,7 @@ type Process interface {
 	// End ends the process and its descendants.
 	End(ctx context.Context) error
 	// OutOfMemory returns how many processes of the session the kernel has ended because memory was short; 0 if it is unknown.
-	OutOfMemory(ctx context.Context) uint64
+	OutOfMemory() uint64
 	// Rest tells the computer that the process is idle: the computer may then end it at any time, to make room for another process.
 	Rest()
 	// Resume ends the effect of Rest, before the process is used again. Errors: *entity.Error of the code unavailable if the

@@ -215,7 +215,7 @@ func (t *turn) carryOut(ctx context.Context) *sessionv1.EndTurn {
 	defer l.finish()
 	t.feed = l.out.attach(context.WithoutCancel(ctx), t.turnID, t.runID, t.turnID)
 	defer t.feed.detach()
-	killed := l.process.OutOfMemory(ctx)
+	killed := l.process.OutOfMemory()
 	end := t.begin(ctx)
 	if end == nil {
 		end = t.follow(ctx)
@@ -223,7 +223,7 @@ func (t *turn) carryOut(ctx context.Context) *sessionv1.EndTurn {
 	if end.GetStatus() != sessionv1.TurnStatus_TURN_STATUS_ASK || !l.isAsking() {
 		l.updates.endCalls()
 	}
-	if (end.GetError().GetCode() == meta.CodeRunbookFailed || end.GetError().GetCode() == codeAgentFailed) && l.process.OutOfMemory(ctx) > killed {
+	if (end.GetError().GetCode() == meta.CodeRunbookFailed || end.GetError().GetCode() == codeAgentFailed) && l.process.OutOfMemory() > killed {
 		end.Error = (&failure{codeOutOfMemory, "The memory of the computer was short, and a command was ended. " + end.GetError().GetMessage()}).row()
 	}
 	t.close(ctx, end)

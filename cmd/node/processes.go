@@ -56,7 +56,7 @@ func (p process) Stdout() io.Reader             { return p.running.Streams().Std
 func (p process) Stderr() io.Reader             { return p.running.Streams().Stderr }
 func (p process) End(ctx context.Context) error { return p.running.End(ctx) }
 
-func (p process) OutOfMemory(ctx context.Context) uint64 { return p.running.OutOfMemory(ctx) }
+func (p process) OutOfMemory() uint64 { return p.running.OutOfMemory() }
 func (p process) Rest()                                  { p.running.Rest() }
 func (p process) Resume() error                          { return p.running.Resume() }
 

@@ -259,6 +259,9 @@ func (s stdin) Close() error {
 	return nil
 }
 
+// OutOfMemory implements computer.Process. The engine counts for the whole container only.
+func (p *process) OutOfMemory() uint64 { return 0 }
+
 // Resize implements computer.Process.
 func (p *process) Resize(size computer.TerminalSize) error {
 	if !p.session.isTerminal || isClosed(p.done) {

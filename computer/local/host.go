@@ -142,9 +142,6 @@ func (d *Driver) Usage(_ context.Context, workspaceID string) ([]computer.Usage,
 				return nil, entity.Errorf(entity.Unavailable, "cannot measure %s of workspace %s: %v", name, workspaceID, err)
 			}
 			u.MemoryBytes, u.Processor, u.Processes = used.MemoryBytes, used.Processor, used.Processes
-			if u.OutOfMemory, err = shared.control.OutOfMemory(); err != nil {
-				return nil, entity.Errorf(entity.Unavailable, "cannot measure %s of workspace %s: %v", name, workspaceID, err)
-			}
 		}
 		all = append(all, u)
 	}

@@ -77,6 +77,9 @@ func TestHostileMemory(t *testing.T) {
 	}
 	survivor := e.start(t, "tail /dev/zero; echo survived; read x")
 	survivor.expect(t, "survived")
+	if n := survivor.OutOfMemory(); n != 1 {
+		t.Errorf("%d processes of the group were ended for lack of memory, want 1", n)
+	}
 	if err := survivor.End(t.Context()); err != nil {
 		t.Error(err)
 	}

@@ -153,6 +153,18 @@ func (p *process) follow() {
 	close(p.ended)
 }
 
+// OutOfMemory implements computer.Process.
+func (p *process) OutOfMemory() uint64 {
+	p.guest.mu.Lock()
+	control := p.group.control
+	p.guest.mu.Unlock()
+	if control == nil {
+		return 0
+	}
+	n, _ := control.OutOfMemory() // an error means that the process has ended
+	return n
+}
+
 // removeControl ends the descendants of the process and removes its control group. It returns how many of its processes the
 // kernel has ended because memory was short.
 func (p *process) removeControl() (outOfMemory uint64) {

@@ -248,7 +248,7 @@ func (p *Process) End(context.Context) error {
 func (p *Process) KillDescendant() { p.killed.Add(1) }
 
 // OutOfMemory implements runner.Process.
-func (p *Process) OutOfMemory(context.Context) uint64 { return p.killed.Load() }
+func (p *Process) OutOfMemory() uint64 { return p.killed.Load() }
 
 // Rest implements runner.Process.
 func (p *Process) Rest() {
