@@ -40,6 +40,8 @@ type Host interface {
 	// Memory returns the memory that a computer uses and that it may use, in bytes; without a workspace those of all computers
 	// together. Both are 0 if the computer does not run or its memory is not limited.
 	Memory(ctx context.Context, workspaceID string) (used, limit uint64, err error)
+	// StopUnused stops the computer that has been without a process for the longest time. It returns false if there is none.
+	StopUnused(ctx context.Context) (stopped bool, err error)
 	// OwnNetworks reports whether processes can have networks of their own (Spec.OwnNetwork). If not, Start refuses such a process
 	// with InvalidRequest.
 	OwnNetworks() bool

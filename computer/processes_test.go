@@ -40,6 +40,8 @@ type fakeHost struct {
 	// memoryOf is the memory of processes by id. sharedLimit is the limit of all computers together, which use unmeasured besides.
 	memoryOf                map[string]uint64
 	sharedLimit, unmeasured uint64
+	// unused has the memory of computers without processes.
+	unused []uint64
 	// ownNetworks is OwnNetworks.
 	ownNetworks bool
 }
@@ -96,6 +98,19 @@ func (h *fakeHost) Listen(ctx context.Context, workspaceID string, port int) (ne
 	}
 	return h.listen(ctx, workspaceID, port)
 }
+
+// StopUnused takes the memory of an unused computer from unmeasured.
+func (h *fakeHost) StopUnused(context.Context) (bool, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.unused) == 0 {
+		return false, nil
+	}
+	h.unmeasured -= h.unused[0]
+	h.unused = h.unused[1:]
+	return true, nil
+}
+
 func (h *fakeHost) OwnNetworks() bool { return h.ownNetworks }
 
 // Memory returns perProcess for each process that has not ended, of a limit of 100; of all computers, what Usage returns, of sharedLimit.

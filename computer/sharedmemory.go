@@ -15,7 +15,7 @@ import (
 // The memory of all computers together has a limit, which the Host measures (Host.Memory without a workspace), so that the node and the
 // other programs of the machine keep theirs. The memory is shared as places are (places.go):
 //
-//   - While more than memoryWhileIdle of the limit is used, idle processes end.
+//   - While more than memoryWhileIdle of the limit is used, computers without processes stop, and then idle processes end.
 //   - Then a workspace, and a person, may start a process if they use no more than spareFactor times the memory that is left.
 //   - Beyond memoryFull no process starts, and of the person with the most memory the process group with the most memory ends, with the
 //     reason EndedOutOfMemory. At the limit itself the kernel would end the greatest process, whose person may use least.
@@ -57,10 +57,29 @@ func (f *Fleet) measureShared(ctx context.Context) (used, limit uint64) {
 	return used, limit
 }
 
-// checkShared returns unavailable if the workspace or the person of a process that is about to be started has its share of the memory
-// of all computers, or if nothing is left. It ends idle processes first.
-func (f *Fleet) checkShared(ctx context.Context, r *Running) error {
+// freeShared stops computers without processes, whose temporary files count as memory, and ends idle processes, while all computers use
+// more than memoryWhileIdle of their limit.
+func (f *Fleet) freeShared(ctx context.Context) {
+	for {
+		used, limit := f.measureShared(ctx)
+		if float64(used) <= memoryWhileIdle*float64(limit) {
+			return
+		}
+		stopped, err := f.o.Host.StopUnused(ctx)
+		if err != nil {
+			f.o.Log.Warn("cannot stop a computer without processes though memory is short", slog.Any("error", err))
+		}
+		if !stopped {
+			break
+		}
+	}
 	f.freeMemory(ctx, "", memoryWhileIdle)
+}
+
+// checkShared returns unavailable if the workspace or the person of a process that is about to be started has its share of the memory
+// of all computers, or if nothing is left. It frees what is idle first.
+func (f *Fleet) checkShared(ctx context.Context, r *Running) error {
+	f.freeShared(ctx)
 	used, limit := f.measureShared(ctx)
 	if float64(used) <= memoryWhileIdle*float64(limit) {
 		return nil
@@ -166,7 +185,7 @@ func (f *Fleet) relieve() bool {
 		return false
 	}
 	if float64(used) > memoryWhileIdle*float64(limit) {
-		f.freeMemory(ctx, "", memoryWhileIdle)
+		f.freeShared(ctx)
 		used, limit = f.measureShared(ctx)
 	}
 	if float64(used) > memoryFull*float64(limit) {

@@ -104,3 +104,24 @@ func TestMemoryIsSharedWithoutMeasurement(t *testing.T) {
 		}
 	})
 }
+
+// TestUnusedComputersFreeMemory has computers without processes, whose temporary files use memory: they stop before an idle process ends.
+func TestUnusedComputersFreeMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := limited(t, 0)
+		defer w.close()
+		idle := w.launch(agentIn("ws_1", "usr_1"))
+		idle.Rest()
+		w.limitAll(100, 90)
+		w.host.mu.Lock()
+		w.host.unused = []uint64{10, 20, 30}
+		w.host.mu.Unlock()
+		w.launch(agentIn("ws_2", "usr_2"))
+		synctest.Wait()
+		w.host.mu.Lock()
+		defer w.host.mu.Unlock()
+		if isEnded(idle) || len(w.host.unused) != 1 {
+			t.Errorf("the idle process has ended: %v; %d unused computers are left, want 1", isEnded(idle), len(w.host.unused))
+		}
+	})
+}

@@ -163,7 +163,8 @@ func newDockerDriver(o Options, name string, drives *drive.Drives) (driver, erro
 	}
 	return docker.New(docker.Options{
 		Engine: o.Computers.Engine, Node: name, Image: o.Computers.Image, Agent: []string{program, agent.Command}, Drives: drives,
-		Limits: o.Computers.Limits, MaxMemory: o.maxMemory(), TemporaryBytes: temporaryBytes, IdleAfter: o.Computers.IdleAfter, Log: o.Log,
+		Limits: o.Computers.Limits, MaxMemory: o.maxMemory(), MaxContainers: o.Computers.processes,
+		TemporaryBytes: temporaryBytes, IdleAfter: o.Computers.IdleAfter, Log: o.Log,
 	})
 }
 

@@ -57,8 +57,8 @@ func (p process) Stderr() io.Reader             { return p.running.Streams().Std
 func (p process) End(ctx context.Context) error { return p.running.End(ctx) }
 
 func (p process) OutOfMemory() uint64 { return p.running.OutOfMemory() }
-func (p process) Rest()                                  { p.running.Rest() }
-func (p process) Resume() error                          { return p.running.Resume() }
+func (p process) Rest()               { p.running.Rest() }
+func (p process) Resume() error       { return p.running.Resume() }
 
 func (p process) Wait(ctx context.Context) (status int, reason string, err error) {
 	exit, err := p.running.Wait(ctx)

@@ -107,6 +107,9 @@ type Options struct {
 	// MaxMemory is the memory that all containers together may use, in bytes; 0: no limit. The driver measures it for computer.Host, but
 	// the engine does not enforce it.
 	MaxMemory int64
+	// MaxContainers limits how many containers run at the same time. At the limit, a container that is to start replaces the one that
+	// has been without a process for the longest time. 0: no limit.
+	MaxContainers int
 	// TemporaryBytes limits the files in each of /tmp, /var/tmp and /run; 0: 64 MiB.
 	TemporaryBytes int64
 	// IdleAfter is how long a container without processes is kept; 0: 10 minutes.

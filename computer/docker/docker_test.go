@@ -141,6 +141,7 @@ func TestDriver(t *testing.T) {
 		{"server that is killed", testServerKilled},
 		{"recover", testRecover},
 		{"idle", testIdle},
+		{"unused containers", testUnusedContainersGiveWay},
 		{"close", testClose},
 		{"half-closed connection", testHalfClosedConnection},
 		{"many connections", testManyConnections},

@@ -224,6 +224,43 @@ func testIdle(t *testing.T, engine *dockertest.Engine) {
 	}
 }
 
+// testUnusedContainersGiveWay starts processes in more containers than may run.
+func testUnusedContainersGiveWay(t *testing.T, engine *dockertest.Engine) {
+	f := start(t, engine, func(o *docker.Options) { o.MaxContainers = 1 })
+	if _, err := f.Provision(t.Context(), "ws_2", "vm-1"); err != nil {
+		t.Fatal(err)
+	}
+	p, err := f.Start(t.Context(), workspace, shell("p1", "read line"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := f.containers(t)
+	_, err = f.Start(t.Context(), "ws_2", shell("p2", "true"))
+	if refusal, is := errors.AsType[*entity.Error](err); !is || refusal.Code != entity.Unavailable {
+		t.Errorf("a second container beside one with a process: %v", err)
+	}
+	if stopped, err := f.StopUnused(t.Context()); stopped || err != nil {
+		t.Errorf("StopUnused of a container with a process: %v, %v", stopped, err)
+	}
+	finish(t, p)
+	var second computer.Process
+	await(t, "a container that gives way", func() bool { // its use ends a moment after its process
+		second, err = f.Start(t.Context(), "ws_2", shell("p2", "read line"))
+		return err == nil
+	})
+	if all := f.containers(t); len(all) != 1 || all[0].ID == first[0].ID {
+		t.Errorf("%d containers run, want that the second has replaced the first", len(all))
+	}
+	finish(t, second)
+	await(t, "removal of the unused container", func() bool {
+		stopped, err := f.StopUnused(t.Context())
+		return stopped && err == nil
+	})
+	if all := f.containers(t); len(all) != 0 {
+		t.Errorf("%d containers run after StopUnused", len(all))
+	}
+}
+
 // testFullDrive lets a process fill its drive.
 func testFullDrive(t *testing.T, engine *dockertest.Engine) {
 	f := start(t, engine)

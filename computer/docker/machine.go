@@ -21,8 +21,9 @@ type machine struct {
 	// users is the number of processes, those being started included.
 	users    int
 	isFrozen bool
-	// idle removes the container.
-	idle *time.Timer
+	// idle removes the container. The container has been without a process since idleSince.
+	idle      *time.Timer
+	idleSince time.Time
 }
 
 // A starting is the start of a container, for which several processes may wait.
@@ -56,10 +57,16 @@ func (d *Driver) acquire(ctx context.Context, workspaceID string) (c *runningCon
 	}
 	c, s := m.running, m.starting
 	if c == nil && s == nil {
+		unused, err := d.makeRoom()
+		if err != nil {
+			d.mu.Unlock()
+			d.release(workspaceID, m)
+			return nil, nil, err
+		}
 		s = &starting{done: make(chan struct{})}
 		m.starting = s
 		// The caller that has started it may go, while others wait.
-		go d.start(context.WithoutCancel(ctx), workspaceID, m, s)
+		go d.start(context.WithoutCancel(ctx), workspaceID, m, s, unused)
 	}
 	d.mu.Unlock()
 	release = func() { d.release(workspaceID, m) }
@@ -79,8 +86,66 @@ func (d *Driver) acquire(ctx context.Context, workspaceID string) (c *runningCon
 	return c, release, nil
 }
 
-// start starts the container of a workspace for all callers that wait for s.
-func (d *Driver) start(ctx context.Context, workspaceID string, m *machine, s *starting) {
+// makeRoom returns the container that is to be removed before another one is started, if Options.MaxContainers run: the one that has
+// been without a process for the longest time. It returns Unavailable if all have processes. The caller holds mu.
+func (d *Driver) makeRoom() (unused *runningContainer, err error) {
+	all := 0
+	for _, m := range d.computers {
+		if m.running != nil || m.starting != nil {
+			all++
+		}
+	}
+	if most := d.options.MaxContainers; most == 0 || all < most {
+		return nil, nil
+	}
+	if unused = d.takeUnused(); unused == nil {
+		return nil, entity.Errorf(entity.Unavailable, "too many computers run on this node")
+	}
+	return unused, nil
+}
+
+// takeUnused returns the container that has been without a process for the longest time, for the caller to remove it: a process that comes
+// now gets a new one. It returns nil if all containers have processes. The caller holds mu.
+func (d *Driver) takeUnused() *runningContainer {
+	workspaceID, found := "", (*machine)(nil)
+	for id, m := range d.computers {
+		if m.running != nil && m.users == 0 && !m.isFrozen && (found == nil || m.idleSince.Before(found.idleSince)) {
+			workspaceID, found = id, m
+		}
+	}
+	if found == nil {
+		return nil
+	}
+	c := found.running
+	found.running = nil
+	d.forget(workspaceID, found)
+	return c
+}
+
+// StopUnused implements computer.Host.
+func (d *Driver) StopUnused(ctx context.Context) (bool, error) {
+	d.mu.Lock()
+	unused := d.takeUnused()
+	d.mu.Unlock()
+	if unused == nil {
+		return false, nil
+	}
+	ctx, cancel := d.limit(ctx)
+	defer cancel()
+	unused.stop()
+	return true, unused.awaitRemoved(ctx)
+}
+
+// start starts the container of a workspace for all callers that wait for s, when a container that gives way to it, or nil, is removed.
+func (d *Driver) start(ctx context.Context, workspaceID string, m *machine, s *starting, unused *runningContainer) {
+	if unused != nil {
+		unused.stop()
+		waiting, cancel := d.limit(ctx)
+		if err := unused.awaitRemoved(waiting); err != nil {
+			d.options.Log.Warn("a container without processes is not removed", "workspace", unused.workspaceID, "container", unused.id, "error", err)
+		}
+		cancel()
+	}
 	s.c, s.err = d.startContainer(ctx, workspaceID)
 	d.mu.Lock()
 	m.starting = nil
@@ -141,6 +206,7 @@ func (d *Driver) awaitIdle(workspaceID string, m *machine) {
 	if m.idle != nil {
 		m.idle.Stop()
 	}
+	m.idleSince = time.Now()
 	m.idle = time.AfterFunc(d.options.IdleAfter, func() {
 		d.mu.Lock()
 		c := m.running

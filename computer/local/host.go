@@ -53,6 +53,15 @@ func (d *Driver) Dial(ctx context.Context, workspaceID string, port int) (net.Co
 	return c, nil
 }
 
+// StopUnused implements computer.Host.
+func (d *Driver) StopUnused(ctx context.Context) (bool, error) {
+	unused := d.longestUnused()
+	if unused == nil {
+		return false, nil
+	}
+	return true, unused.stopUnused(ctx)
+}
+
 // OwnNetworks implements computer.Host.
 func (d *Driver) OwnNetworks() bool { return d.forbidden == nil && !d.report.Unisolated }
 
