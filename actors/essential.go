@@ -1,12 +1,13 @@
 package actors
 
-// maxEssential limits the payload of an essential proposal in bytes.
+import "github.com/atelier-run/atelier/entity"
+
+// maxEssential limits the payload of an essential or rationed proposal in bytes.
 const maxEssential = 64 << 10
 
-// isEssential reports whether a decision is accepted although the disk is nearly full.
-func (p *pipeline) isEssential(next *pending) bool {
-	essential := p.term.system.essential
-	if essential == nil || !essential(next.request.command) {
+// isSmall reports whether a decision is small, and its command is one of those that are accepted although the disk is nearly full.
+func isSmall(next *pending, accepted func(entity.Command) bool) bool {
+	if accepted == nil || !accepted(next.request.command) {
 		return false
 	}
 	size := 0

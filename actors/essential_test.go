@@ -8,7 +8,7 @@ import (
 	"github.com/atelier-run/atelier/persistence"
 )
 
-// TestIsEssential verifies that a decision is essential if its command is, and its events are small.
+// TestIsSmall verifies that a decision is accepted if its command is one of those that are, and its events are small.
 func TestIsEssential(t *testing.T) {
 	disables := func(c entity.Command) bool { _, is := c.Message.(*userv1.Disable); return is }
 	for name, test := range map[string]struct {
@@ -22,12 +22,11 @@ func TestIsEssential(t *testing.T) {
 		"ordinary":         {disables, entity.Command{Message: &userv1.ChangeProfile{}}, 100, false},
 		"none_is_declared": {nil, entity.Command{Message: &userv1.Disable{}}, 100, false},
 	} {
-		p := &pipeline{term: &term{system: &System{essential: test.essential}}}
 		next := &pending{
 			request:  &request{command: test.command},
 			decision: decision{events: []persistence.Event{{Payload: make([]byte, test.payload)}}},
 		}
-		if got := p.isEssential(next); got != test.want {
+		if got := isSmall(next, test.essential); got != test.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}

@@ -122,6 +122,9 @@ type Options struct {
 	Secret []byte
 	// Essential reports whether a command is accepted although the disk is nearly full (persistence.Proposal.Essential). nil: none is.
 	Essential func(entity.Command) bool
+	// Rationed reports whether a command is accepted although the disk is nearly full, until half of the reserve is used
+	// (persistence.Proposal.Rationed). nil: none is.
+	Rationed func(entity.Command) bool
 	// Trail has the reactions to activity; the zero value has none.
 	Trail Trail
 	// Ask sends the commands of reactions, timers and tasks to entities of any partition.
@@ -175,11 +178,11 @@ type System struct {
 	starting sync.Mutex
 	lanes    sync.WaitGroup
 
-	executors map[string]*executor
-	runs      runs
-	follow    func(context.Context, OwnedPartition)
-	observe   func(kind, identity string, events []persistence.Event)
-	essential func(entity.Command) bool
+	executors           map[string]*executor
+	runs                runs
+	follow              func(context.Context, OwnedPartition)
+	observe             func(kind, identity string, events []persistence.Event)
+	essential, rationed func(entity.Command) bool
 	// work counts the goroutines that run beside the actors: tasks, deliveries of timers, Options.Follow.
 	work sync.WaitGroup
 	// working is canceled by EndWork, before running.
@@ -220,7 +223,7 @@ func New(o Options) *System {
 	if s.progress == nil {
 		s.progress = func(_ context.Context, p persistence.Partition) (Progress, error) { return s.Progress(p) }
 	}
-	s.follow, s.observe, s.essential = o.Follow, o.Observe, o.Essential
+	s.follow, s.observe, s.essential, s.rationed = o.Follow, o.Observe, o.Essential, o.Rationed
 	s.executors = map[string]*executor{}
 	for kind, e := range o.Executors {
 		s.executors[kind] = &executor{Executor: e.complete(), system: s, kind: kind}

@@ -14,7 +14,8 @@ type diskState int32
 
 const (
 	spacious   diskState = iota // all
-	nearlyFull                  // essential ones
+	nearlyFull                  // essential and rationed ones
+	scarce                      // essential ones
 	full                        // none
 )
 
@@ -36,6 +37,19 @@ type diskSpace struct {
 
 const diskSpaceInterval = time.Second
 
+// admits reports whether the disk has space for a proposal.
+func (s diskState) admits(p *Proposal) bool {
+	switch s {
+	case spacious:
+		return true
+	case nearlyFull:
+		return p.Essential || p.Rationed
+	case scarce:
+		return p.Essential
+	}
+	return false
+}
+
 // check returns which proposals the disk has space for, if a commit of this size is next. It refills the reserve.
 func (s *diskSpace) check(bytes int) diskState {
 	now := time.Now()
@@ -46,7 +60,7 @@ func (s *diskSpace) check(bytes int) diskState {
 		state := s.measure()
 		switch before := diskState(s.state.Swap(int32(state))); {
 		case before == spacious && state != spacious:
-			s.logger.Error("the disk is nearly full: only deletions and operators may change something until there is space again",
+			s.logger.Error("the disk is nearly full: only deletions, operators and a number of sign-ins may change something until there is space again",
 				slog.String("dir", s.dir))
 		case before != spacious && state == spacious:
 			s.logger.Info("the disk has space again", slog.String("dir", s.dir))
@@ -64,6 +78,8 @@ func (s *diskSpace) measure() diskState {
 		return spacious // a reserve that lacks files is refilled, unless making them fails
 	case left < lastReserve:
 		return full
+	case left < rationReserve:
+		return scarce
 	}
 	return nearlyFull
 }

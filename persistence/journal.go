@@ -85,7 +85,7 @@
 //
 // With less free space than Options.MinFreeBytes, or fewer free inodes than Options.MinFreeFiles, proposals are refused with
 // ErrRefused until there is space again. Essential proposals, such as those by which users delete something, are accepted
-// until the reserve is nearly used up. The reserve is a number of spare files, for when others have left neither a byte nor an
+// until the reserve is nearly used up, and rationed ones, such as sign-ins, until half of it is. The reserve is a number of spare files, for when others have left neither a byte nor an
 // inode: with it the journal continues, and Open succeeds on a full disk (see reserve). While the disk is nearly full, reclaimer
 // compacts the index entries that proposals remove, which frees their space.
 //
@@ -183,6 +183,9 @@ type Proposal struct {
 	Entries []Change
 	// Essential marks a small proposal that is accepted although the disk is nearly full.
 	Essential bool
+	// Rationed marks a small proposal that many may repeat, and that is accepted although the disk is nearly full as long as half of
+	// the reserve is left. It has no effect if Essential is set.
+	Rationed bool
 }
 
 // Event is one event of a stream. The journal assigns Version (from Expected + 1) and Sequence.

@@ -56,6 +56,9 @@ const (
 	maxSpareBytes = 1 << 20
 	// lastReserve is the number of spare files that flushes leave. With fewer, no proposal is accepted on a full disk.
 	lastReserve = spareFiles / 4
+	// rationReserve is the number of spare files below which no rationed proposal is accepted: so the other proposals cannot use up
+	// what essential ones need.
+	rationReserve = spareFiles / 2
 	// sharedFiles and sharedBytes are what the reserve leaves to others on a full disk: a starting node makes a socket, for
 	// example.
 	sharedFiles = 8

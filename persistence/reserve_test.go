@@ -176,6 +176,33 @@ func TestEssentialProposals(t *testing.T) {
 	}
 }
 
+// TestRationedProposals accepts rationed proposals on a full disk until half of the reserve is used, and essential ones after that.
+func TestRationedProposals(t *testing.T) {
+	f := newFaultyJournal(t, Options{MinFreeFiles: 100})
+	f.diskSpace.interval = 0
+	f.limitFree()(1, 0) // nothing is refilled
+	rationed := func(version uint64) error {
+		results := make(chan Result, 1)
+		f.Append(Proposal{
+			Stream: "a", Expected: version, Epoch: f.epoch, Rationed: true, Events: []Event{{Name: "e", Payload: []byte("x")}},
+		}, func(r Result) { results <- r })
+		return (<-results).Err
+	}
+	if err := rationed(0); err != nil {
+		t.Error(err)
+	}
+	for f.reserve.left.Load() >= rationReserve {
+		f.reserve.release(0)
+	}
+	if err := rationed(1); !errors.Is(err, ErrRefused) {
+		t.Errorf("with less than half of the reserve: %v", err)
+	}
+	if r := f.appendEssential("a", 1); r.Err != nil {
+		t.Errorf("essential: %v", r.Err)
+	}
+	f.mustClose()
+}
+
 // TestShareLeavesInodesToOthers opens a journal on a disk without inodes: afterwards others have some.
 func TestShareLeavesInodesToOthers(t *testing.T) {
 	f := newFaultyJournal(t, Options{})

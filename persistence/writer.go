@@ -72,7 +72,7 @@ func (w *writer) run() {
 // other entries, and the bytes of these.
 func (w *writer) refuse(lanes []*lane, state diskState) (admitted []*lane, bytes int) {
 	for _, l := range lanes {
-		refused, remains := w.queue.takeRefused(l, func(e *queueEntry) bool { return state == nearlyFull && e.proposal.Essential })
+		refused, remains := w.queue.takeRefused(l, func(e *queueEntry) bool { return state.admits(&e.proposal) })
 		bytes += l.round.divide()
 		for i := range refused {
 			if refused[i].snapshot == nil {

@@ -253,7 +253,8 @@ func (n *Node) newSystem(o Options, member int) *actors.System {
 		metrics = o.Registry
 	}
 	return actors.New(actors.Options{
-		Journal: n.Journal.Member(MemberName(member)), Partitions: n.Journal.Partitions(), Kinds: kinds.All, Essential: kinds.IsEssential, Secret: n.CursorSecret,
+		Journal: n.Journal.Member(MemberName(member)), Partitions: n.Journal.Partitions(), Kinds: kinds.All, Secret: n.CursorSecret,
+		Essential: kinds.IsEssential, Rationed: kinds.IsRationed,
 		Trail: n.trail(), Ask: n.Router.Ask, Clock: o.Clock, Log: o.Log, Registerer: metrics,
 		IdleAfter: o.IdleAfter, ReactionAttempts: o.ReactionAttempts, Progress: n.Router.Progress, Executors: n.executors(o),
 		Follow: n.followTerm, Observe: n.observe,

@@ -15,6 +15,7 @@ import (
 	subjectv1 "github.com/atelier-run/atelier/messages/subject/v1"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 	visitv1 "github.com/atelier-run/atelier/messages/visit/v1"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
@@ -45,14 +46,28 @@ func IsEssential(c entity.Command) bool {
 		*workspacev1.ReportLocksRemoved, *workspacev1.ReportSessionsStopped, *workspacev1.Suspend:
 		return true
 	case *workspacev1.RecordAudit, *workspacev1.ChangeStatus, *workspacev1.Resume,
-		*userv1.Disable, *userv1.Enable, *userv1.SetInternalAdmin, *userv1.OfferOneTimeLink:
+		*userv1.Disable, *userv1.Enable, *userv1.SetInternalAdmin:
 		return entity.IsPlatform(c.Principal) // as which operators act
+	case *userv1.OfferOneTimeLink:
+		return entity.IsPlatform(c.Principal) && m.GetLink().GetMailId() == "" // an operator hands the link over
 
 	case *userv1.LeaveWorkspace, *userv1.ForgetWorkspace, *userv1.RevokeApiKey, *userv1.EndBrowserSession, *userv1.UnlinkIdentities,
 		*userv1.RevokeGrant, *userv1.RemoveMachine,
 		*credentialv1.RevokeCredential, *grantv1.Revoke, *devicev1.ReleaseDevice, *slugv1.ReleaseSlug, *subjectv1.ReleaseSubject,
 		*visitv1.EndVisit:
 		return true
+	}
+	return false
+}
+
+// IsRationed reports whether a command is accepted although the disk is nearly full, until half of the journal's reserve is used: people
+// sign in, so that they can delete something. They may repeat such commands, and a visitor may have a link mailed to any account.
+func IsRationed(c entity.Command) bool {
+	switch m := c.Message.(type) {
+	case *userv1.StartBrowserSession, *userv1.SetPassword, *userv1.OfferOneTimeLink, *userv1.ReportLinkMailed:
+		return true
+	case *credentialv1.RegisterCredential:
+		return m.GetCredential().GetKind() == wirev1.CredentialKind_CREDENTIAL_KIND_BROWSER_SESSION
 	}
 	return false
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/atelier-run/atelier/entity/kinds"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 	appv1 "github.com/atelier-run/atelier/messages/app/v1"
+	credentialv1 "github.com/atelier-run/atelier/messages/credential/v1"
 	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
@@ -45,6 +46,7 @@ func TestIsEssential(t *testing.T) {
 		{entity.Platform(), &workspacev1.Resume{}, true},
 		{entity.Platform(), &userv1.Disable{}, true},
 		{entity.Platform(), &userv1.OfferOneTimeLink{}, true},
+		{entity.Platform(), &userv1.OfferOneTimeLink{Link: &userv1.OneTimeLink{MailId: "mail_1"}}, false},
 		{user, &userv1.ChangeProfile{}, false},
 		{entity.Platform(), &userv1.StartBrowserSession{}, false},
 	} {
@@ -73,5 +75,28 @@ func TestRemovalsAreEssential(t *testing.T) {
 	})
 	if seen < 20 {
 		t.Errorf("%d commands were compared", seen)
+	}
+}
+
+// TestIsRationed verifies that sign-ins are rationed, and further credentials are not accepted at all.
+func TestIsRationed(t *testing.T) {
+	register := func(kind wirev1.CredentialKind) proto.Message {
+		return &credentialv1.RegisterCredential{Credential: &credentialv1.Credential{Kind: kind}}
+	}
+	for _, test := range []struct {
+		message proto.Message
+		want    bool
+	}{
+		{&userv1.StartBrowserSession{}, true},
+		{&userv1.SetPassword{}, true},
+		{&userv1.OfferOneTimeLink{Link: &userv1.OneTimeLink{MailId: "mail_1"}}, true},
+		{&userv1.IssueApiKey{}, false},
+		{&userv1.LinkIdentity{}, false},
+		{register(wirev1.CredentialKind_CREDENTIAL_KIND_BROWSER_SESSION), true},
+		{register(wirev1.CredentialKind_CREDENTIAL_KIND_USER), false},
+	} {
+		if got := kinds.IsRationed(entity.Command{Principal: entity.Platform(), Message: test.message}); got != test.want {
+			t.Errorf("%s: %v", proto.MessageName(test.message), got)
+		}
 	}
 }
