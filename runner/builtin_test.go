@@ -66,8 +66,8 @@ func (p *builtinProcess) End(context.Context) error {
 }
 
 func (*builtinProcess) OutOfMemory() uint64 { return 0 }
-func (*builtinProcess) Rest()                              {}
-func (*builtinProcess) Resume() error                      { return nil }
+func (*builtinProcess) Rest()               {}
+func (*builtinProcess) Resume() error       { return nil }
 
 func (p *builtinProcess) Wait(ctx context.Context) (status int, reason string, err error) {
 	select {
