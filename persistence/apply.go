@@ -1,6 +1,7 @@
 package persistence
 
 import (
+	"bytes"
 	"container/list"
 	"encoding/binary"
 	"errors"
@@ -23,21 +24,23 @@ type applier struct {
 	db         *pebble.DB
 	partitions []partitionState
 	heads      *headCache
+	workspaces *workspaceBytes
 
-	// changedHeads and advancedPartitions are those of the current batch.
+	// changedHeads, changedCounters and advancedPartitions are those of the current batch.
 	changedHeads       []*streamHead
+	changedCounters    []*workspaceCounter
 	advancedPartitions []Partition
 }
 
-func newApplier(db *pebble.DB, states []partitionState, cached int) *applier {
-	return &applier{db: db, partitions: states, heads: newHeadCache(cached)}
+func newApplier(db *pebble.DB, states []partitionState, cached int, w *workspaceBytes) *applier {
+	return &applier{db: db, partitions: states, heads: newHeadCache(cached), workspaces: w}
 }
 
 // apply adds the rows of the proposals to b, and sets the result of each. A refused proposal is a result and adds no
 // rows. An error means that the store cannot be read: the caller must then remove the rows from b, call forgetPartition
 // for the partitions of the proposals, and apply nothing more to them before beginTerm has read their state again.
 func (a *applier) apply(b *pebble.Batch, proposals []Proposal, results []Result) error {
-	a.changedHeads, a.advancedPartitions = a.changedHeads[:0], a.advancedPartitions[:0]
+	a.resetBatch()
 	for i := range proposals {
 		var err error
 		if results[i], err = a.applyOne(b, &proposals[i]); err != nil {
@@ -63,12 +66,19 @@ func (a *applier) applyOne(b *pebble.Batch, p *Proposal) (Result, error) {
 	if p.Expected != h.version || p.Revision != 0 && p.Revision != h.revision+1 {
 		return Result{Err: &ConflictError{Actual: h.version}}, nil
 	}
+	if p.Erase {
+		if err := a.eraseEvents(b, h); err != nil {
+			return Result{}, err
+		}
+	}
 	for i := range p.Events {
 		s.sequence++
 		h.version++
-		if err := setEvent(b, h, s.sequence, &p.Events[i]); err != nil {
+		n, err := setEvent(b, h, s.sequence, &p.Events[i])
+		if err != nil {
 			return Result{}, err
 		}
+		a.countEvent(h, n)
 	}
 	if p.Revision != 0 {
 		h.revision = p.Revision
@@ -91,11 +101,53 @@ func (a *applier) loadHead(k streamKey) (*streamHead, error) {
 	if h := a.heads.find(k); h != nil {
 		return h, nil
 	}
-	version, revision, err := readHead(a.db, k.partition, k.stream)
+	stored, err := readHead(a.db, k.partition, k.stream)
 	if err != nil {
 		return nil, err
 	}
-	return a.heads.add(k, version, revision), nil
+	return a.heads.add(k, stored, a.workspaces.ofStream(k)), nil
+}
+
+// eraseEvents removes the events that a stream has, and its snapshot.
+func (a *applier) eraseEvents(b *pebble.Batch, h *streamHead) error {
+	if h.erased == h.version {
+		return nil
+	}
+	first, end := appendNumber(bytes.Clone(h.eventPrefix), 0), appendNumber(bytes.Clone(h.eventPrefix), h.version+1)
+	if err := b.DeleteRange(first, end, nil); err != nil {
+		return err
+	}
+	if err := b.Delete(appendSnapshotKey(nil, h.key.partition, h.key.stream), nil); err != nil {
+		return err
+	}
+	if h.counter != nil {
+		a.addBytes(h.counter, -h.bytes)
+	}
+	h.erased, h.bytes = h.version, 0
+	a.markChanged(h)
+	return nil
+}
+
+// countEvent counts an event whose row has n bytes.
+func (a *applier) countEvent(h *streamHead, n int) {
+	if h.counter != nil {
+		h.bytes += uint64(n)
+		a.addBytes(h.counter, uint64(n)+feedRowBytes(h.version, h.key.stream))
+	}
+}
+
+// addBytes adds n to a counter, modulo 1<<64, and has writeHeads write its row.
+func (a *applier) addBytes(c *workspaceCounter, n uint64) {
+	c.bytes.Add(n)
+	if !c.changed {
+		c.changed = true
+		a.changedCounters = append(a.changedCounters, c)
+	}
+}
+
+// resetBatch forgets what the previous batch has changed.
+func (a *applier) resetBatch() {
+	a.changedHeads, a.changedCounters, a.advancedPartitions = a.changedHeads[:0], a.changedCounters[:0], a.advancedPartitions[:0]
 }
 
 // markChanged has writeHeads write the row of a head.
@@ -129,6 +181,9 @@ func (a *applier) beginTerm(b *pebble.Batch, p Partition, afterFailure bool) (ep
 			return 0, err
 		}
 		a.heads.forgetPartition(p)
+		if err := a.workspaces.load(a.db, p); err != nil {
+			return 0, err
+		}
 	}
 	s.epoch++
 	return s.epoch, b.Set(key, binary.AppendUvarint(nil, s.epoch), nil)
@@ -136,16 +191,22 @@ func (a *applier) beginTerm(b *pebble.Batch, p Partition, afterFailure bool) (ep
 
 // forgetPartition drops the state of the current batch and the cached heads of a partition after an error of apply.
 func (a *applier) forgetPartition(p Partition) {
-	a.changedHeads, a.advancedPartitions = a.changedHeads[:0], a.advancedPartitions[:0]
+	a.resetBatch()
 	a.partitions[p].inBatch = false
 	a.heads.forgetPartition(p)
 }
 
-// writeHeads adds one row for each changed head, however many proposals have changed it.
+// writeHeads adds one row for each changed head and counter, however many proposals have changed it.
 func (a *applier) writeHeads(b *pebble.Batch) error {
 	for _, h := range a.changedHeads {
 		h.changed = false
 		if err := setHead(b, h); err != nil {
+			return err
+		}
+	}
+	for _, c := range a.changedCounters {
+		c.changed = false
+		if err := setCounter(b, c); err != nil {
 			return err
 		}
 	}
@@ -157,9 +218,13 @@ func (a *applier) writeHeads(b *pebble.Batch) error {
 
 // setHead adds the row of a stream's head to b.
 func setHead(b *pebble.Batch, h *streamHead) error {
-	var value [2 * binary.MaxVarintLen64]byte
+	var value [4 * binary.MaxVarintLen64]byte
 	n := binary.PutUvarint(value[:], h.version)
 	n += binary.PutUvarint(value[n:], h.revision)
+	if h.counter != nil || h.erased > 0 {
+		n += binary.PutUvarint(value[n:], h.bytes)
+		n += binary.PutUvarint(value[n:], h.erased)
+	}
 	// The key of a head is the prefix of its events without the terminator, and with another tag.
 	op := b.SetDeferred(len(h.eventPrefix)-1, n)
 	copy(op.Key, h.eventPrefix)
@@ -168,20 +233,21 @@ func setHead(b *pebble.Batch, h *streamHead) error {
 	return op.Finish()
 }
 
-// setEvent adds the row of an event and its row in the feed to b.
-func setEvent(b *pebble.Batch, h *streamHead, sequence uint64, e *Event) error {
+// setEvent adds the row of an event and its row in the feed to b. It returns the bytes of the row of the event.
+func setEvent(b *pebble.Batch, h *streamHead, sequence uint64, e *Event) (int, error) {
 	metadata := metadataSize(e)
 	op := b.SetDeferred(len(h.eventPrefix)+numberLen, recordSize(e, sequence, metadata))
+	size := len(op.Key) + len(op.Value)
 	copy(op.Key, h.eventPrefix)
 	binary.BigEndian.PutUint64(op.Key[len(h.eventPrefix):], h.version)
 	appendRecord(op.Value[:0], e, sequence, metadata)
 	if err := op.Finish(); err != nil {
-		return err
+		return 0, err
 	}
 	op = b.SetDeferred(keyHeader+numberLen, positionSize(h.version, h.key.stream))
 	appendFeedKey(op.Key[:0], h.key.partition, sequence)
 	appendPosition(op.Value[:0], h.version, h.key.stream)
-	return op.Finish()
+	return size, op.Finish()
 }
 
 // setEntry adds or deletes the row of an index entry.
@@ -194,24 +260,40 @@ func setEntry(b *pebble.Batch, p Partition, c *Change) error {
 	return b.Set(key, c.Data, nil)
 }
 
-// readHead reads the version and revision of a stream, which are 0 if it has no head.
-func readHead(r pebble.Reader, p Partition, s Stream) (version, revision uint64, err error) {
+// headRow is the stored part of a stream's head. bytes and erased are stored for streams of workspaces, and for streams whose events
+// were erased.
+type headRow struct {
+	// version and revision are those of the stream.
+	version, revision uint64
+	// bytes are the bytes of the rows of the stream's events. Events up to version erased have no rows any more.
+	bytes, erased uint64
+}
+
+// readHead reads the head of a stream, which is zero if the stream has none.
+func readHead(r pebble.Reader, p Partition, s Stream) (headRow, error) {
 	var buf [128]byte
 	key := appendHeadKey(buf[:0], p, s)
 	value, closer, err := r.Get(key)
 	if errors.Is(err, pebble.ErrNotFound) {
-		return 0, 0, nil
+		return headRow{}, nil
 	}
 	if err != nil {
-		return 0, 0, err
+		return headRow{}, err
 	}
 	defer closer.Close()
-	version, n := binary.Uvarint(value)
-	revision, m := binary.Uvarint(value[max(n, 0):])
-	if n <= 0 || m <= 0 || n+m != len(value) {
-		return 0, 0, fmt.Errorf("malformed head %q", key)
+	var numbers [4]uint64
+	fields := 0
+	for ; fields < len(numbers) && len(value) > 0; fields++ {
+		v, n := binary.Uvarint(value)
+		if n <= 0 {
+			return headRow{}, fmt.Errorf("malformed head %q", key)
+		}
+		numbers[fields], value = v, value[n:]
 	}
-	return version, revision, nil
+	if len(value) > 0 || fields != 2 && fields != 4 {
+		return headRow{}, fmt.Errorf("malformed head %q", key)
+	}
+	return headRow{numbers[0], numbers[1], numbers[2], numbers[3]}, nil
 }
 
 // readNumber reads a row that is one uvarint, or returns 0 if the row does not exist.
@@ -240,8 +322,9 @@ type streamKey struct {
 // streamHead is the current state of a stream, including the changes of the current batch.
 type streamHead struct {
 	key streamKey
-	// version and revision are those of the stream.
-	version, revision uint64
+	headRow
+	// counter is the counter of the workspace to which the stream belongs, or nil.
+	counter *workspaceCounter
 	// eventPrefix is the prefix of the keys of the stream's events.
 	eventPrefix []byte
 	// changed reports that the current batch has changed the head, and that its row is not written yet.
@@ -271,13 +354,13 @@ func (h *headCache) find(k streamKey) *streamHead {
 }
 
 // add caches a head, and evicts the least recently used one if the cache is full.
-func (h *headCache) add(k streamKey, version, revision uint64) *streamHead {
+func (h *headCache) add(k streamKey, stored headRow, counter *workspaceCounter) *streamHead {
 	if h.byUse.Len() >= h.limit {
 		oldest := h.byUse.Back()
 		delete(h.elements, oldest.Value.(*streamHead).key)
 		h.byUse.Remove(oldest)
 	}
-	n := &streamHead{key: k, version: version, revision: revision, eventPrefix: appendEventPrefix(nil, k.partition, k.stream)}
+	n := &streamHead{key: k, headRow: stored, counter: counter, eventPrefix: appendEventPrefix(nil, k.partition, k.stream)}
 	h.elements[k] = h.byUse.PushFront(n)
 	return n
 }

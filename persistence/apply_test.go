@@ -2,6 +2,7 @@ package persistence
 
 import (
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -30,7 +31,11 @@ type replica struct {
 
 func newReplica(t *testing.T) *replica {
 	db := newMemoryDB(t)
-	return &replica{db: db, applier: newApplier(db, []partitionState{{epoch: 7}, {epoch: 9}}, 0)}
+	w, err := openWorkspaceBytes(db, 2, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &replica{db: db, applier: newApplier(db, []partitionState{{epoch: 7}, {epoch: 9}}, 0, w)}
 }
 
 func (r *replica) apply(t *testing.T, proposals []Proposal) {
@@ -71,12 +76,13 @@ func TestApplyIsDeterministic(t *testing.T) {
 		for i := range proposals {
 			p := &proposals[i]
 			p.Partition = Partition(rapid.IntRange(0, 2).Draw(rt, "partition"))
-			p.Stream = Stream(rapid.SampledFrom([]string{"a", "b", "c"}).Draw(rt, "stream"))
+			p.Stream = Stream(rapid.SampledFrom([]string{"a", "b", "workspace/ws_c", "session/ws_c/ses_d"}).Draw(rt, "stream"))
 			p.Epoch = rapid.SampledFrom([]uint64{7, 9}).Draw(rt, "epoch")
 			if h := many.applier.heads.find(streamKey{p.Partition, p.Stream}); h != nil {
 				p.Expected = h.version
 			}
 			p.Expected += uint64(rapid.IntRange(0, 3).Draw(rt, "ahead"))
+			p.Erase = rapid.IntRange(0, 3).Draw(rt, "erase") == 0
 			for range rapid.IntRange(0, 2).Draw(rt, "events") {
 				p.Events = append(p.Events, Event{Name: "e", At: time.UnixMilli(5), Payload: []byte{byte(i)}})
 			}

@@ -23,7 +23,7 @@ const (
 	formatName = "FORMAT"
 	storeName  = "store"
 
-	formatVersion     = 2
+	formatVersion     = 3
 	oldestFormat      = 1
 	formatMarked      = "marked\n"
 	defaultPartitions = 12
@@ -35,6 +35,7 @@ const (
 //
 //	1  the first format
 //	2  one index entry may represent many rows; see AppendPostings of package activity
+//	3  heads have the bytes of streams, and events may be erased; see headRow
 
 // format is the content of the format file. disk is the id of the data directory. It is random and never copied, so that
 // a cluster can tell a member that has lost its disk from the member that it was.

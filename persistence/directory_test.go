@@ -91,7 +91,7 @@ func TestFormat(t *testing.T) {
 		"":                                  "not one of a journal",
 		"something else":                    "not one of a journal",
 		"atelier journal 0":                 "format is version 0",
-		"atelier journal 3":                 "format is version 3; this program reads 1 to 2",
+		"atelier journal 4":                 "format is version 4; this program reads 1 to 3",
 		"atelier journal 1\npartitions x\n": "malformed",
 		"atelier journal 1\npartitions 0\ndisk abc\n": "0 partitions",
 	} {
@@ -121,7 +121,7 @@ func TestOlderFormatIsUpgraded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, _ = file.Write([]byte(strings.Replace(text, "journal 2", "journal 1", 1)))
+	_, _ = file.Write([]byte(strings.Replace(text, "journal 3", "journal 1", 1)))
 	_ = file.Close()
 	for range 2 {
 		s = mustOpen(t, smallOptions(fs, "data"))

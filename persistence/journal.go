@@ -46,7 +46,8 @@
 //     missing or unreadable. Nothing on the disk has been changed until then.
 //  3. directory.upgradeFormat raises the format of an older directory.
 //  4. pebble.Open opens the store for writing and replays the logs.
-//  5. beginTerms makes a new epoch of each partition durable, so that no proposal from before is accepted.
+//  5. openWorkspaceBytes reads the counters of workspaces (see workspaceBytes), and counts the events of an older directory. beginTerms makes a new
+//     epoch of each partition durable, so that no proposal from before is accepted.
 //  6. marksWriter.recordOpened writes the marks of the opened store, and Store.start starts writer.run and
 //     marksWriter.writePeriodically.
 //
@@ -127,6 +128,8 @@ type Journal interface {
 	// the proposers that caused it are answered. Calls come one at a time, in the order that the package comment guarantees
 	// under "Ownership". fn must not block; it may call Append.
 	Watch(ctx context.Context, fn func(Notice))
+	// WorkspaceBytes returns the bytes of the events of a workspace, including those of proposals that are being committed.
+	WorkspaceBytes(p Partition, workspaceID string) uint64
 	// Checkpoint writes a consistent copy of the durable state to dir, which must not exist.
 	Checkpoint(dir string) error
 }
@@ -147,7 +150,7 @@ type View interface {
 	Payload(p Partition, s Stream, version uint64) (payload []byte, ok bool, err error)
 	// Feed yields the events of a partition with sequences of at least from, in ascending order, if want returns true for
 	// their stream. want is called for every row, so its result for a stream may change during the iteration; nil selects all
-	// streams. The events of other streams are not read: about once in a thousand rows, Feed yields an Event that has only
+	// streams. The events of other streams are not read, and erased events do not exist: about once in a thousand rows, Feed yields an Event that has only
 	// Stream and Sequence, so that the caller can advance its cursor. An event with a malformed record has only Stream,
 	// Version and Sequence.
 	Feed(p Partition, from uint64, want func(Stream) bool) iter.Seq2[Event, error]
@@ -181,6 +184,8 @@ type Proposal struct {
 	Epoch   uint64
 	Events  []Event
 	Entries []Change
+	// Erase removes the events that the stream has so far, and its snapshot, before Events are added. Versions go on.
+	Erase bool
 	// Essential marks a small proposal that is accepted although the disk is nearly full.
 	Essential bool
 	// Rationed marks a small proposal that many may repeat, and that is accepted although the disk is nearly full as long as half of

@@ -11,11 +11,12 @@ import (
 // A key begins with its partition (2 bytes, big endian) and a tag:
 //
 //	P e stream 00 version   event
-//	P h stream              head: the stream's last version
+//	P h stream              head: the stream's last version, see headRow
 //	P g sequence            feed: the stream and version of the event with this sequence
 //	P x name 00 value 00 order   index entry
 //	P s stream              snapshot of an entity's state
 //	P t                     term (epoch)
+//	P u workspace           bytes of a workspace; without an id: the partition has these rows
 //	P a                     applied index of a replicated log
 //	P c                     configuration of a replicated log
 //
@@ -30,6 +31,7 @@ const (
 	tagHead          = 'h'
 	tagSnapshot      = 's'
 	tagTerm          = 't'
+	tagWorkspace     = 'u'
 	tagIndex         = 'x'
 
 	keyHeader = 3 // partition and tag
@@ -153,7 +155,7 @@ var comparer = func() *pebble.Comparer {
 	c.Equal = bytes.Equal
 	c.ComparePointSuffixes = bytes.Compare
 	c.CompareRangeSuffixes = bytes.Compare
-	c.ImmediateSuccessor = nil // used for range keys only, which the journal does not have
+	c.ImmediateSuccessor = nextPrefix
 	return &c
 }()
 
@@ -173,6 +175,17 @@ func splitKey(key []byte) int {
 		return name + terminatedLen(key[name:])
 	}
 	return len(key)
+}
+
+// nextPrefix appends the least key that is greater than the prefix a and its own prefix. Pebble needs it where a range is deleted.
+func nextPrefix(dst, a []byte) []byte {
+	from := len(dst)
+	dst = append(append(dst, a...), 0)
+	if splitKey(dst[from:]) < len(dst)-from { // a is terminated, or the prefix of a feed: longer keys have the same prefix
+		dst = dst[:len(dst)-1]
+		dst[len(dst)-1]++
+	}
+	return dst
 }
 
 // terminatedLen returns the length of b up to and including its first 00, or all of b if it has none.

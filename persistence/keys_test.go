@@ -11,6 +11,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 	"google.golang.org/protobuf/proto"
+	"pgregory.net/rapid"
 
 	journalv1 "github.com/atelier-run/atelier/messages/journal/v1"
 )
@@ -50,6 +51,26 @@ func TestKeys(t *testing.T) {
 		}
 		at := splitKey(key)
 		return fmt.Sprintf("%x | %x\n", key[:at], key[at:])
+	})
+}
+
+// TestNextPrefix compares nextPrefix with its definition for random keys.
+func TestNextPrefix(t *testing.T) {
+	keys := rapid.Custom(func(rt *rapid.T) []byte {
+		key := appendHeader(nil, 0, rapid.SampledFrom([]byte{tagEvent, tagFeed, tagHead, tagIndex, tagTerm}).Draw(rt, "tag"))
+		return append(key, rapid.SliceOfN(rapid.SampledFrom([]byte{0, 1, 2, 0xff}), 0, 5).Draw(rt, "rest")...)
+	})
+	rapid.Check(t, func(rt *rapid.T) {
+		a := keys.Draw(rt, "a")
+		a = a[:splitKey(a)]
+		next := nextPrefix([]byte("x"), a)[1:]
+		if bytes.Compare(next, a) <= 0 || splitKey(next) != len(next) {
+			rt.Fatalf("%x follows %x", next, a)
+		}
+		other := keys.Draw(rt, "other")
+		if other = other[:splitKey(other)]; bytes.Compare(other, a) > 0 && bytes.Compare(other, next) < 0 {
+			rt.Fatalf("%x is between %x and %x", other, a, next)
+		}
 	})
 }
 

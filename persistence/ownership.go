@@ -135,6 +135,11 @@ func (m *Member) SaveSnapshot(p Partition, epoch uint64, stream Stream, snapshot
 // Later calls come from goroutines of the journal, one at a time.
 func (m *Member) Watch(ctx context.Context, fn func(Notice)) { m.store.watchers.add(ctx, m, fn) }
 
+// WorkspaceBytes returns the bytes of the events of a workspace; see Journal.
+func (m *Member) WorkspaceBytes(p Partition, workspaceID string) uint64 {
+	return m.store.WorkspaceBytes(p, workspaceID)
+}
+
 // Checkpoint copies the whole journal; see Store.Checkpoint.
 func (m *Member) Checkpoint(dir string) error { return m.store.Checkpoint(dir) }
 

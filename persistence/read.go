@@ -15,8 +15,8 @@ func (v *view) Head(p Partition, s Stream) (uint64, error) {
 		return 0, err
 	}
 	defer v.endRead()
-	version, _, err := readHead(v.shared.snapshot, p, s)
-	return version, err
+	h, err := readHead(v.shared.snapshot, p, s)
+	return h.version, err
 }
 
 func (v *view) Revision(p Partition, s Stream) (uint64, error) {
@@ -24,8 +24,8 @@ func (v *view) Revision(p Partition, s Stream) (uint64, error) {
 		return 0, err
 	}
 	defer v.endRead()
-	_, revision, err := readHead(v.shared.snapshot, p, s)
-	return revision, err
+	h, err := readHead(v.shared.snapshot, p, s)
+	return h.revision, err
 }
 
 func (v *view) Snapshot(p Partition, s Stream) (Snapshot, error) {
@@ -232,7 +232,7 @@ func rangeOfQuery(p Partition, q Query) rowRange {
 	return rangeFrom(append(prefix, 0), q.From, q.Direction)
 }
 
-// progressInterval is the number of unwanted rows after which Feed yields an event without content, as a sign of
+// progressInterval is the number of rows of unwanted and erased events after which Feed yields an event without content, as a sign of
 // progress.
 const progressInterval = 1024
 
@@ -258,19 +258,24 @@ func (v *view) Feed(p Partition, from uint64, want func(Stream) bool) iter.Seq2[
 				return false, fmt.Errorf("feed %d: %w", sequence, err)
 			}
 			s := f.lookUpStream(name)
-			if want != nil && !want(s.stream) {
-				if passed++; passed%progressInterval == 0 {
-					return yield(Event{Stream: s.stream, Sequence: sequence}, nil), nil
+			if want == nil || want(s.stream) {
+				err := f.readEvent(s, version)
+				switch {
+				case errors.Is(err, errErased):
+				case errors.Is(err, errMalformedRecord):
+					passed = 0
+					return yield(Event{Stream: s.stream, Version: version, Sequence: sequence}, nil), nil
+				case err != nil:
+					return false, fmt.Errorf("feed %d: %w", sequence, err)
+				default:
+					passed = 0
+					return yield(f.event, nil), nil
 				}
-				return true, nil
 			}
-			passed = 0
-			if err := f.readEvent(s, version); errors.Is(err, errMalformedRecord) {
-				return yield(Event{Stream: s.stream, Version: version, Sequence: sequence}, nil), nil
-			} else if err != nil {
-				return false, fmt.Errorf("feed %d: %w", sequence, err)
+			if passed++; passed%progressInterval == 0 {
+				return yield(Event{Stream: s.stream, Sequence: sequence}, nil), nil
 			}
-			return yield(f.event, nil), nil
+			return true, nil
 		})
 		if err != nil {
 			yield(Event{}, err)
@@ -278,13 +283,17 @@ func (v *view) Feed(p Partition, from uint64, want func(Stream) bool) iter.Seq2[
 	}
 }
 
+// errErased means that the event of a row of the feed was erased.
+var errErased = errors.New("the event was erased")
+
 // maxFeedStreams bounds the streams that an iteration remembers.
 const maxFeedStreams = 4096
 
-// feedStream is a stream and the prefix of its event keys.
+// feedStream is a stream and the prefix of its event keys. erased is the last version that is known to be erased.
 type feedStream struct {
 	stream Stream
 	prefix []byte
+	erased uint64
 }
 
 // feedReader reads the events that the rows of a feed name.
@@ -316,11 +325,14 @@ func (f *feedReader) lookUpStream(name []byte) *feedStream {
 	return s
 }
 
-// readEvent decodes an event into f.event. The next event of the same stream costs one step of the iterator, any other
+// readEvent decodes an event into f.event. It returns errErased if the event was erased. The next event of the same stream costs one step of the iterator, any other
 // event a seek.
 func (f *feedReader) readEvent(s *feedStream, version uint64) error {
 	if err := f.openEvents(); err != nil {
 		return err
+	}
+	if version <= s.erased {
+		return errErased
 	}
 	f.key = appendNumber(append(f.key[:0], s.prefix...), version)
 	var ok bool
@@ -333,6 +345,14 @@ func (f *feedReader) readEvent(s *feedStream, version uint64) error {
 	if !ok || !bytes.Equal(f.events.Key(), f.key) {
 		if err := f.events.Error(); err != nil {
 			return err
+		}
+		f.current = nil // the iterator is at another event
+		h, err := readHead(f.view.shared.snapshot, f.partition, s.stream)
+		if err != nil {
+			return err
+		}
+		if s.erased = h.erased; version <= s.erased {
+			return errErased
 		}
 		return fmt.Errorf("event %d of %s is missing", version, s.stream)
 	}

@@ -9,11 +9,11 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// reclaimer gives the space of removed index entries back to the disk while it is nearly full. Pebble by itself compacts them
+// reclaimer gives the space of removed index entries and erased events back to the disk while it is nearly full. Pebble by itself compacts them
 // only after many more writes, which are refused meanwhile.
 //
 // The writer tells it what each commit removes (reclaim). run flushes and compacts the keys between the first and the last removed entry
-// of each index of each partition. Such a range has the rows of one index, so that a compaction needs little
+// of each index and each erased stream of each partition. Such a range has the rows of one index, so that a compaction needs little
 // space for the rows that remain in it.
 type reclaimer struct {
 	db      *pebble.DB
@@ -31,10 +31,10 @@ type reclaimer struct {
 	finished chan struct{}
 }
 
-// removedFrom names an index of a partition.
+// removedFrom names an index of a partition, or a stream whose events were erased.
 type removedFrom struct {
 	partition Partition
-	index     string
+	name      string
 }
 
 // keyRange is a range of keys, which includes both of them.
@@ -65,6 +65,10 @@ func removalsOf(lanes []*lane) (removed []removal) {
 					key := appendEntryKey(nil, l.partition, c.Index, c.Value, c.Order)
 					removed = append(removed, removal{removedFrom{l.partition, c.Index}, key})
 				}
+			}
+			if p := &l.round.proposals[i]; p.Erase {
+				from, prefix := removedFrom{l.partition, string(p.Stream)}, appendEventPrefix(nil, l.partition, p.Stream)
+				removed = append(removed, removal{from, appendNumber(prefix, 0)}, removal{from, appendNumber(bytes.Clone(prefix), p.Expected)})
 			}
 		}
 	}
@@ -132,7 +136,7 @@ func (r *reclaimer) compact() {
 		end := append(bytes.Clone(keys.last), 0)
 		err := r.failure.guard(func() error { return r.db.Compact(r.ctx, keys.first, end, false) })
 		if err != nil && r.ctx.Err() == nil {
-			r.logger.Warn("cannot compact removed rows to free space", slog.String("index", from.index), slog.Any("error", err))
+			r.logger.Warn("cannot compact removed rows to free space", slog.String("from", from.name), slog.Any("error", err))
 		}
 	}
 }

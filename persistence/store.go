@@ -20,6 +20,7 @@ type Store struct {
 	marksWriter *marksWriter
 	db          *pebble.DB
 	views       *views
+	workspaces  *workspaceBytes
 	queue       *queue
 	callbacks   *callbacks
 	watchers    *watchers
@@ -99,6 +100,9 @@ func (s *Store) start() error {
 	}
 	s.db = db
 	compactions.start()
+	if s.workspaces, err = openWorkspaceBytes(db, s.directory.format.partitions, s.options.Logger); err != nil {
+		return err
+	}
 	states, err := beginTerms(db, s.directory.format.partitions)
 	if err != nil {
 		return err
@@ -106,7 +110,7 @@ func (s *Store) start() error {
 	s.views = newViews(db)
 	s.local = s.newMember(DefaultMember)
 	s.members.byName = map[string]*Member{DefaultMember: s.local}
-	barrier := &localBarrier{db: db, batch: db.NewBatch(), applier: newApplier(db, states, s.options.CachedHeads), views: s.views, failure: s.failure}
+	barrier := &localBarrier{db: db, batch: db.NewBatch(), applier: newApplier(db, states, s.options.CachedHeads, s.workspaces), views: s.views, failure: s.failure}
 	s.queue = newQueue(s.localLanes(states, barrier), s.options.QueueProposals, s.options.QueueBytes)
 	s.watchers = newWatchers(ownedNotices(states), s.local)
 	s.watchers.setRecorder(s.marksWriter.recordNotice)
@@ -251,6 +255,11 @@ func (s *Store) SaveSnapshot(p Partition, epoch uint64, stream Stream, snapshot 
 
 // Watch notifies fn of the terms of DefaultMember; see Member.Watch.
 func (s *Store) Watch(ctx context.Context, fn func(Notice)) { s.local.Watch(ctx, fn) }
+
+// WorkspaceBytes returns the bytes of the events of a workspace; see Journal.
+func (s *Store) WorkspaceBytes(p Partition, workspaceID string) uint64 {
+	return s.workspaces.of(p, workspaceID)
+}
 
 // Partitions returns the number of partitions, which was fixed when the data directory was created.
 func (s *Store) Partitions() int { return s.directory.format.partitions }

@@ -19,8 +19,17 @@ import (
 // model is a journal without an index or a cache: it stores everything in maps.
 type model struct {
 	streams map[modelKey][]string
-	feeds   map[persistence.Partition][]string
+	feeds   map[persistence.Partition][]feedText
 	entries map[modelKey]map[entryKey]string
+	// versions and sequences are those of the last events, which may be erased.
+	versions  map[modelKey]uint64
+	sequences map[persistence.Partition]int
+}
+
+// feedText is an event of a stream in a feed.
+type feedText struct {
+	stream persistence.Stream
+	text   string
 }
 
 type modelKey struct {
@@ -35,14 +44,18 @@ type entryKey struct {
 
 func newModel() *model {
 	return &model{
-		streams: make(map[modelKey][]string),
-		feeds:   make(map[persistence.Partition][]string),
-		entries: make(map[modelKey]map[entryKey]string),
+		streams:   make(map[modelKey][]string),
+		feeds:     make(map[persistence.Partition][]feedText),
+		entries:   make(map[modelKey]map[entryKey]string),
+		versions:  make(map[modelKey]uint64),
+		sequences: make(map[persistence.Partition]int),
 	}
 }
 
 func (m *model) clone() *model {
 	c := newModel()
+	maps.Copy(c.versions, m.versions)
+	maps.Copy(c.sequences, m.sequences)
 	for k, v := range m.streams {
 		c.streams[k] = slices.Clone(v)
 	}
@@ -58,19 +71,25 @@ func (m *model) clone() *model {
 // apply applies a proposal, and returns its expected result.
 func (m *model) apply(p persistence.Proposal, epoch uint64) string {
 	at := modelKey{p.Partition, string(p.Stream)}
-	version := uint64(len(m.streams[at]))
+	version := m.versions[at]
 	if p.Epoch != epoch {
 		return fmt.Sprintf("epoch %d", epoch)
 	}
 	if p.Expected != version {
 		return fmt.Sprintf("conflict %d", version)
 	}
+	if p.Erase {
+		delete(m.streams, at)
+		m.feeds[p.Partition] = slices.DeleteFunc(slices.Clone(m.feeds[p.Partition]), func(f feedText) bool { return f.stream == p.Stream })
+	}
 	for _, e := range p.Events {
 		version++
-		text := fmt.Sprintf("%s/%d#%d %s", p.Stream, version, len(m.feeds[p.Partition])+1, e.Name)
+		m.sequences[p.Partition]++
+		text := fmt.Sprintf("%s/%d#%d %s", p.Stream, version, m.sequences[p.Partition], e.Name)
 		m.streams[at] = append(m.streams[at], text)
-		m.feeds[p.Partition] = append(m.feeds[p.Partition], text)
+		m.feeds[p.Partition] = append(m.feeds[p.Partition], feedText{p.Stream, text})
 	}
+	m.versions[at] = version
 	for _, c := range p.Entries {
 		in := modelKey{p.Partition, c.Index}
 		if m.entries[in] == nil {
@@ -109,10 +128,13 @@ var (
 func (m *model) dump() string {
 	var out strings.Builder
 	for p := range persistence.Partition(2) {
-		fmt.Fprintf(&out, "feed %d %q\n", p, m.feeds[p])
+		feed := make([]string, len(m.feeds[p]))
+		for i, f := range m.feeds[p] {
+			feed[i] = f.text
+		}
+		fmt.Fprintf(&out, "feed %d %q\n", p, feed)
 		for _, s := range modelStreams {
-			events := m.streams[modelKey{p, s}]
-			fmt.Fprintf(&out, "stream %d %q %d %q\n", p, s, len(events), events)
+			fmt.Fprintf(&out, "stream %d %q %d %q\n", p, s, m.versions[modelKey{p, s}], m.streams[modelKey{p, s}])
 		}
 		for _, index := range modelIndexes {
 			entries := m.entries[modelKey{p, index}]
@@ -260,7 +282,8 @@ func (s *modelTest) drawProposals(rt *rapid.T, then *model) []persistence.Propos
 		p.Partition = persistence.Partition(rapid.IntRange(0, 1).Draw(rt, "partition"))
 		p.Stream = persistence.Stream(rapid.SampledFrom(modelStreams).Draw(rt, "stream"))
 		p.Epoch = s.client.epochs[p.Partition] - rapid.SampledFrom([]uint64{0, 0, 0, 0, 1}).Draw(rt, "behind")
-		p.Expected = uint64(len(then.streams[modelKey{p.Partition, string(p.Stream)}])) + rapid.SampledFrom([]uint64{0, 0, 0, 0, 1}).Draw(rt, "ahead")
+		p.Expected = then.versions[modelKey{p.Partition, string(p.Stream)}] + rapid.SampledFrom([]uint64{0, 0, 0, 0, 1}).Draw(rt, "ahead")
+		p.Erase = rapid.IntRange(0, 5).Draw(rt, "erase") == 0
 		for range rapid.IntRange(0, 3).Draw(rt, "events") {
 			s.lastName++
 			p.Events = append(p.Events, event(fmt.Sprint("e", s.lastName)))
