@@ -123,7 +123,7 @@ func open[M proto.Message](v persistence.View, p persistence.Partition, index, p
 	return found, nil
 }
 
-func (a *activityMachine) decide(call entity.Call, command proto.Message) (decision, error) {
+func (a *activityMachine) decide(call entity.Call, command proto.Message, admit func() error) (decision, error) {
 	c, ok := command.(activityv1.Command)
 	if !ok {
 		return decision{}, entity.Errorf(entity.InvalidRequest, "activity takes no %s", command.ProtoReflect().Descriptor().Name())
@@ -138,6 +138,9 @@ func (a *activityMachine) decide(call entity.Call, command proto.Message) (decis
 	})
 	if err == nil {
 		err = failed
+	}
+	if err == nil {
+		err = admit() // every command of activity may change something
 	}
 	if err != nil {
 		return decision{}, err

@@ -55,10 +55,11 @@ type bench struct {
 	react    func(slug string, event proto.Message) []entity.Reaction
 	attempts int
 	send     func(context.Context, entity.Command) (proto.Message, error)
-	// executors, follower and observe are those of actors.Options.
+	// executors, follower, observe and admit are those of actors.Options.
 	executors map[string]actors.Executor
 	follower  func(context.Context, actors.OwnedPartition)
 	observe   func(kind, identity string, events []persistence.Event)
+	admit     func(entity.Command) error
 	clock     *fakeClock
 	// added counts the rows that addRows has added.
 	added atomic.Int64
@@ -125,7 +126,7 @@ func (b *bench) newSystem(journal persistence.Journal, metrics prometheus.Regist
 		Journal: journal, Partitions: partitions, Kinds: b.kinds(),
 		Secret: secret, Ask: b.sending, Clock: b.clock.Now, Log: slog.New(slog.DiscardHandler), Registerer: metrics,
 		IdleAfter: b.idle, Trail: b.trail, ReactionAttempts: b.attempts, ExpireEvery: time.Hour,
-		Executors: b.executors, Follow: b.follower, Observe: b.observe,
+		Executors: b.executors, Follow: b.follower, Observe: b.observe, Admit: b.admit,
 	})
 }
 

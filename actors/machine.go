@@ -16,9 +16,9 @@ type machine interface {
 	// load replaces the state by the durable one. It returns the version of the stream and the version of its snapshot, 0 if
 	// there is none.
 	load(v persistence.View, p persistence.Partition, s persistence.Stream) (version, snapshotVersion uint64, err error)
-	// decide authorizes and decides a command, and applies the events to the state at once. After an error the state is
-	// unchanged.
-	decide(call entity.Call, command proto.Message) (decision, error)
+	// decide authorizes and decides a command, and applies the events to the state at once. Before it does, it calls admit if the
+	// decision may change something. After an error, also one of admit, the state is unchanged.
+	decide(call entity.Call, command proto.Message, admit func() error) (decision, error)
 	// check returns nil if the principal of a call has a need according to the state, and a refusal otherwise.
 	check(call entity.Call, need entity.Need) error
 	// declare returns the changes that write the rows of the state's timers and tasks that the journal lacks, and the list rows
@@ -37,6 +37,8 @@ type decision struct {
 	events  []persistence.Event
 	changes []persistence.Change
 	reply   proto.Message
+	// erases is set if an event removes the earlier events of the stream; see entity.Rules.
+	erases bool
 	// note is for the machine's own committed.
 	note any
 }
@@ -101,7 +103,7 @@ func (r *ruled) loadSnapshot(v persistence.View, p persistence.Partition, s pers
 	return snapshot.Version, nil
 }
 
-func (r *ruled) decide(call entity.Call, command proto.Message) (decision, error) {
+func (r *ruled) decide(call entity.Call, command proto.Message, admit func() error) (decision, error) {
 	out, err := r.kind.Carry(call, r.state, command)
 	if err != nil {
 		return decision{}, err
@@ -114,9 +116,15 @@ func (r *ruled) decide(call entity.Call, command proto.Message) (decision, error
 		if d.events[i], err = encode(call, e); err != nil {
 			return decision{}, err
 		}
+		d.erases = d.erases || r.kind.Erases != nil && r.kind.Erases(e)
 	}
 	if d.changes, err = listChanges(r.identity, out.Rows); err != nil {
 		return decision{}, err
+	}
+	if !d.empty() {
+		if err := admit(); err != nil {
+			return decision{}, err
+		}
 	}
 	if r.hasEffects() && len(out.Events) > 0 {
 		after := r.effectsOf(out.State)

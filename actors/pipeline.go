@@ -218,7 +218,7 @@ func (p *pipeline) callOf(r *request) entity.Call {
 
 // apply decides a command and proposes its changes, and answers it or enqueues the answer.
 func (p *pipeline) apply(call entity.Call, r *request) {
-	d, err := p.decide(call, r.command.Message)
+	d, err := p.decide(call, r.command)
 	next := pending{ticket: p.proposed, request: r, decision: d, err: err}
 	if source := r.command.Source; source != nil && (err == nil || entity.IsRefusal(err)) {
 		next.decision.changes = append(next.decision.changes, p.advanceMark(source, err != nil)...)
@@ -237,9 +237,9 @@ func (p *pipeline) apply(call entity.Call, r *request) {
 }
 
 // decide decides a command of the kind, or DeclareEffects, the command of the runtime that writes missing rows.
-func (p *pipeline) decide(call entity.Call, command proto.Message) (decision, error) {
-	if !isDeclareEffects(command) {
-		return p.machine.decide(call, command)
+func (p *pipeline) decide(call entity.Call, c entity.Command) (decision, error) {
+	if !isDeclareEffects(c.Message) {
+		return p.machine.decide(call, c.Message, func() error { return p.term.system.admit(c) })
 	}
 	if err := entity.PlatformOnly().Authorize(call.Principal, func(need entity.Need) error {
 		return p.machine.check(call, need)
@@ -285,7 +285,7 @@ func (p *pipeline) propose(next *pending) {
 	}
 	proposal := persistence.Proposal{
 		Partition: p.term.partition, Stream: p.stream, Expected: p.version, Revision: p.revision + 1, Epoch: p.term.epoch,
-		Events: next.decision.events, Entries: next.decision.changes,
+		Events: next.decision.events, Entries: next.decision.changes, Erase: next.decision.erases,
 		Essential: isSmall(next, p.term.system.essential), Rationed: isSmall(next, p.term.system.rationed),
 	}
 	p.version += uint64(len(next.decision.events))

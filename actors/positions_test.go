@@ -88,7 +88,7 @@ func (i *interleaving) drawOperation(t *rapid.T) *activityv1.Operation {
 }
 
 func (i *interleaving) decide(c activityv1.Command) {
-	d, err := i.machine.decide(entity.Call{Now: i.now, Principal: entity.Platform()}, c)
+	d, err := i.machine.decide(entity.Call{Now: i.now, Principal: entity.Platform()}, c, func() error { return nil })
 	if err != nil {
 		i.Fatal(err)
 	}

@@ -125,6 +125,9 @@ type Options struct {
 	// Rationed reports whether a command is accepted although the disk is nearly full, until half of the reserve is used
 	// (persistence.Proposal.Rationed). nil: none is.
 	Rationed func(entity.Command) bool
+	// Admit returns an error if a command that would change something is refused, because its workspace has no room in the journal. It must
+	// not block. nil: none is refused.
+	Admit func(entity.Command) error
 	// Trail has the reactions to activity; the zero value has none.
 	Trail Trail
 	// Ask sends the commands of reactions, timers and tasks to entities of any partition.
@@ -183,6 +186,7 @@ type System struct {
 	follow              func(context.Context, OwnedPartition)
 	observe             func(kind, identity string, events []persistence.Event)
 	essential, rationed func(entity.Command) bool
+	admit               func(entity.Command) error
 	// work counts the goroutines that run beside the actors: tasks, deliveries of timers, Options.Follow.
 	work sync.WaitGroup
 	// working is canceled by EndWork, before running.
@@ -223,7 +227,10 @@ func New(o Options) *System {
 	if s.progress == nil {
 		s.progress = func(_ context.Context, p persistence.Partition) (Progress, error) { return s.Progress(p) }
 	}
-	s.follow, s.observe, s.essential, s.rationed = o.Follow, o.Observe, o.Essential, o.Rationed
+	s.follow, s.observe, s.essential, s.rationed, s.admit = o.Follow, o.Observe, o.Essential, o.Rationed, o.Admit
+	if s.admit == nil {
+		s.admit = func(entity.Command) error { return nil }
+	}
 	s.executors = map[string]*executor{}
 	for kind, e := range o.Executors {
 		s.executors[kind] = &executor{Executor: e.complete(), system: s, kind: kind}

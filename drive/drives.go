@@ -44,6 +44,9 @@ type Options struct {
 	// Quota limits each drive. Reserve is the space of the file system that drives leave free.
 	Quota   quota.Limit
 	Reserve quota.Usage
+	// Room returns an error of code Full if a workspace has so little room in the journal that nothing may happen on its drive that is
+	// recorded and cannot be refused: processes, and reads. nil: there is always room.
+	Room func(workspaceID string) error
 	// Log receives internal errors, which clients do not see. nil: slog.Default.
 	Log *slog.Logger
 }
@@ -60,6 +63,7 @@ type Drives struct {
 	quota     *quota.Limiter
 	// holders is the argument of CountHeld.
 	holders atomic.Pointer[func(workspaceID string) []int]
+	room    func(workspaceID string) error
 	// sweepSlots limits how many drives delete their trash at the same time.
 	sweepSlots chan struct{}
 	// copySlots and countSlots limit concurrent walks of trees. Counting has slots of its own because it holds a path lock,
@@ -108,6 +112,10 @@ func New(options Options) (*Drives, error) {
 	}
 	d.cache.capacity = max(cmp.Or(options.Descriptors, defaultDescriptors), MinDescriptors)
 	d.cache.drives, d.cache.metrics, d.cache.newDrive = map[string]*Drive{}, d.metrics, d.newDrive
+	d.room = options.Room
+	if d.room == nil {
+		d.room = func(string) error { return nil }
+	}
 	d.quota = quota.New(quota.Options{Dir: dir, Limit: options.Quota, Reserve: options.Reserve, Measure: d.measure, Log: d.log})
 	d.running, d.stop = context.WithCancel(context.Background())
 	return d, nil

@@ -16,11 +16,14 @@ func (d *Drive) Space(ctx context.Context) (used, available uint64, err error) {
 	return used, available, fromOS(err)
 }
 
-// CheckSpace returns Full if processes may not run on a workspace's drive, because the drive exceeds its quota or the disk has too
-// little free space. It is to be called before a process is started, and every few seconds while processes run. It returns
+// CheckSpace returns Full if processes may not run on a workspace's drive, because the drive exceeds its quota, the disk has too
+// little free space, or the workspace has no room in the journal (Options.Room). It is to be called before a process is started, and every few seconds while processes run. It returns
 // NotFound if there is no drive, and ctx's error.
 func (d *Drives) CheckSpace(ctx context.Context, workspaceID string) error {
 	if err := validateWorkspaceID(workspaceID); err != nil {
+		return err
+	}
+	if err := d.room(workspaceID); err != nil {
 		return err
 	}
 	return fromOS(d.quota.Check(ctx, workspaceID))

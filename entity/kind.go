@@ -62,6 +62,9 @@ type Rules[S, C, E proto.Message] struct {
 	// StateRows returns the list rows that depend on the state alone and that earlier rules may not have written. nil:
 	// none.
 	StateRows func(s S) []Row
+	// Erases reports whether the state after an event does not depend on the events before it, which nobody may read any more: the
+	// journal then removes them. nil: no event does.
+	Erases func(e E) bool
 	// Retention is the time for which the reply to a command with an id is stored; 0: CommandRetention.
 	Retention time.Duration
 }
@@ -114,6 +117,8 @@ type Kind struct {
 	// React returns the commands that follow from an event, always in the same order; none for an event of another kind.
 	// nil: no commands follow from any event.
 	React func(identity string, event proto.Message) []Reaction
+	// Erases is as in Rules; false for an event of another kind. nil: no event erases others.
+	Erases func(event proto.Message) bool
 	// EffectIndexes names the indexes of Rules.EffectLists. Their values begin with the entity's identity and a zero byte.
 	EffectIndexes []string
 	// StateRows returns the list rows that depend on the state alone. nil: the kind has none.
@@ -224,6 +229,12 @@ func (r Rules[S, C, E]) Kind() Kind {
 				return nil
 			}
 			return r.React(identity, e)
+		}
+	}
+	if r.Erases != nil {
+		k.Erases = func(event proto.Message) bool {
+			e, ok := event.(E)
+			return ok && r.Erases(e)
 		}
 	}
 	if r.StateRows != nil {

@@ -125,6 +125,7 @@ const (
 	codeModelUnavailable = meta.CodeModelUnavailable
 	codeBudget           = "budget"
 	codeForbidden        = string(entity.Forbidden)
+	codeStorage          = string(entity.InsufficientStorage)
 )
 
 // maxSessionID is the maximum length of an agent's own id of the session, which the session stores.

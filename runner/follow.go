@@ -178,6 +178,23 @@ func (t *turn) abandon(ctx context.Context) *sessionv1.EndTurn {
 	return t.interrupted(nil)
 }
 
+// failIfRefused makes the end of a turn a failure if its rows were refused because the workspace has no room in the journal. The refused
+// rows are lost, and so is the agent, which believes that they are stored.
+func (t *turn) failIfRefused(end *sessionv1.EndTurn) {
+	select {
+	case <-t.feed.refused:
+	default:
+		return
+	}
+	refusal, is := errors.AsType[*entity.Error](t.feed.refusal)
+	if !is || refusal.Code != entity.InsufficientStorage {
+		return
+	}
+	t.r.pool.discard(t.id)
+	end.Status, end.Error = sessionv1.TurnStatus_TURN_STATUS_INTERRUPTED, (&failure{codeStorage, "The turn cannot be stored: " + refusal.Message + "."}).row()
+	end.Ask, end.WakeAt, end.Resume, end.TitleFailed = nil, 0, "", false
+}
+
 // ended returns the end of a turn whose prompt has ended.
 func (t *turn) ended(ctx context.Context, p *prompt) *sessionv1.EndTurn {
 	if p.err != nil && !isRequestError(p.err) {

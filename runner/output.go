@@ -85,8 +85,10 @@ type feed struct {
 	runID  string
 	cancel context.CancelFunc
 	ended  chan struct{}
-	// refused is closed when the session refuses a report, because the turn is no longer that of the run.
+	// refused is closed when the session refuses a report: the turn has ended without the run, or the workspace has no room in the journal.
+	// refusal is the error; it is set before.
 	refused chan struct{}
+	refusal error
 	batch   uint64
 	// lastDelta and lastReport are the times of the last delta and batch.
 	lastDelta, lastReport time.Time
@@ -400,6 +402,7 @@ func (f *feed) record(ctx context.Context, batch *sessionv1.RecordRows) bool {
 	})
 	f.lastReport = time.Now()
 	if err != nil && entity.IsRefusal(err) {
+		f.refusal = err
 		close(f.refused)
 		return false
 	}

@@ -245,6 +245,7 @@ func (t *turn) close(ctx context.Context, end *sessionv1.EndTurn) {
 		t.s.GetTitleStatus() == sessionv1.TitleStatus_TITLE_STATUS_GENERATING
 	if ctx.Err() == nil {
 		t.feed.flush(ctx)
+		t.failIfRefused(end)
 		adding, cancel := context.WithTimeout(ctx, addTimeout)
 		defer cancel()
 		t.addUsage(adding)
@@ -255,6 +256,7 @@ func (t *turn) close(ctx context.Context, end *sessionv1.EndTurn) {
 	short, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
 	t.feed.flush(short)
+	t.failIfRefused(end)
 	_, err := ask(short, t.r.o.Asker, t.identity, end)
 	if err == nil {
 		t.addUsage(short)

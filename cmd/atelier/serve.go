@@ -138,9 +138,10 @@ func (c *serveCommand) options(log *slog.Logger, reserved net.Listener) (node.Op
 		DriveQuota: quota.Limit{Bytes: uint64(c.DriveQuota), Files: uint64(c.DriveFiles)}, DriveReserve: quota.Usage{
 			Bytes: uint64(max(c.DriveReserve, c.MinFreeSpace)), Files: uint64(max(c.DriveReserveFiles, c.MinFreeFiles)),
 		},
-		Journal: persistence.Options{CacheBytes: c.cacheBytes(), MinFreeBytes: uint64(c.MinFreeSpace), MinFreeFiles: uint64(c.MinFreeFiles)},
-		Edge:    edge.Options{Limits: edge.Limits{HeaderTime: c.AppResponse}},
-		HTTP:    settings, Agents: c.Agents, CertificateFiles: c.httpsSettings.files(), Apps: c.appSettings.options(),
+		Journal:          persistence.Options{CacheBytes: c.cacheBytes(), MinFreeBytes: uint64(c.MinFreeSpace), MinFreeFiles: uint64(c.MinFreeFiles)},
+		WorkspaceJournal: uint64(c.WorkspaceJournal),
+		Edge:             edge.Options{Limits: edge.Limits{HeaderTime: c.AppResponse}},
+		HTTP:             settings, Agents: c.Agents, CertificateFiles: c.httpsSettings.files(), Apps: c.appSettings.options(),
 	}, err
 }
 

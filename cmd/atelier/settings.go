@@ -61,10 +61,13 @@ type serveCommand struct {
 	MaxCredentialTerminals int `group:"Limits" default:"64" help:"Terminals that were opened with one credential and have not ended, beyond which opening one is answered 429."`
 	MaxWorkspaces          int `group:"Limits" default:"1000" help:"Workspaces that a person may have created and not deleted; creating more is answered 409 limit_reached. 0: no limit."`
 
-	CacheSize    size          `group:"Resources" default:"0" help:"Memory for the journal's blocks and tables, as 256MiB. 0: 256 MiB, or a quarter of GOMEMLIMIT where that is less."`
-	MinFreeSpace size          `group:"Resources" default:"64MiB" help:"Free space on the disk below which changes are refused."`
-	MinFreeFiles int           `group:"Resources" default:"200" help:"Free inodes on the disk below which changes are refused."`
-	IdleAfter    time.Duration `group:"Resources" default:"5m" help:"An entity leaves memory when it has not been used for this long."`
+	CacheSize    size `group:"Resources" default:"0" help:"Memory for the journal's blocks and tables, as 256MiB. 0: 256 MiB, or a quarter of GOMEMLIMIT where that is less."`
+	MinFreeSpace size `group:"Resources" default:"64MiB" help:"Free space on the disk below which changes are refused."`
+	MinFreeFiles int  `group:"Resources" default:"200" help:"Free inodes on the disk below which changes are refused."`
+
+	WorkspaceJournal size `group:"Resources" default:"4GiB" help:"Bytes that a workspace may have in the journal, beside its files: sessions, and the records of changes. A quarter of the disk is the most. 0: no limit."`
+
+	IdleAfter time.Duration `group:"Resources" default:"5m" help:"An entity leaves memory when it has not been used for this long."`
 
 	ReactionAttempts int `group:"Resources" default:"12" help:"Failed attempts of a reaction to an event, after which the reactions of its stream are parked until an operator retries or skips them."`
 
@@ -207,6 +210,9 @@ func (c *serveCommand) checkSizes() error {
 	}
 	if c.DriveQuota != 0 {
 		errs = append(errs, between("drive-quota", c.DriveQuota, 1<<20, 1<<50))
+	}
+	if c.WorkspaceJournal != 0 {
+		errs = append(errs, between("workspace-journal", c.WorkspaceJournal, 1<<20, 1<<50))
 	}
 	if c.DriveFiles != 0 {
 		errs = append(errs, between("drive-files", c.DriveFiles, 100, 1<<40))

@@ -56,6 +56,9 @@ type Options struct {
 	// DriveQuota limits the drive of each workspace. DriveReserve is the space of the disk that drives leave free.
 	DriveQuota   quota.Limit
 	DriveReserve quota.Usage
+	// WorkspaceJournal is the number of bytes that each workspace may have in the journal; 0: no limit. A quarter of the file system of Dir is
+	// the most.
+	WorkspaceJournal uint64
 	// Descriptors is the number of file descriptors that the node may use; 0: the limit of the process.
 	Descriptors int
 	// IdleAfter is the time after its last use at which an entity leaves memory; 0: DefaultIdleAfter.
@@ -127,6 +130,8 @@ type Node struct {
 	// files serves the drives over WebDAV.
 	files   *webdav.Handler
 	backups bucket.Bucket
+	// room limits what workspaces have in the journal.
+	room *room
 	// driver runs the processes of computers, and observer records what they change.
 	driver   driver
 	observer *observe.Observer
@@ -182,9 +187,12 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 		return n, err
 	}
 	n.Router = cluster.NewRouter(n.Journal.Partitions(), o.Wire)
+	if n.room, err = n.newRoom(o); err != nil {
+		return n, err
+	}
 	if n.Drives, err = drive.New(drive.Options{
 		Dir: filepath.Join(o.Dir, datadir.DrivesName), Asker: n.Router, Generated: o.GeneratedTrees, Log: o.Log,
-		Descriptors: shares.drives, Quota: o.DriveQuota, Reserve: o.DriveReserve,
+		Descriptors: shares.drives, Quota: o.DriveQuota, Reserve: o.DriveReserve, Room: n.room.checkDrive,
 	}); err != nil {
 		return n, err
 	}
@@ -254,7 +262,7 @@ func (n *Node) newSystem(o Options, member int) *actors.System {
 	}
 	return actors.New(actors.Options{
 		Journal: n.Journal.Member(MemberName(member)), Partitions: n.Journal.Partitions(), Kinds: kinds.All, Secret: n.CursorSecret,
-		Essential: kinds.IsEssential, Rationed: kinds.IsRationed,
+		Essential: kinds.IsEssential, Rationed: kinds.IsRationed, Admit: n.room.admit,
 		Trail: n.trail(), Ask: n.Router.Ask, Clock: o.Clock, Log: o.Log, Registerer: metrics,
 		IdleAfter: o.IdleAfter, ReactionAttempts: o.ReactionAttempts, Progress: n.Router.Progress, Executors: n.executors(o),
 		Follow: n.followTerm, Observe: n.observe,

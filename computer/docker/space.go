@@ -19,7 +19,7 @@ import (
 const spaceEvery = time.Second
 
 // Full is the code of the error of Drives.CheckSpace if a drive or the disk is full.
-const Full entity.Code = "insufficient_storage"
+const Full = entity.InsufficientStorage
 
 // files returns the folder with the files of a workspace's drive. It returns NotFound if there is no drive.
 func (d *Driver) files(workspaceID string) (string, error) {

@@ -14,7 +14,7 @@ import (
 const spaceEvery = time.Second
 
 // Full is the code of the error of Drives.CheckSpace if a drive or the disk is full.
-const Full entity.Code = "insufficient_storage"
+const Full = entity.InsufficientStorage
 
 // checkSpace returns LimitReached if no process may run on the drive, and Unavailable if that cannot be determined.
 func (g *guest) checkSpace(ctx context.Context) error {

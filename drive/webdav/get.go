@@ -25,6 +25,11 @@ func (c *call) get() error {
 		return err
 	}
 	defer file.Close()
+	if c.r.Method == http.MethodGet { // a read is recorded when it can no longer be refused
+		if err := c.drive.CheckReading(); err != nil {
+			return err
+		}
+	}
 	header := c.w.Header()
 	setContentHeaders(header)
 	header.Set("Content-Type", contentType(c.path))

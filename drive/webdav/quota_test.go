@@ -179,3 +179,27 @@ func TestReserveOfFiles(t *testing.T) {
 		t.Error("processes may go on although they have made files of the reserve")
 	}
 }
+
+// TestNoRoomInTheJournal refuses what is recorded and could not be refused later: reads and processes.
+func TestNoRoomInTheJournal(t *testing.T) {
+	isFull := false
+	s := &site{t: t, dir: t.TempDir(), activity: newActivity(), room: func(string) error {
+		if isFull {
+			return entity.Errorf(entity.InsufficientStorage, "there is no room")
+		}
+		return nil
+	}}
+	s.start()
+	s.do("PUT", "/a", "content").is(201)
+	s.do("GET", "/a", "").is(200)
+	if s.isOverQuota() {
+		t.Error("no process may run")
+	}
+	isFull = true
+	s.do("GET", "/a", "").is(507).says("there is no room")
+	s.do("HEAD", "/a", "").is(200)
+	if !s.isOverQuota() {
+		t.Error("processes may run")
+	}
+	s.do("DELETE", "/a", "").is(204)
+}

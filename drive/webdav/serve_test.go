@@ -37,6 +37,7 @@ type site struct {
 	server   *httptest.Server
 	quota    quota.Limit
 	reserve  quota.Usage
+	room     func(workspaceID string) error
 }
 
 // serve starts a site with an empty drive until the end of the test.
@@ -53,7 +54,7 @@ func newActivity() *drivetest.Activity { return &drivetest.Activity{} }
 func (s *site) start() {
 	s.t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
-	drives, err := drive.New(drive.Options{Dir: s.dir, Asker: s.activity, Log: quiet, Quota: s.quota, Reserve: s.reserve})
+	drives, err := drive.New(drive.Options{Dir: s.dir, Asker: s.activity, Log: quiet, Quota: s.quota, Reserve: s.reserve, Room: s.room})
 	if err != nil {
 		s.t.Fatal(err)
 	}

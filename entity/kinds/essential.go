@@ -19,6 +19,18 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
+// IsLimited reports whether a command is refused if its workspace has no room in the journal: the command is not essential, and is one of a
+// member or stores what a turn writes. Other commands of the platform say what has happened, and are never refused.
+func IsLimited(c entity.Command) bool {
+	switch c.Message.(type) {
+	case *sessionv1.RecordRows:
+		return true
+	case *workspacev1.Resume, *workspacev1.ChangeStatus:
+		return false // only operators send these
+	}
+	return c.Source == nil && !entity.IsPlatform(c.Principal) && !IsEssential(c)
+}
+
 // IsEssential reports whether a command is accepted although the disk is nearly full: it removes, ends or revokes something, is
 // one of an operator, or reports the outcome of such a command. Nobody can send such commands without limit, because everything is
 // removed once, and what was removed cannot be made again while the disk is full.

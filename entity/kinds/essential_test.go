@@ -56,6 +56,35 @@ func TestIsEssential(t *testing.T) {
 	}
 }
 
+// TestIsLimited verifies which commands need room of the workspace in the journal: those of members, unless they are essential, and what
+// turns write.
+func TestIsLimited(t *testing.T) {
+	user := &wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_USER}
+	write := &activityv1.Intend{Intent: &activityv1.Intent{Operation: &activityv1.Operation{Kind: activityv1.Kind_KIND_WRITE}}}
+	for _, test := range []struct {
+		command entity.Command
+		want    bool
+	}{
+		{entity.Command{Principal: user, Message: &sessionv1.SendInput{}}, true},
+		{entity.Command{Principal: user, Message: &sessionv1.StartSession{}}, true},
+		{entity.Command{Principal: user, Message: write}, true},
+		{entity.Command{Principal: user, Message: &sessionv1.DeleteSession{}}, false},
+		{entity.Command{Principal: user, Message: &workspacev1.Suspend{}}, false},
+		{entity.Command{Principal: user, Message: &workspacev1.Resume{}}, false},
+		{entity.Command{Principal: user, Message: &workspacev1.RemoveMember{}, Source: &entity.Source{}}, false},
+		{entity.Command{Principal: user, Message: &sessionv1.SendInput{}, Source: &entity.Source{}}, false},
+		{entity.Command{Principal: entity.Platform(), Message: &sessionv1.RecordRows{}}, true},
+		{entity.Command{Principal: entity.Platform(), Message: &sessionv1.ClaimTurn{}}, false},
+		{entity.Command{Principal: entity.Platform(), Message: &sessionv1.EndTurn{}}, false},
+		{entity.Command{Principal: entity.Platform(), Message: &activityv1.Record{}}, false},
+		{entity.Command{Principal: entity.Platform(), Message: &activityv1.Complete{}}, false},
+	} {
+		if got := kinds.IsLimited(test.command); got != test.want {
+			t.Errorf("%s by %v: %v", proto.MessageName(test.command.Message), test.command.Principal.GetKind(), got)
+		}
+	}
+}
+
 // TestRemovalsAreEssential verifies that no command whose name begins as those of removals do was forgotten.
 func TestRemovalsAreEssential(t *testing.T) {
 	verbs := []string{"Remove", "Delete", "Revoke", "Release", "Retire", "Erase", "Leave", "Forget", "Disable", "Suspend", "Clear", "Unlink", "Halt"}

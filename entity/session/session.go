@@ -24,7 +24,7 @@
 //     later; package runner checks it. A turn that follows a sleep, or the loss of the computer, runs on behalf of the same person.
 //
 // Members change settings, the audience and archives (settings.go). A deletion seals the session, which hides it from everybody
-// at once; the task DeletionTask then deletes its descendants and rows. Visibility and permissions depend on the sender's role,
+// at once; the task DeletionTask then deletes its descendants and rows, and the event that completes it removes all earlier events. Visibility and permissions depend on the sender's role,
 // which the workspace determines (access.go). Lists are in lists.go.
 package session
 
@@ -53,6 +53,7 @@ const wakeTimer = "wake"
 var Kind = entity.Rules[*sessionv1.Session, sessionv1.Command, sessionv1.Event]{
 	Name: entity.KindSession, Owner: entity.KindWorkspace, Version: 3, Zero: Zero, Access: accessOf, Decide: Decide, Evolve: Evolve,
 	Reply: Reply, Rows: Rows, Timers: Timers, Tasks: Tasks, Waits: Waits,
+	Erases: func(e sessionv1.Event) bool { _, is := e.(*sessionv1.SessionErased); return is },
 	Timeline: &entity.Timeline[*sessionv1.Session, sessionv1.Command, sessionv1.Event]{
 		Need: entity.Reads(entity.Sessions), Visible: Visible,
 		IsRow:  func(e sessionv1.Event) bool { _, is := e.(*sessionv1.RowAdded); return is },

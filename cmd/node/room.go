@@ -1,0 +1,73 @@
+package node
+
+import (
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/kinds"
+	"github.com/atelier-run/atelier/persistence"
+	"github.com/atelier-run/atelier/volume"
+)
+
+// room limits the bytes that each workspace has in the journal (persistence.Journal.WorkspaceBytes), in two steps:
+//
+//   - At the limit, commands are refused for which kinds.IsLimited returns true. The room of requests that are in flight is not reserved: together
+//     they exceed the limit by no more than the journal's queue holds.
+//   - What the platform records of things that have happened is never refused. An eighth beyond the limit, it therefore permits nothing that
+//     makes it record more: processes end and none start, and files cannot be read (drive.Options.Room).
+type room struct {
+	journal   *persistence.Store
+	partition func(identity string) persistence.Partition
+	// limit is the number of bytes; 0: there is no limit.
+	limit   uint64
+	refused prometheus.Counter
+}
+
+func (n *Node) newRoom(o Options) (*room, error) {
+	disk, err := volume.Measure(o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	r := &room{
+		journal: n.Journal, partition: n.Router.Partition, limit: min(o.WorkspaceJournal, disk.TotalBytes/4),
+		refused: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "atelier_journal_workspace_refused_total",
+			Help: "Commands, processes and reads that were refused because their workspace has no room in the journal.",
+		}),
+	}
+	o.Registry.MustRegister(r.refused, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "atelier_journal_workspace_limit_bytes", Help: "Bytes that each workspace may have in the journal. 0: no limit.",
+	}, func() float64 { return float64(r.limit) }))
+	return r, nil
+}
+
+// admit returns InsufficientStorage if a command is refused.
+func (r *room) admit(c entity.Command) error {
+	if r.limit == 0 || !kinds.IsLimited(c) {
+		return nil
+	}
+	workspaceID, _, _ := strings.Cut(c.Identity, "/")
+	return r.check(workspaceID, uint64(proto.Size(c.Message)), r.limit)
+}
+
+// checkDrive returns InsufficientStorage if neither processes may run on the drive of a workspace, nor files be read.
+func (r *room) checkDrive(workspaceID string) error {
+	if r.limit == 0 {
+		return nil
+	}
+	return r.check(workspaceID, 0, r.limit+r.limit/8)
+}
+
+// check returns InsufficientStorage if a workspace has more than limit with a number of further bytes. An identity that is no workspace's
+// has none.
+func (r *room) check(workspaceID string, further, limit uint64) error {
+	if used := r.journal.WorkspaceBytes(r.partition(workspaceID), workspaceID); used+further <= limit || used == 0 {
+		return nil
+	}
+	r.refused.Inc()
+	return entity.Errorf(entity.InsufficientStorage, "what the server stores of this workspace beside its files has reached %d bytes; "+
+		"delete sessions, or tell the operator of the server", r.limit)
+}
