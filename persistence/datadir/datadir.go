@@ -29,6 +29,8 @@ const (
 	// AppsName is the folder of the logs of apps.
 	AppsName   = "apps"
 	secretName = "secret"
+	// sumName is the file with the checksum of the secret.
+	sumName = "secret.sum"
 	// marksName is the file with the marks of the journal; see persistence.Options.Marks. It is beside the journal, so that it
 	// is not lost with it.
 	marksName = "installation"
@@ -87,17 +89,11 @@ func readParts(dir string) ([]byte, error) {
 	} else if !there {
 		return nil, incomplete("%s is missing beside a journal", drives)
 	}
-	path := filepath.Join(dir, secretName)
-	secret, err := os.ReadFile(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, incomplete("%s is missing beside a journal", path)
-	case err != nil:
+	secret, err := readSecret(dir)
+	if err != nil {
 		return nil, err
-	case len(secret) != secretBytes:
-		return nil, incomplete("%s does not hold %d bytes", path, secretBytes)
 	}
-	return secret, nil
+	return secret, makeSum(dir, secret)
 }
 
 // ForeignFiles returns the names in a directory that a node does not make. It returns none if the directory has a journal: a
@@ -120,7 +116,7 @@ func ForeignFiles(dir string) ([]string, error) {
 }
 
 // ownNames are the names in a data directory except the journal's, and those that file systems make.
-var ownNames = []string{DrivesName, AppsName, secretName, marksName, "backups", "atelier.sock", "quickstart.key", "lost+found", restoringName}
+var ownNames = []string{DrivesName, AppsName, secretName, sumName, marksName, "backups", "atelier.sock", "quickstart.key", "lost+found", restoringName}
 
 // isTemporary reports whether a file of this name may be left of an interrupted write, by WriteDurably or of the journal's
 // marks.
@@ -150,7 +146,7 @@ func makeParts(dir string) ([]byte, error) {
 	secret, err := os.ReadFile(path)
 	switch {
 	case err == nil && len(secret) == secretBytes:
-		return secret, syncDir(dir)
+		return secret, errors.Join(makeSum(dir, secret), syncDir(dir))
 	case err == nil:
 		return nil, fmt.Errorf("%s does not have %d bytes: remove it, and the next start makes another one", path, secretBytes)
 	case !errors.Is(err, fs.ErrNotExist):
@@ -158,7 +154,8 @@ func makeParts(dir string) ([]byte, error) {
 	}
 	secret = make([]byte, secretBytes)
 	rand.Read(secret)
-	return secret, WriteDurably(path, secret)
+	// The checksum of an earlier secret is replaced first: after a crash in between, the directory has a checksum and no secret.
+	return secret, errors.Join(WriteDurably(filepath.Join(dir, sumName), sumOf(secret)), WriteDurably(path, secret))
 }
 
 // JournalOptions returns the options of the journal in a data directory; the other options are those of o.

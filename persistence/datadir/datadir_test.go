@@ -36,8 +36,16 @@ func TestPrepare(t *testing.T) {
 		"used directory":      {func(string) error { return nil }, false},
 		"secret is missing":   {func(dir string) error { return os.Remove(filepath.Join(dir, "secret")) }, true},
 		"secret is truncated": {func(dir string) error { return os.Truncate(filepath.Join(dir, "secret"), 5) }, true},
-		"drives are missing":  {func(dir string) error { return os.Remove(filepath.Join(dir, "drives")) }, true},
-		"marks are missing":   {func(dir string) error { return os.Remove(filepath.Join(dir, "installation")) }, true},
+		"secret has a flipped bit": {func(dir string) error {
+			path := filepath.Join(dir, "secret")
+			content, err := os.ReadFile(path)
+			content[7] ^= 4
+			return errors.Join(err, os.WriteFile(path, content, 0o600))
+		}, true},
+		"checksum of the secret is truncated":        {func(dir string) error { return os.Truncate(filepath.Join(dir, "secret.sum"), 5) }, true},
+		"directory from before there was a checksum": {func(dir string) error { return os.Remove(filepath.Join(dir, "secret.sum")) }, false},
+		"drives are missing":                         {func(dir string) error { return os.Remove(filepath.Join(dir, "drives")) }, true},
+		"marks are missing":                          {func(dir string) error { return os.Remove(filepath.Join(dir, "installation")) }, true},
 		"journal is missing beside drives": {func(dir string) error {
 			return errors.Join(os.Mkdir(filepath.Join(dir, "drives", "ws_1"), 0o700), os.RemoveAll(filepath.Join(dir, "journal")))
 		}, true},

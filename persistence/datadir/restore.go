@@ -114,7 +114,7 @@ func (r *Restoration) checkSource(backupID string) error {
 }
 
 // parts are the parts of a data directory, in the order in which a restore moves them.
-var parts = []string{DrivesName, secretName, marksName, journalName}
+var parts = []string{DrivesName, secretName, sumName, marksName, journalName}
 
 // Finish moves the parts to their places, durably. The caller has closed the journal and made the drives durable.
 func (r *Restoration) Finish() error {

@@ -101,7 +101,7 @@ func TestRestoresAtTheSameTime(t *testing.T) {
 
 // TestRestoreIsFinishedAfterCrash crashes between the moves of the parts.
 func TestRestoreIsFinishedAfterCrash(t *testing.T) {
-	parts := []string{"drives", "secret", "installation", "journal"}
+	parts := []string{"drives", "secret", "secret.sum", "installation", "journal"}
 	for moved := range len(parts) + 1 {
 		dir := t.TempDir()
 		r := beginRestore(t, dir, "nbk_1")

@@ -1,0 +1,52 @@
+package datadir
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// sumOf returns the content of sumName: the SHA-256 hash of the secret as hexadecimal digits, and a line break. The secret is random,
+// so that the hash reveals nothing of it.
+func sumOf(secret []byte) []byte {
+	sum := sha256.Sum256(secret)
+	return append(hex.AppendEncode(nil, sum[:]), '\n')
+}
+
+// readSecret returns the secret of a directory with a journal. It returns ErrIncomplete, which names the file, if the secret is missing or
+// differs from its checksum. A directory of an earlier version has no checksum.
+func readSecret(dir string) ([]byte, error) {
+	path, sumPath := filepath.Join(dir, secretName), filepath.Join(dir, sumName)
+	secret, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, incomplete("%s is missing beside a journal", path)
+	case err != nil:
+		return nil, err
+	case len(secret) != secretBytes:
+		return nil, incomplete("%s does not hold %d bytes", path, secretBytes)
+	}
+	sum, err := os.ReadFile(sumPath)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return secret, nil
+	case err != nil:
+		return nil, err
+	case string(sum) != string(sumOf(secret)):
+		return nil, incomplete("%s differs from its checksum in %s: one of the two files has changed", path, sumPath)
+	}
+	return secret, nil
+}
+
+// makeSum makes the checksum of a secret durable, unless the directory has it.
+func makeSum(dir string, secret []byte) error {
+	path := filepath.Join(dir, sumName)
+	sum, err := os.ReadFile(path)
+	if err == nil && string(sum) == string(sumOf(secret)) || err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return WriteDurably(path, sumOf(secret))
+}
