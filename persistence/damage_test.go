@@ -102,8 +102,8 @@ func rowsOf(s *Store) (map[string]string, error) {
 // history is a store with tables from several openings, a compaction, and rows that are only in its log.
 type history struct {
 	rows map[string]string
-	// closed is the directory after an orderly end, crashed after a loss of power.
-	closed, crashed image
+	// closed is the directory after an orderly end, killed after the end of the process by a signal, crashed after a loss of power.
+	closed, killed, crashed image
 }
 
 // newHistory returns a store with 19 events.
@@ -135,7 +135,7 @@ func newHistory(t *testing.T) history {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := history{rows: rows, crashed: imageOf(t, fs.CrashClone(vfs.CrashCloneCfg{}), "data")}
+	h := history{rows: rows, killed: imageOf(t, fs, "data"), crashed: imageOf(t, fs.CrashClone(vfs.CrashCloneCfg{}), "data")}
 	mustClose(t, s)
 	h.closed = imageOf(t, fs, "data")
 	return h
@@ -187,17 +187,17 @@ func (h history) opensWhole(t *testing.T, damaged image, what string) (served bo
 	return true
 }
 
-// TestDamage damages each file of a data directory, except the log of a crash, which may legitimately be torn at its end.
+// TestDamage damages each file of a data directory, except the log after a loss of power, which may legitimately be torn at its end.
 // Each opening finds every row, or is refused and changes nothing.
 func TestDamage(t *testing.T) {
 	h := newHistory(t)
-	for name, whole := range map[string]image{"closed": h.closed, "crashed": h.crashed} {
+	for name, whole := range map[string]image{"closed": h.closed, "killed": h.killed, "crashed": h.crashed} {
 		t.Run(name, func(t *testing.T) {
 			if !h.opensWhole(t, whole, "whole") {
 				t.Fatal("the whole directory is refused")
 			}
-			t.Run("flipped bits", func(t *testing.T) { h.testFlippedBits(t, whole, name == "closed") })
-			t.Run("missing and shortened files", func(t *testing.T) { h.testMissingFiles(t, whole, name == "closed") })
+			t.Run("flipped bits", func(t *testing.T) { h.testFlippedBits(t, whole, name != "crashed") })
+			t.Run("missing and shortened files", func(t *testing.T) { h.testMissingFiles(t, whole, name != "crashed") })
 		})
 	}
 }
@@ -240,6 +240,7 @@ func (h history) testMissingFiles(t *testing.T, whole image, logs bool) {
 		h.opensWhole(t, whole.replace(path, nil), path+" missing")
 		if len(content) > 0 {
 			h.opensWhole(t, whole.replace(path, content[:len(content)/2]), path+" cut in half")
+			h.opensWhole(t, whole.replace(path, content[:len(content)-1]), path+" without its last byte")
 			h.opensWhole(t, whole.replace(path, []byte{}), path+" empty")
 		}
 	}
@@ -277,6 +278,28 @@ func TestDamagedLogs(t *testing.T) {
 	h.opensWhole(t, h.crashed, "whole")
 }
 
+// TestLogsCutOff cuts both logs of a killed process off at each byte. The end of the last log was promised when its last
+// proposal was answered: an opening without a row is refused, and names the log.
+func TestLogsCutOff(t *testing.T) {
+	h, logs := crashWithTwoLogs(t)
+	for _, path := range logs {
+		content := h.killed[path]
+		for at := range content {
+			fs := h.killed.replace(path, content[:at]).fileSystem(t)
+			s, err := Open(smallOptions(fs, "data"))
+			if err == nil {
+				if rows, err := rowsOf(s); err != nil || !maps.Equal(h.rows, rows) {
+					t.Errorf("%s, cut off at byte %d of %d: the journal opened without all of its rows: %v", path, at, len(content), err)
+				}
+				mustClose(t, s)
+			} else if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), path) {
+				t.Errorf("%s, cut off at byte %d of %d: %v", path, at, len(content), err)
+			}
+		}
+	}
+	h.opensWhole(t, h.killed, "whole")
+}
+
 // crashWithTwoLogs returns a directory after a crash with two logs to replay, and their paths.
 func crashWithTwoLogs(t *testing.T) (h history, logs []string) {
 	t.Helper()
@@ -301,7 +324,7 @@ func crashWithTwoLogs(t *testing.T) (h history, logs []string) {
 	if h.rows, err = rowsOf(s); err != nil {
 		t.Fatal(err)
 	}
-	h.crashed = imageOf(t, disk.CrashClone(vfs.CrashCloneCfg{}), "data")
+	h.killed, h.crashed = imageOf(t, disk, "data"), imageOf(t, disk.CrashClone(vfs.CrashCloneCfg{}), "data")
 	close(release)
 	<-flushed
 	mustClose(t, s)

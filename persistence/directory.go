@@ -16,6 +16,7 @@ import (
 //
 //	LOCK     locked by the process that has the directory open
 //	FORMAT   format, number of partitions and id; written last, so that an interrupted copy does not open
+//	SYNCED   the promised beginnings of the logs (see syncedLogs)
 //	MARKS    identity and high-water marks (see marks), unless Options.Marks names another file
 //	store/   Pebble's files
 const (
@@ -24,6 +25,7 @@ const (
 	storeName  = "store"
 
 	formatVersion     = 3
+	formatSynced      = 3
 	oldestFormat      = 1
 	formatMarked      = "marked\n"
 	defaultPartitions = 12
@@ -35,7 +37,8 @@ const (
 //
 //	1  the first format
 //	2  one index entry may represent many rows; see AppendPostings of package activity
-//	3  heads have the bytes of streams, and events may be erased; see headRow
+//	3  heads have the bytes of streams, events may be erased (see headRow), and the file SYNCED promises the beginnings of logs, which only
+//	   programs that know the file keep
 
 // format is the content of the format file. disk is the id of the data directory. It is random and never copied, so that
 // a cluster can tell a member that has lost its disk from the member that it was.
@@ -96,6 +99,8 @@ type directory struct {
 	marks     *marks
 	// isCopy reports that the file of the marks is a copy of the file that was written (see fileIDOf).
 	isCopy bool
+	// synced has the promises of the file SYNCED when the directory was opened.
+	synced []extent
 }
 
 // join returns the path of a part of the directory.
@@ -198,7 +203,8 @@ func (d *directory) readIdentity(partitions int) error {
 	case m != nil && len(m.partitions) != d.format.partitions:
 		return damaged("the marks in %s have %d partitions, not %d", d.marksPath, len(m.partitions), d.format.partitions)
 	}
-	return nil
+	d.synced, err = d.readSynced()
+	return err
 }
 
 // create writes the marks and then the format file of a new directory. In this order, a directory with a format file
@@ -250,8 +256,21 @@ func (d *directory) writeMarksOf(held storeContents, timeline string) (marks, er
 	if d.format.marked {
 		return m, nil
 	}
+	if err := d.replaceSynced(); err != nil { // a directory with marks is expected to have the file
+		return m, err
+	}
 	d.format.marked = true
 	return m, d.writeFormat()
+}
+
+// replaceSynced makes a file SYNCED without promises.
+func (d *directory) replaceSynced() error {
+	d.synced = nil
+	s, err := createSynced(d, nil, nil)
+	if err != nil {
+		return err
+	}
+	return s.close()
 }
 
 // upgradeFormat raises the directory to formatVersion. It is called after the store is verified and before it is opened
@@ -307,6 +326,8 @@ type Acceptance struct {
 	Events uint64
 	// Missing is the number of further events that the marks promise, or 0 if the marks are missing or unreadable.
 	Missing uint64
+	// Lost names each log that lacks acknowledged rows, or has other ones, and says why.
+	Lost []string
 }
 
 // Accept lets a data directory open although it contains less than its marks promise, after its operator has restored only
@@ -347,11 +368,20 @@ func acceptStore(o Options) (a Acceptance, err error) {
 		return a, err
 	}
 	promised, _, _ := readMarks(o.FS, o.Marks) // unreadable marks are replaced
+	logs, _ := d.readSynced()                  // an illegible file is replaced
+	for _, e := range logs {
+		if err := o.verifier(d).checkExtent(e); err != nil {
+			a.Lost = append(a.Lost, fmt.Sprintf("%s: %v", d.fs.PathJoin(d.join(storeName), e.name), err))
+		}
+	}
 	for p, has := range held.partitions {
 		a.Events += has.sequence
 		if promised != nil && p < len(promised.partitions) {
 			a.Missing += max(promised.partitions[p].sequence, has.sequence) - has.sequence
 		}
+	}
+	if err := d.replaceSynced(); err != nil {
+		return a, err
 	}
 	_, err = d.writeMarksOf(held, newID())
 	return a, err

@@ -13,7 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// disk is the file system that Pebble uses. It differs from Options.FS in four ways:
+// disk is the file system that Pebble uses. It differs from Options.FS in five ways:
 //
 // An error of the log, or of syncing the store's directory, ends the journal and is never returned to Pebble. Pebble
 // would panic, and while it switches logs such a panic ends the process, because its deferred calls unlock a mutex that
@@ -25,6 +25,8 @@ import (
 // After errors of flushes and compactions, creating a table is delayed: Pebble retries without a pause, and holds its
 // locks everywhere else where it could be delayed.
 //
+// synced has a promise for each log after each sync of the log.
+//
 // marksWriter observes every byte that is written to manifests and logs. An edit of a manifest is in the marks before
 // Pebble's sync of it returns, and therefore before Pebble removes the files that the edit makes obsolete.
 type disk struct {
@@ -33,6 +35,7 @@ type disk struct {
 	store       string
 	errors      *backgroundErrors
 	marksWriter *marksWriter
+	synced      *syncedLogs
 	// running reports that the writer is running. While the store is opened and closed, errors are returned unchanged.
 	running atomic.Bool
 }
@@ -68,7 +71,11 @@ func (d *disk) track(name string, file vfs.File, err error) (vfs.File, error) {
 	if err != nil || !manifest && !d.isLog(name) {
 		return file, err
 	}
-	return &trackedFile{file, d.marksWriter, d.marksWriter.beginExtent(base), manifest}, nil
+	tracked := &trackedFile{File: file, marksWriter: d.marksWriter, extent: d.marksWriter.beginExtent(base)}
+	if !manifest {
+		tracked.synced = d.synced
+	}
+	return tracked, nil
 }
 
 // manifestOfMarker returns the manifest that a marker file of Pebble names in its own name. ok is false for other files.
@@ -81,8 +88,13 @@ func manifestOfMarker(base string) (name string, ok bool) {
 	return name, ok
 }
 
-// Remove removes a file, and its extent from the marks.
+// Remove removes a file, and its extent from the marks. A log whose promise cannot be removed stays; the next opening removes it.
 func (d *disk) Remove(name string) error {
+	if d.isLog(name) {
+		if err := d.synced.forget(d.FS.PathBase(name)); err != nil {
+			return err
+		}
+	}
 	err := d.FS.Remove(name)
 	if err == nil && d.FS.PathDir(name) == d.store {
 		d.marksWriter.forgetFile(d.FS.PathBase(name))
@@ -102,6 +114,9 @@ func (d *disk) Create(name string, category vfs.DiskWriteCategory) (vfs.File, er
 
 // ReuseForWrite renames an obsolete log, for Pebble to overwrite it.
 func (d *disk) ReuseForWrite(from, to string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	if err := d.synced.forget(d.FS.PathBase(from)); err != nil {
+		return d.wrapVital(nil, err, d.isLog(to))
+	}
 	file, err := d.openWhenPossible(to, true, func() (vfs.File, error) { return d.FS.ReuseForWrite(from, to, category) })
 	if err == nil {
 		d.marksWriter.forgetFile(d.FS.PathBase(from))

@@ -23,7 +23,8 @@
 //     not Proposal.Essential, and they are refused.
 //  4. committer.stage compares versions and epochs (applier.apply) and adds the rows of accepted proposals to the batch of
 //     the commit. A refused proposal adds nothing and does not affect the rest of its round.
-//  5. barrier.sync writes the batch and syncs Pebble's log, once for all partitions. Views that are opened meanwhile show
+//  5. barrier.sync writes the batch and syncs Pebble's log, once for all partitions. syncedLogs.promise then records, without a
+//     sync, up to where the log is durable, so that a start notices if its end is lost. Views that are opened meanwhile show
 //     the state before (views.beginCommit, views.endCommit).
 //  6. watchers.publishCommit claims each round (queue.claimRound), so that it is answered exactly once, and notifies the
 //     owner of each partition with an advanced feed.
@@ -41,10 +42,11 @@
 //  1. openDirectory checks that no part of the data directory is missing (directory.checkParts), locks it, and reads the
 //     format file and the marks (directory.readIdentity), or creates both.
 //  2. directory.verifyStore compares the store with the marks, a file outside Pebble that promises what the store contains
-//     at least. verifier.verify compares the manifest and, after an orderly end, the logs with their checksums; opens the
-//     store read-only; reads its tables and logs; and compares epochs and sequences. Open returns ErrDamaged if anything is
-//     missing or unreadable. Nothing on the disk has been changed until then.
-//  3. directory.upgradeFormat raises the format of an older directory.
+//     at least. verifier.verify compares the manifest, the beginnings of logs that SYNCED promises (see
+//     syncedLogs) and, after an orderly end, all logs with their checksums; opens the store read-only; reads its tables and logs;
+//     and compares epochs and sequences. Open returns ErrDamaged if anything is missing or unreadable. Nothing on the disk has
+//     been changed until then.
+//  3. createSynced writes SYNCED anew, and directory.upgradeFormat raises the format of an older directory.
 //  4. pebble.Open opens the store for writing and replays the logs.
 //  5. openWorkspaceBytes reads the counters of workspaces (see workspaceBytes), and counts the events of an older directory. beginTerms makes a new
 //     epoch of each partition durable, so that no proposal from before is accepted.

@@ -367,8 +367,8 @@ type trackedFile struct {
 	vfs.File
 	marksWriter *marksWriter
 	extent      *extent
-	// isManifest reports that each sync writes the marks.
-	isManifest bool
+	// synced promises the extent of a log after each sync. It is nil for a manifest, of which each sync writes the marks.
+	synced *syncedLogs
 }
 
 func (f *trackedFile) Write(p []byte) (int, error) {
@@ -379,10 +379,14 @@ func (f *trackedFile) Write(p []byte) (int, error) {
 func (f *trackedFile) Sync() error     { return f.afterSync(f.File.Sync()) }
 func (f *trackedFile) SyncData() error { return f.afterSync(f.File.SyncData()) }
 
-// afterSync writes the marks after a manifest was synced. err is the result of the sync.
+// afterSync writes the marks after a manifest was synced, and a promise after a log was. err is the result of the sync.
 func (f *trackedFile) afterSync(err error) error {
-	if err != nil || !f.isManifest {
+	if err != nil {
 		return err
+	}
+	if f.synced != nil {
+		f.synced.promise(*f.extent)
+		return nil
 	}
 	return f.marksWriter.recordManifest(f.extent)
 }

@@ -18,6 +18,7 @@ type Store struct {
 	directory   *directory
 	disk        *disk
 	marksWriter *marksWriter
+	synced      *syncedLogs
 	db          *pebble.DB
 	views       *views
 	workspaces  *workspaceBytes
@@ -76,6 +77,9 @@ func (s *Store) releaseDirectory() {
 	if s.db != nil {
 		_ = s.db.Close()
 	}
+	if s.synced != nil {
+		_ = s.synced.close()
+	}
 	_ = s.directory.lock.Close()
 }
 
@@ -85,12 +89,15 @@ func (s *Store) start() error {
 	if err != nil {
 		return err
 	}
+	if s.synced, err = createSynced(s.directory, s.directory.synced, s.options.Logger); err != nil {
+		return err
+	}
 	if err := s.directory.upgradeFormat(); err != nil {
 		return err
 	}
 	s.marksWriter = newMarksWriter(s.options.FS, s.options.Marks, m, s.options.Logger)
 	b := &backgroundErrors{failure: s.failure, metrics: s.metrics}
-	s.disk = &disk{FS: s.options.FS, store: s.directory.join(storeName), errors: b, marksWriter: s.marksWriter}
+	s.disk = &disk{FS: s.options.FS, store: s.directory.join(storeName), errors: b, marksWriter: s.marksWriter, synced: s.synced}
 	options := s.options.pebble(s.disk, b)
 	compactions := newCompactionScheduler() // grants none while pebble.Open runs
 	options.Experimental.CompactionScheduler = compactions
@@ -302,7 +309,7 @@ func (s *Store) close() error {
 	if err := s.failure.guard(s.db.Close); err != nil {
 		return errors.Join(err, s.directory.lock.Close())
 	}
-	if err := s.marksWriter.writeSealed(); err != nil {
+	if err := errors.Join(s.marksWriter.writeSealed(), s.synced.close()); err != nil {
 		return errors.Join(err, s.directory.lock.Close())
 	}
 	s.options.Logger.Debug("the journal is closed", slog.String("dir", s.options.Dir))

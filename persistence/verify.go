@@ -38,6 +38,8 @@ type verifier struct {
 	store    string
 	options  *pebble.Options
 	logger   *slog.Logger
+	// synced are the promised beginnings of logs.
+	synced []extent
 }
 
 // maxCheckedBytes bounds the bytes of tables with blocks that are verified before the journal opens, beginning with the
@@ -61,7 +63,7 @@ func (o Options) verifier(d *directory) *verifier {
 	p.ErrorIfNotExists = true
 	p.CacheSize = minCache
 	p.EnsureDefaults() // checkTable uses the defaults too
-	return &verifier{fs: o.FS, readOnly: t, store: d.join(storeName), options: p, logger: o.Logger}
+	return &verifier{fs: o.FS, readOnly: t, store: d.join(storeName), options: p, logger: o.Logger, synced: d.synced}
 }
 
 // verify returns the content of the store. It returns ErrDamaged if the store contains less than the marks promise or
@@ -96,7 +98,7 @@ func (v *verifier) verify(m *marks, partitions int) (storeContents, error) {
 	return f, nil
 }
 
-// checkFiles compares the current manifest and, after an orderly end, the logs with the extents in the marks.
+// checkFiles compares the current manifest and the promised beginnings of logs with their extents and, after an orderly end, also all logs.
 func (v *verifier) checkFiles(m *marks, current string) error {
 	if m == nil || len(m.manifests) == 0 {
 		return nil
@@ -111,9 +113,9 @@ func (v *verifier) checkFiles(m *marks, current string) error {
 		v.logger.Warn("the store was last written by a program that keeps no marks", "manifest", current, "marked", last)
 		return nil
 	}
-	expected := m.manifests[at : at+1]
+	expected := slices.Concat(m.manifests[at:at+1], v.synced)
 	if m.sealed {
-		expected = append(slices.Clone(expected), m.logs...)
+		expected = append(expected, m.logs...)
 	}
 	for _, e := range expected {
 		if err := v.checkExtent(e); err != nil {

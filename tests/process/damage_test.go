@@ -12,12 +12,12 @@ import (
 	"testing"
 )
 
-// checksums returns the checksum of every file below a directory by its path, and zeros for folders.
+// checksums returns the checksum of every file below a directory by its path, and zeros for everything else.
 func checksums(t *testing.T, dir string) map[string][32]byte {
 	t.Helper()
 	found := map[string][32]byte{}
 	err := filepath.WalkDir(dir, func(path string, at fs.DirEntry, err error) error {
-		if err != nil || at.IsDir() {
+		if err != nil || !at.Type().IsRegular() {
 			found[path] = [32]byte{}
 			return err
 		}
@@ -118,8 +118,13 @@ func TestDamagedDirectoryIsRefused(t *testing.T) {
 	restore := damage(t, newest(t, store+"/*.sst"), 100)
 	expectRefusal(t, dir, ".sst", "checksum")
 	restore()
+	for _, name := range []string{"secret", "secret.sum"} {
+		restore := damage(t, filepath.Join(dir, name), 3)
+		expectRefusal(t, dir, filepath.Join(dir, "secret"), filepath.Join(dir, "secret.sum"))
+		restore()
+	}
 	for part, says := range map[string]string{
-		"journal": "FORMAT is missing", "journal/store": "store is missing", "journal/FORMAT": "the copy was interrupted",
+		"journal": "FORMAT is missing", "journal/store": "store is missing", "journal/FORMAT": "the copy was interrupted", "journal/SYNCED": "SYNCED is missing",
 		"secret": "secret is missing", "drives": "drives is missing", "installation": "the marks of the journal are missing",
 	} {
 		path := filepath.Join(dir, part)
@@ -135,6 +140,30 @@ func TestDamagedDirectoryIsRefused(t *testing.T) {
 	if rows, err := newClient(n.address, key).feed(t.Context()); err != nil || len(rows) != 2 {
 		t.Errorf("the feed has %d rows, want 2: %v", len(rows), err)
 	}
+}
+
+// TestLogCutOffAfterKill cuts the end of the last log of a killed node off. The node must refuse to start and name the log, rather than
+// find files whose changes it does not know.
+func TestLogCutOffAfterKill(t *testing.T) {
+	dir, key := newUsedDirectory(t)
+	n := start(t, dir)
+	newClient(n.address, key).expect(t, http.StatusCreated, "PUT", drivePath("last"), "hello\n")
+	n.kill()
+	log := newest(t, filepath.Join(dir, "journal", "store", "*.log"))
+	content, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	written := bytes.TrimRight(content, "\x00")
+	if err := os.Truncate(log, int64(len(written)-8)); err != nil {
+		t.Fatal(err)
+	}
+	expectRefusal(t, dir, log, "had at least")
+	out, errs, code := atelier("accept", "--data="+dir, "--yes")
+	if code != 0 || !strings.Contains(out, "changes are missing") || !strings.Contains(out, log) {
+		t.Fatalf("exit %d: %s%s", code, out, errs)
+	}
+	start(t, dir)
 }
 
 // TestAccept makes a directory start again after its secret was lost.

@@ -1,0 +1,119 @@
+package persistence
+
+import (
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+)
+
+// TestSyncedForgetsLogsBeforeTheyGo loses power whenever a log is about to be removed or reused, and after. The directory opens
+// each time: SYNCED never promises a log that is gone.
+func TestSyncedForgetsLogsBeforeTheyGo(t *testing.T) {
+	disk := vfs.NewCrashableMem()
+	rng := rand.New(rand.NewPCG(1, 1))
+	var mu sync.Mutex
+	var crashed []*vfs.MemFS
+	lose := func() {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, percent := range []int{0, 50, 100} {
+			crashed = append(crashed, disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rng}))
+		}
+	}
+	fs := errorfs.Wrap(disk, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if strings.HasSuffix(op.Path, logSuffix) && (op.Kind == errorfs.OpRemove || op.Kind == errorfs.OpReuseForWrite) {
+			lose()
+		}
+		return nil
+	}))
+	for opening := range 3 {
+		s := mustOpen(t, smallOptions(fs, "data"))
+		for i := range 6 {
+			appendRows(t, s, 0, opening, i)
+			if err := s.db.Flush(); err != nil { // begins another log
+				t.Fatal(err)
+			}
+			lose()
+		}
+		mustClose(t, s)
+	}
+	for i, fs := range crashed {
+		s, err := Open(smallOptions(fs, "data"))
+		if err != nil {
+			t.Fatalf("after loss %d of %d: %v", i, len(crashed), err)
+		}
+		mustClose(t, s)
+	}
+	if len(crashed) < 100 {
+		t.Errorf("only %d losses of power", len(crashed))
+	}
+}
+
+// TestDirectoryWithoutSynced opens a directory of format 2. From then on it does not open without SYNCED.
+func TestDirectoryWithoutSynced(t *testing.T) {
+	h := newHistory(t)
+	format := "data/" + formatName
+	older := strings.Replace(string(h.killed[format]), "atelier journal 3", "atelier journal 2", 1)
+	fs := h.killed.replace(format, []byte(older)).replace("data/"+syncedName, nil).fileSystem(t)
+	if !h.opensWhole(t, imageOf(t, fs, "data"), "format 2") {
+		t.Fatal("a directory of format 2 is refused")
+	}
+	mustClose(t, mustOpen(t, smallOptions(fs, "data")))
+	if err := fs.Remove("data/" + syncedName); err != nil {
+		t.Fatal(err)
+	}
+	mustBeDamaged(t, fs, smallOptions(fs, "data"), "data/"+syncedName+" is missing")
+	if _, err := Accept(smallOptions(fs, "data")); err != nil {
+		t.Fatal(err)
+	}
+	mustClose(t, mustOpen(t, smallOptions(fs, "data")))
+}
+
+// TestAcceptNamesLostLogs accepts a directory with a shortened log.
+func TestAcceptNamesLostLogs(t *testing.T) {
+	h, logs := crashWithTwoLogs(t)
+	last := logs[len(logs)-1]
+	fs := h.killed.replace(last, h.killed[last][:len(h.killed[last])/2]).fileSystem(t)
+	mustBeDamaged(t, fs, smallOptions(fs, "data"), last)
+	a, err := Accept(smallOptions(fs, "data"))
+	if err != nil || len(a.Lost) != 1 || !strings.Contains(a.Lost[0], last) {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	mustClose(t, mustOpen(t, smallOptions(fs, "data")))
+}
+
+// TestTornPromise tears each slot of SYNCED, as a loss of power may. The promise of the other slot counts.
+func TestTornPromise(t *testing.T) {
+	h := newHistory(t)
+	path := "data/" + syncedName
+	for slot := range 2 {
+		torn := slices.Clone(h.killed[path])
+		copy(torn[slot*slotBytes+40:], make([]byte, 512))
+		if !h.opensWhole(t, h.killed.replace(path, torn), "torn slot") {
+			t.Errorf("the directory with a torn slot %d is refused", slot)
+		}
+	}
+}
+
+// BenchmarkPromise measures the write that follows each sync of the log.
+func BenchmarkPromise(b *testing.B) {
+	o := smallOptions(vfs.Default, b.TempDir())
+	d := &directory{fs: o.FS, path: o.Dir, format: format{disk: newID()}}
+	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
+		b.Fatal(err)
+	}
+	s, err := createSynced(d, []extent{{"000001.log", 1, 1}}, o.Logger)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.close()
+	for e := (extent{"000002.log", 1, 1}); b.Loop(); e.length++ {
+		s.promise(e)
+	}
+}
