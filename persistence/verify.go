@@ -83,7 +83,7 @@ func (v *verifier) verify(m *marks, partitions int) (storeContents, error) {
 	if err := v.checkFiles(m, name); err != nil {
 		return f, err
 	}
-	if f.partitions, err = v.readStore(partitions); err != nil {
+	if err := recovered(func() (err error) { f.partitions, err = v.readStore(partitions); return err }); err != nil {
 		return f, damaged("%s cannot be read: %w", v.store, err)
 	}
 	if m == nil {
@@ -160,9 +160,8 @@ func (v *verifier) extentOf(name string) (extent, error) {
 	return extent{name, n, sum.Sum32()}, err
 }
 
-// readStore opens the store read-only, checks its tables and logs, and returns the last epoch and sequence of each
-// partition. A panic of Pebble on damaged data becomes an error.
-func (v *verifier) readStore(partitions int) (reached []partitionMark, err error) {
+// recovered returns the error of work. A panic of Pebble on damaged data becomes an error.
+func recovered(work func() error) (err error) {
 	defer func() {
 		switch r := recover().(type) {
 		case nil:
@@ -172,6 +171,12 @@ func (v *verifier) readStore(partitions int) (reached []partitionMark, err error
 			err = fmt.Errorf("%v", r)
 		}
 	}()
+	return work()
+}
+
+// readStore opens the store read-only, checks its tables and logs, and returns the last epoch and sequence of each
+// partition.
+func (v *verifier) readStore(partitions int) (reached []partitionMark, err error) {
 	db, err := pebble.Open(v.store, v.options)
 	if err != nil {
 		return nil, err
@@ -180,6 +185,14 @@ func (v *verifier) readStore(partitions int) (reached []partitionMark, err error
 	if err := v.checkTables(db); err != nil {
 		return nil, err
 	}
+	if reached, err = readReached(db, partitions); err != nil {
+		return nil, err
+	}
+	return reached, v.readLogs(reached)
+}
+
+// readReached returns the last epoch and sequence of each partition in the tables of a store.
+func readReached(db *pebble.DB, partitions int) (reached []partitionMark, err error) {
 	reached = make([]partitionMark, partitions)
 	for i := range reached {
 		p := Partition(i)
@@ -190,26 +203,41 @@ func (v *verifier) readStore(partitions int) (reached []partitionMark, err error
 			return nil, err
 		}
 	}
-	return reached, v.readLogs(reached)
+	return reached, nil
+}
+
+// table is the file of a table and its size.
+type table struct {
+	name string
+	size uint64
+}
+
+// listTables returns the tables of a store, beginning with the newest.
+func (v *verifier) listTables(db *pebble.DB) ([]table, error) {
+	levels, err := db.SSTables()
+	if err != nil {
+		return nil, err
+	}
+	all := slices.Concat(levels...)
+	slices.SortFunc(all, func(a, b pebble.SSTableInfo) int { return int(b.BackingSSTNum) - int(a.BackingSSTNum) })
+	tables := make([]table, len(all))
+	for i, t := range all {
+		tables[i] = table{fmt.Sprintf("%06d%s", t.BackingSSTNum, tableSuffix), t.Size}
+	}
+	return tables, nil
 }
 
 // checkTables opens every table, and verifies all blocks of the newest ones up to maxCheckedBytes.
 func (v *verifier) checkTables(db *pebble.DB) error {
-	levels, err := db.SSTables()
+	tables, err := v.listTables(db)
 	if err != nil {
 		return err
 	}
-	var all []pebble.SSTableInfo
-	for _, level := range levels {
-		all = append(all, level...)
-	}
-	slices.SortFunc(all, func(a, b pebble.SSTableInfo) int { return int(b.BackingSSTNum) - int(a.BackingSSTNum) })
 	left := int64(maxCheckedBytes)
-	for _, t := range all {
-		left -= int64(t.Size)
-		name := fmt.Sprintf("%06d%s", t.BackingSSTNum, tableSuffix)
-		if err := v.checkTable(name, left >= 0); err != nil {
-			return fmt.Errorf("table %s: %w", name, err)
+	for _, t := range tables {
+		left -= int64(t.size)
+		if err := v.checkTable(t.name, left >= 0); err != nil {
+			return fmt.Errorf("table %s: %w", t.name, err)
 		}
 	}
 	return nil
@@ -268,12 +296,14 @@ func checkBlocks(file io.ReaderAt, l *sstable.Layout) error {
 type readOnlyFS struct {
 	vfs.FS
 	logs wal.FileAccumulator
+	// showsLogs reports that logs are not empty, so that Pebble replays them in memory.
+	showsLogs bool
 }
 
 // Open opens a file for reading.
 func (t *readOnlyFS) Open(name string, options ...vfs.OpenOption) (vfs.File, error) {
 	file, err := t.FS.Open(name, options...)
-	if err != nil || !strings.HasSuffix(name, logSuffix) {
+	if err != nil || !strings.HasSuffix(name, logSuffix) || t.showsLogs {
 		return file, err
 	}
 	_, err = t.logs.MaybeAccumulate(t.FS, name)

@@ -1,0 +1,144 @@
+package persistence
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// checkAll returns the faults that Check reports, and fails if it changes a file.
+func checkAll(t *testing.T, fs vfs.FS) (faults []Fault) {
+	t.Helper()
+	before := imageOf(t, fs, "data")
+	if err := Check(t.Context(), smallOptions(fs, "data"), func(f Fault) { faults = append(faults, f) }, nil); err != nil {
+		t.Fatal(err)
+	}
+	if !before.equal(imageOf(t, fs, "data")) {
+		t.Error("the check has changed the directory")
+	}
+	return faults
+}
+
+// TestCheckFindsWhatOpenRefuses damages each file of a closed and of a killed journal. Check reports a fault wherever Open refuses or rows
+// would be missing, and each fault names a file of the directory.
+func TestCheckFindsWhatOpenRefuses(t *testing.T) {
+	h := newHistory(t)
+	rng := rand.New(rand.NewPCG(2, 2))
+	for name, whole := range map[string]image{"closed": h.closed, "killed": h.killed} {
+		if faults := checkAll(t, whole.fileSystem(t)); len(faults) > 0 {
+			t.Fatalf("%s: %+v", name, faults)
+		}
+		for _, path := range slices.Sorted(maps.Keys(whole)) {
+			if strings.HasSuffix(path, lockName) {
+				continue // an opening and a check make it
+			}
+			content := whole[path]
+			damages := map[string][]byte{"missing": nil}
+			for range 12 {
+				if len(content) == 0 {
+					continue
+				}
+				flipped, at := slices.Clone(content), rng.IntN(len(content))
+				flipped[at] ^= 1 << rng.IntN(8)
+				damages[fmt.Sprint("byte ", at)] = flipped
+				damages[fmt.Sprint("cut off at byte ", at)] = content[:at]
+			}
+			for what, damaged := range damages {
+				what = fmt.Sprintf("%s: %s, %s", name, path, what)
+				other := whole.replace(path, damaged)
+				faults := checkAll(t, other.fileSystem(t))
+				if !h.opensWhole(t, other, what) && len(faults) == 0 {
+					t.Errorf("%s: Open refuses, but Check reports nothing", what)
+				}
+				for _, f := range faults {
+					if !strings.HasPrefix(f.File, "data") || f.What == "" {
+						t.Errorf("%s: the fault names no file: %+v", what, f)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestCheckRows changes rows in ways that no damage of the disk can, because they have checksums. Check, Store.Check and Repair report them,
+// and Repair mends those that it can.
+func TestCheckRows(t *testing.T) {
+	stream := Stream("s/0-0")
+	head, event, feed := appendHeadKey(nil, 0, stream), appendNumber(appendEventPrefix(nil, 0, stream), 1), appendFeedKey(nil, 0, 1)
+	for name, test := range map[string]struct {
+		change  func(b *pebble.Batch) error
+		says    string
+		repairs bool
+	}{
+		"head missing":      {func(b *pebble.Batch) error { return b.Delete(head, nil) }, "the head of s/0-0 is version 0, but its last event is 1", true},
+		"head malformed":    {func(b *pebble.Batch) error { return b.Set(head, nil, nil) }, "malformed head", true},
+		"event missing":     {func(b *pebble.Batch) error { return b.Delete(event, nil) }, "event 1 of s/0-0, sequence 1 of the feed, is missing", false},
+		"event malformed":   {func(b *pebble.Batch) error { return b.Set(event, []byte{0xff}, nil) }, "malformed record", false},
+		"feed row missing":  {func(b *pebble.Batch) error { return b.Delete(feed, nil) }, "the feed lacks sequence 1", true},
+		"snapshot too late": {func(b *pebble.Batch) error { return b.Set(appendSnapshotKey(nil, 0, stream), []byte{9, 1}, nil) }, "later than the head", true},
+		"index entry":       {func(b *pebble.Batch) error { return b.Set(appendHeader(nil, 0, tagIndex), nil, nil) }, "malformed key of an index entry", false},
+		"epoch":             {func(b *pebble.Batch) error { return b.Set(appendHeader(nil, 1, tagTerm), nil, nil) }, "the epoch", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fs := newHistory(t).closed.fileSystem(t)
+			s := mustOpen(t, smallOptions(fs, "data"))
+			b := s.db.NewBatch()
+			if err := test.change(b); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.db.Apply(b, pebble.Sync); err != nil {
+				t.Fatal(err)
+			}
+			says := func(faults []Fault) bool {
+				return slices.ContainsFunc(faults, func(f Fault) bool { return strings.Contains(f.What, test.says) && f.File == "data/store" })
+			}
+			var online []Fault
+			if err := s.Check(t.Context(), func(f Fault) { online = append(online, f) }); err != nil || !says(online) {
+				t.Errorf("online: %+v, %v", online, err)
+			}
+			mustClose(t, s)
+			found := checkAll(t, fs)
+			if name == "epoch" { // Open refuses, so that it is a fault of the file
+				if len(found) == 0 {
+					t.Error("offline: no fault")
+				}
+				return
+			}
+			if !says(found) {
+				t.Errorf("offline: %+v", found)
+			}
+			var repaired []Fault
+			if err := Repair(t.Context(), smallOptions(fs, "data"), func(f Fault) { repaired = append(repaired, f) }); err != nil || !says(repaired) {
+				t.Errorf("repair: %+v, %v", repaired, err)
+			}
+			if remaining := checkAll(t, fs); test.repairs != (len(remaining) == 0) {
+				t.Errorf("after the repair: %+v", remaining)
+			}
+		})
+	}
+}
+
+// TestCheckEnds ends the checks by their context, and refuses one of a journal that is open.
+func TestCheckEnds(t *testing.T) {
+	fs := newHistory(t).closed.fileSystem(t)
+	s := mustOpen(t, smallOptions(fs, "data"))
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if err := s.Check(ended, func(Fault) {}); err != context.Canceled {
+		t.Errorf("got %v", err)
+	}
+	if err := Check(t.Context(), smallOptions(fs, "data"), func(Fault) {}, nil); err == nil || !strings.Contains(err.Error(), "another process") {
+		t.Errorf("check of an open journal: %v", err)
+	}
+	mustClose(t, s)
+	if err := s.Check(t.Context(), func(Fault) {}); err != ErrClosed {
+		t.Errorf("check of a closed journal: %v", err)
+	}
+}
