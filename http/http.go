@@ -57,6 +57,8 @@ type Options struct {
 	BackUpNode operator.BackUpNode
 	// RenewCertificate replaces the certificate of a host of the node; nil: the node has none.
 	RenewCertificate operator.RenewCertificate
+	// CheckJournal checks the journal; nil: it cannot be checked.
+	CheckJournal operator.CheckJournal
 }
 
 // Server serves the API, the pages, OAuth and the operators' socket.
@@ -100,7 +102,7 @@ func New(o Options) (*Server, error) {
 		authorization.Routes(),
 		mcp.Routes(o.Tools),
 	), operator.Routes(operator.Options{Folders: o.Sessions.Folders, Directory: o.Directory, Reactions: o.Reactions, Progress: o.Progress,
-		BackUpNode: o.BackUpNode, RenewCertificate: o.RenewCertificate}))
+		BackUpNode: o.BackUpNode, CheckJournal: o.CheckJournal, RenewCertificate: o.RenewCertificate}))
 	return &Server{core, links, pages}, nil
 }
 

@@ -194,6 +194,10 @@ func (s *Store) Check(ctx context.Context, report func(Fault)) error {
 		return err
 	}
 	defer s.views.exit()
+	found := func(f Fault) {
+		s.metrics.checkFaults.Inc()
+		report(f)
+	}
 	isStopped := func() error {
 		if s.views.closing.Load() {
 			return ErrClosed
@@ -211,7 +215,7 @@ func (s *Store) Check(ctx context.Context, report func(Fault)) error {
 		}
 		err := v.checkTable(t.name, true)
 		if err != nil && !oserror.IsNotExist(err) { // a compaction has replaced it meanwhile
-			report(Fault{File: v.fs.PathJoin(v.store, t.name), What: err.Error()})
+			found(Fault{File: v.fs.PathJoin(v.store, t.name), What: err.Error()})
 		}
 	}
 	view, err := s.views.open()
@@ -219,7 +223,7 @@ func (s *Store) Check(ctx context.Context, report func(Fault)) error {
 		return err
 	}
 	defer view.Close()
-	r := &rowChecker{reader: view.shared.snapshot, partitions: s.Partitions(), store: v.store, isStopped: isStopped, report: report}
+	r := &rowChecker{reader: view.shared.snapshot, partitions: s.Partitions(), store: v.store, isStopped: isStopped, report: found}
 	return r.check()
 }
 

@@ -30,6 +30,7 @@ type metrics struct {
 	refused          *prometheus.CounterVec
 	backgroundErrors prometheus.Counter
 	damagedReads     prometheus.Counter
+	checkFaults      prometheus.Counter
 	stalls           prometheus.Counter
 
 	partitionFailures prometheus.Counter
@@ -54,6 +55,7 @@ func newMetrics() *metrics {
 			Name: "atelier_journal_refused_total", Help: "Refused proposals, by reason."}, []string{"reason"}),
 		backgroundErrors: counter("background_errors_total", "Failed flushes and compactions."),
 		damagedReads:     counter("damaged_reads_total", "Reads that met a damaged block of a table."),
+		checkFaults:      counter("check_faults_total", "Faults that checks of the running journal have found."),
 		stalls:           counter("write_stalls_total", "Times when writes had to wait for flushes or compactions."),
 
 		partitionFailures: counter("partition_failures_total", "Errors that ended the term of a single partition."),
@@ -100,7 +102,7 @@ func reasonOf(err error) reason {
 
 // collectors returns all metrics.
 func (m *metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.batch, m.latency, m.bytes, m.snapshots, m.refused, m.backgroundErrors, m.damagedReads, m.stalls,
+	return []prometheus.Collector{m.batch, m.latency, m.bytes, m.snapshots, m.refused, m.backgroundErrors, m.damagedReads, m.checkFaults, m.stalls,
 		m.partitionFailures}
 }
 

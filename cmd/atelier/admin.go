@@ -28,6 +28,7 @@ type adminCommands struct {
 	Domain    bindingCommands   `cmd:"" help:"Certificates, and custom domains whose removal needs an operator."`
 	Backup    backupCommands    `cmd:"" help:"Backups of workspaces' drives."`
 	Audit     auditCommands     `cmd:"" help:"Audit logs."`
+	Check     adminCheckCommand `cmd:"" help:"Check the tables and rows of the journal while the node runs, and print each fault as a JSON object."`
 	Reactions reactionsCommands `cmd:"" help:"Reactions that are parked after repeated failures."`
 }
 

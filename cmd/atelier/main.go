@@ -6,6 +6,7 @@
 //	atelier admin workspace    list, suspend, archive, retire, delete workspaces
 //	atelier admin backup       take, schedule, verify and restore backups of a workspace's drive; back up the whole node
 //	atelier admin audit        export the audit logs
+//	atelier admin check        check the journal of the node while it runs
 //	atelier restore            make a data directory from a backup of a whole node
 //	atelier exec               run a command in the computer of a workspace
 //	atelier shell              open a shell in the computer of a workspace
@@ -13,6 +14,7 @@
 //	atelier app                register, change, follow and list apps, and their custom domains
 //	atelier site               serve a folder of static files, as the command of an app
 //	atelier accept             accept a data directory with a missing or older part
+//	atelier check              check everything in the data directory of a node that does not run
 //	atelier reference          print every setting of serve as Markdown
 //	atelier agent              the built-in agent of sessions; started by the node in the computer of a workspace
 //	atelier version            print the version, commit, date and Go version of this program; so does --version
@@ -63,6 +65,7 @@ type commands struct {
 	App       appsCommands     `cmd:"" help:"Apps: folders with addresses of their own. Register, change, follow and list them."`
 	Site      siteCommand      `cmd:"" help:"Serve a folder of static files over HTTP: a command for apps."`
 	Accept    acceptCommand    `cmd:"" help:"Accept a data directory that serve refuses because a part is missing or older than the others."`
+	Check     checkCommand     `cmd:"" help:"Check everything in the data directory of a node that does not run, and print a line for each fault."`
 	Reference referenceCommand `cmd:"" help:"Print every setting of serve as Markdown."`
 	Version   versionCommand   `cmd:"" help:"Print the version, commit, date and Go version of this program."`
 }

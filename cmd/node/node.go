@@ -305,7 +305,7 @@ func (n *Node) newServer(o Options) (*http.Server, error) {
 	}
 	settings.Directory, settings.Reactions, settings.Progress = n.Router, n.Router, n.Computers.Progress
 	settings.People = n.Router
-	settings.BackUpNode, settings.RenewCertificate = n.backUpNode(o), n.renewCertificate(o)
+	settings.BackUpNode, settings.CheckJournal, settings.RenewCertificate = n.backUpNode(o), n.checkJournal(o.Log), n.renewCertificate(o)
 	settings.Apps, settings.Edge = n.appOperations(o), n.edge
 	settings.Secret, settings.Log, settings.Clock = n.CursorSecret, o.Log, o.Clock
 	settings.Registerer, settings.Gatherer, settings.Ready = o.Registry, o.Registry, n.Journal.Err

@@ -32,8 +32,6 @@ package domains
 
 import (
 	"context"
-	"crypto/aes"
-	"crypto/cipher"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -139,11 +137,7 @@ func New(o Options) (*Domains, error) {
 	if err != nil || directory.Scheme != "https" || directory.Host == "" {
 		return nil, fmt.Errorf("domains: the directory %q is not an https URL", o.Directory)
 	}
-	block, err := aes.NewCipher(o.Key)
-	if err != nil {
-		return nil, fmt.Errorf("domains: %w", err)
-	}
-	sealer, err := cipher.NewGCM(block)
+	sealer, err := newSealer(o.Key)
 	if err != nil {
 		return nil, fmt.Errorf("domains: %w", err)
 	}

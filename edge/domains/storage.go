@@ -2,10 +2,12 @@ package domains
 
 import (
 	"context"
+	"crypto/aes"
 	"crypto/cipher"
 	"crypto/rand"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -46,6 +48,33 @@ func (f *files) seal(name string, content []byte) *certificatesv1.File {
 	}
 }
 
+// newSealer returns the cipher of the files of the store.
+func newSealer(key []byte) (cipher.AEAD, error) {
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		return nil, err
+	}
+	return cipher.NewGCM(block)
+}
+
+// open decrypts the content of a file.
+func open(sealer cipher.AEAD, file *certificatesv1.File) ([]byte, error) {
+	size := sealer.NonceSize()
+	if len(file.GetSealed()) < size {
+		return nil, errors.New("the file is too short")
+	}
+	return sealer.Open(nil, file.GetSealed()[:size], file.GetSealed()[size:], []byte(file.GetName()))
+}
+
+// Decrypt returns the content of a file of the store. key is that of Options.
+func Decrypt(key []byte, file *certificatesv1.File) ([]byte, error) {
+	sealer, err := newSealer(key)
+	if err != nil {
+		return nil, err
+	}
+	return open(sealer, file)
+}
+
 // notAfter returns the end of the first certificate of a file whose name says that it has some; otherwise 0.
 func notAfter(name string, content []byte) int64 {
 	if !strings.HasSuffix(name, ".crt") {
@@ -78,11 +107,7 @@ func (f *files) load(ctx context.Context, name string) (*certificatesv1.File, []
 	if file.GetName() != name { // a longer name with this beginning
 		return nil, nil, fs.ErrNotExist
 	}
-	size := f.sealer.NonceSize()
-	if len(file.GetSealed()) < size {
-		return nil, nil, fs.ErrNotExist
-	}
-	content, err := f.sealer.Open(nil, file.GetSealed()[:size], file.GetSealed()[size:], []byte(name))
+	content, err := open(f.sealer, file)
 	if err != nil {
 		f.log.Error("a file of the store of certificates cannot be decrypted and counts as missing")
 		return nil, nil, fs.ErrNotExist

@@ -60,6 +60,8 @@ type Options struct {
 	BackUpNode BackUpNode
 	// RenewCertificate refuses if it is nil.
 	RenewCertificate RenewCertificate
+	// CheckJournal refuses if it is nil.
+	CheckJournal CheckJournal
 }
 
 // Routes returns the table of the operators' socket. Its JSON is for this program's own commands and may change with any
@@ -79,6 +81,11 @@ func Routes(o Options) []server.Route {
 			return NodeBackup{}, entity.Errorf(entity.Unavailable, "this node cannot be backed up")
 		}
 	}
+	if o.CheckJournal == nil {
+		o.CheckJournal = func(context.Context, func(JournalFault)) error {
+			return entity.Errorf(entity.Unavailable, "this node has no journal to check")
+		}
+	}
 	if o.RenewCertificate == nil {
 		o.RenewCertificate = func(context.Context, string) error { return server.ErrNotFound }
 	}
@@ -90,6 +97,7 @@ func Routes(o Options) []server.Route {
 		domains{o.Directory, o.RenewCertificate}.routes(),
 		backups{}.routes(),
 		nodeBackups{o.BackUpNode}.routes(),
+		checks{o.CheckJournal}.routes(),
 		reactions{o.Reactions}.routes(),
 		auditLogs{o.Directory}.routes(),
 	)

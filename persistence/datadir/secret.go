@@ -7,6 +7,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
+
+	"github.com/atelier-run/atelier/persistence"
 )
 
 // sumOf returns the content of sumName: the SHA-256 hash of the secret as hexadecimal digits, and a line break. The secret is random,
@@ -49,4 +52,28 @@ func makeSum(dir string, secret []byte) error {
 		return err
 	}
 	return WriteDurably(path, sumOf(secret))
+}
+
+// Check checks that a data directory with a journal has the folder of drives, and that the secret agrees with its checksum. It reports each
+// fault, and returns the secret, or nil if that is damaged. It fails if the directory does not exist, or if a restore into the directory has
+// not ended. Other parts belong to persistence.Check.
+func Check(dir string, report func(persistence.Fault)) (secret []byte, err error) {
+	if err := checkRestored(dir); err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(dir); err != nil {
+		return nil, err
+	}
+	drives := filepath.Join(dir, DrivesName)
+	if there, err := exists(drives); err != nil {
+		return nil, err
+	} else if !there {
+		report(persistence.Fault{File: drives, What: "the folder is missing"})
+	}
+	if secret, err = readSecret(dir); errors.Is(err, ErrIncomplete) {
+		what, _, _ := strings.Cut(err.Error(), ": "+ErrIncomplete.Error())
+		report(persistence.Fault{File: filepath.Join(dir, secretName), What: what})
+		return nil, nil
+	}
+	return secret, err
 }

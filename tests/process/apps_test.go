@@ -75,6 +75,7 @@ func TestKillApps(t *testing.T) {
 	if code := s.node.terminate(t); code != 0 {
 		t.Errorf("the node ended with %d:\n%s", code, s.node.logs)
 	}
+	expectNoFault(t, s.dir)
 	expectNothingLeft(t, s.dir)
 	w.expectNoNamespaces(namespaces)
 	if w.namespaces == 0 {

@@ -63,6 +63,7 @@ func TestKillComputers(t *testing.T) {
 	if code := s.node.terminate(t); code != 0 {
 		t.Errorf("the node ended with %d:\n%s", code, s.node.logs)
 	}
+	expectNoFault(t, s.dir)
 	expectNothingLeft(t, s.dir)
 }
 

@@ -128,6 +128,7 @@ func (s *site) waitForRestart(ctx context.Context, generation int) bool {
 func (s *site) restart(t *testing.T) {
 	t.Helper()
 	s.node.kill()
+	expectNoFault(t, s.dir)
 	next := start(t, s.dir, slices.Concat(killSettings, s.more)...)
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -92,6 +92,7 @@ func testKillSessions(t *testing.T, sessions, kills int, isComputers func(line [
 	if code := s.node.terminate(t); code != 0 {
 		t.Errorf("the node ended with %d:\n%s", code, s.node.logs)
 	}
+	expectNoFault(t, s.dir)
 	expectNothingLeft(t, s.dir)
 }
 

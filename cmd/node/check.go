@@ -1,0 +1,189 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"path/filepath"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/actors"
+	"github.com/atelier-run/atelier/edge/domains"
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/certificates"
+	"github.com/atelier-run/atelier/entity/kinds"
+	"github.com/atelier-run/atelier/http/operator"
+	certificatesv1 "github.com/atelier-run/atelier/messages/certificates/v1"
+	"github.com/atelier-run/atelier/persistence"
+	"github.com/atelier-run/atelier/persistence/datadir"
+)
+
+// A checker checks a data directory that no node has open:
+//
+//  1. datadir.Check checks that no part is missing, and the secret.
+//  2. persistence.Check checks the files of the journal, and its rows against each other.
+//  3. actors.StreamChecker replays all streams, and compares timers, tasks and snapshots with the events.
+//  4. drives compares the drives with the sequences of file activity, and certificates decrypts the files of the store.
+//
+// Faults that an earlier step finds hide those of later steps.
+type checker struct {
+	dir    string
+	secret []byte
+	report func(persistence.Fault)
+	drives *checkedDrives
+	// mend receives the changes of rows that mend faults, by partition; nil: nothing is mended.
+	mend map[persistence.Partition][]persistence.Change
+}
+
+// Check checks a data directory that no node has open, and reports each fault. It changes nothing. An error means that the check could not
+// be carried out.
+func Check(ctx context.Context, dir string, log *slog.Logger, report func(persistence.Fault)) error {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	c := &checker{dir: dir, report: report}
+	if c.secret, err = datadir.Check(dir, report); err != nil {
+		return err
+	}
+	return persistence.Check(ctx, journalOf(dir, log), report, func(v persistence.View, partitions int) error {
+		return c.checkRows(ctx, v, partitions)
+	})
+}
+
+func journalOf(dir string, log *slog.Logger) persistence.Options {
+	return datadir.JournalOptions(dir, persistence.Options{Logger: log})
+}
+
+// checkRows carries out the steps 3 and 4.
+func (c *checker) checkRows(ctx context.Context, v persistence.View, partitions int) error {
+	c.drives = newCheckedDrives(filepath.Join(c.dir, datadir.DrivesName))
+	streams := actors.StreamChecker{
+		Kinds: kinds.All, Now: time.Now(), State: c.drives.addState, Row: c.drives.addRow,
+		Report: func(p persistence.Partition, what string, mend []persistence.Change) {
+			f := persistence.Fault{File: filepath.Join(c.dir, "journal"), What: fmt.Sprintf("partition %d: %s", p, what)}
+			if len(mend) > 0 {
+				f.Repair = "write the index anew from the events"
+			}
+			if len(mend) > 0 && c.mend != nil {
+				c.mend[p] = append(c.mend[p], mend...)
+				f.Repaired = true
+			}
+			c.report(f)
+		},
+	}
+	if err := streams.Check(ctx, v, partitions); err != nil {
+		return err
+	}
+	if err := c.drives.findOpenIntents(v, partitions); err != nil {
+		return err
+	}
+	if err := c.drives.compare(ctx, c.report); err != nil {
+		return err
+	}
+	return c.checkCertificates(v, partitions)
+}
+
+// checkCertificates decrypts each file of the store of certificates.
+func (c *checker) checkCertificates(v persistence.View, partitions int) error {
+	if c.secret == nil {
+		return nil
+	}
+	key, err := datadir.CertificatesKey(c.secret)
+	if err != nil {
+		return err
+	}
+	for p := range partitions {
+		for row, err := range v.Index(persistence.Partition(p), persistence.Query{Index: entity.ListIndex(certificates.FileList), Prefix: true}) {
+			if err != nil {
+				return err
+			}
+			var file certificatesv1.File
+			err := proto.Unmarshal(row.Data, &file)
+			if err == nil {
+				_, err = domains.Decrypt(key, &file)
+			}
+			if err != nil {
+				c.report(persistence.Fault{File: filepath.Join(c.dir, "journal"), What: fmt.Sprintf("the file %q of the store of certificates: %v; "+
+					"a node orders the certificate again", file.GetName(), err)})
+			}
+		}
+	}
+	return nil
+}
+
+// Repair checks a data directory that no node has open, and mends the faults of rows that follow from the events: heads, feeds, timers and
+// tasks; it removes snapshots that are too late. Each fault that it reports says whether it was mended. A directory with damaged files is
+// only checked.
+func Repair(ctx context.Context, dir string, log *slog.Logger, report func(persistence.Fault)) error {
+	damaged := 0
+	if err := Check(ctx, dir, log, func(f persistence.Fault) {
+		if f.Repair == "" {
+			damaged++
+			report(f)
+		}
+	}); err != nil || damaged > 0 {
+		return err
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	if err := persistence.Repair(ctx, journalOf(dir, log), report); err != nil {
+		return err
+	}
+	journal, err := persistence.Open(journalOf(dir, log))
+	if err != nil {
+		return err
+	}
+	c := &checker{dir: dir, report: report, mend: map[persistence.Partition][]persistence.Change{}}
+	return errors.Join(c.repairRows(ctx, journal), journal.Close())
+}
+
+// repairRows checks the rows of an open journal, and commits the changes that mend them.
+func (c *checker) repairRows(ctx context.Context, journal *persistence.Store) error {
+	v, err := journal.View()
+	if err != nil {
+		return err
+	}
+	var faults []persistence.Fault
+	report := c.report
+	c.report = func(f persistence.Fault) { faults = append(faults, f) }
+	if err := errors.Join(c.checkRows(ctx, v, journal.Partitions()), v.Close()); err != nil {
+		return err
+	}
+	epochs := map[persistence.Partition]uint64{}
+	watching, end := context.WithCancel(ctx)
+	journal.Watch(watching, func(n persistence.Notice) { epochs[n.Partition] = max(epochs[n.Partition], n.Epoch) })
+	end()
+	for p, changes := range c.mend {
+		results := make(chan persistence.Result, 1)
+		journal.Append(persistence.Proposal{Partition: p, Stream: "repair", Epoch: epochs[p], Entries: changes},
+			func(r persistence.Result) { results <- r })
+		if r := <-results; r.Err != nil {
+			return r.Err
+		}
+	}
+	for _, f := range faults {
+		report(f)
+	}
+	return nil
+}
+
+// checkJournal returns the operation that checks the journal of a running node. Each fault is logged.
+func (n *Node) checkJournal(log *slog.Logger) operator.CheckJournal {
+	return func(ctx context.Context, report func(operator.JournalFault)) error {
+		return n.Journal.Check(ctx, func(f persistence.Fault) {
+			log.Error("the journal is damaged: restore the data directory from a copy, or stop the node and run \"atelier check\"",
+				slog.String("file", f.File), slog.String("fault", f.What))
+			report(operator.JournalFault{File: f.File, What: f.What, Repair: f.Repair})
+		})
+	}
+}
+
+// isMissing reports whether a path does not exist.
+func isMissing(err error) bool { return errors.Is(err, fs.ErrNotExist) }

@@ -1,0 +1,107 @@
+package node
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/atelier-run/atelier/entity/activity"
+	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
+	"github.com/atelier-run/atelier/persistence"
+)
+
+// faultsOf returns what Check or Repair reports.
+func (h *home) faultsOf(repair bool) (faults []persistence.Fault) {
+	h.Helper()
+	check := Check
+	if repair {
+		check = Repair
+	}
+	h.check(check(h.Context(), h.dir, slog.New(slog.DiscardHandler), func(f persistence.Fault) { faults = append(faults, f) }))
+	return faults
+}
+
+// TestRepairEffects removes the rows of timers and adds one that follows from no event. Both are faults, which Repair mends.
+func TestRepairEffects(t *testing.T) {
+	h := newUnprovisionedHome(t) // has a task
+	h.backupEvery = time.Hour
+	if !h.hasRows("task") {
+		t.Fatal("the home has no task")
+	}
+	h.removeRows("task")
+	h.stop()
+	says := func(faults []persistence.Fault, part string) bool {
+		return slices.ContainsFunc(faults, func(f persistence.Fault) bool {
+			return strings.Contains(f.What, part) && f.Repair != "" && f.File == filepath.Join(h.dir, "journal")
+		})
+	}
+	if found := h.faultsOf(false); !says(found, "the index task lacks a row for computer/"+ws) {
+		t.Errorf("check: %+v", found)
+	}
+	if repaired := h.faultsOf(true); !says(repaired, "the index task lacks a row") || !repaired[0].Repaired {
+		t.Errorf("repair: %+v", repaired)
+	}
+	if found := h.faultsOf(false); len(found) > 0 {
+		t.Errorf("after the repair: %+v", found)
+	}
+	h.check(os.Remove(h.blockedDrive()))
+	h.start()
+	h.done() // the task that was mended provisions the computer
+}
+
+// TestCheckedEntries follows rows about folders.
+func TestCheckedEntries(t *testing.T) {
+	d := newCheckedDrives(t.TempDir())
+	for _, op := range []*activityv1.Operation{
+		{Kind: activityv1.Kind_KIND_CREATE, Path: "a"}, {Kind: activityv1.Kind_KIND_WRITE, Path: "a/b/c"}, {Kind: activityv1.Kind_KIND_WRITE, Path: "d"},
+		{Kind: activityv1.Kind_KIND_RENAME, FromPath: "a/b", Path: "e"}, {Kind: activityv1.Kind_KIND_DELETE, Path: "a"},
+		{Kind: activityv1.Kind_KIND_RENAME, FromPath: "unknown", Path: "f"}, {Kind: activityv1.Kind_KIND_DELETE, Path: "unknown/x"},
+		{Kind: activityv1.Kind_KIND_READ, Path: "r"},
+	} {
+		d.addRow(ws, activity.Row{Operation: op})
+	}
+	var missing []string
+	err := d.entries[ws].compare(t.Context(), "", func(path string, _ error) { missing = append(missing, path) })
+	if err != nil || !slices.Equal(missing, []string{"d", "e", "f"}) {
+		t.Errorf("%v, %v", missing, err)
+	}
+	if d.entries[ws].below["e"].below["c"] == nil {
+		t.Error("the renamed folder has lost its entry")
+	}
+	d.addRow(ws, activity.Row{Operation: &activityv1.Operation{Kind: activityv1.Kind_KIND_RESTORE}})
+	if len(d.entries[ws].below) > 0 {
+		t.Error("a restored drive is compared with the rows before")
+	}
+}
+
+// TestCheckDrives removes a file, a drive, and adds one of no workspace.
+func TestCheckDrives(t *testing.T) {
+	h := newHome(t)
+	h.put("a", "a")
+	h.stop()
+	if found := h.faultsOf(false); len(found) > 0 {
+		t.Fatalf("%+v", found)
+	}
+	expect := func(file, what string) {
+		t.Helper()
+		if found := h.faultsOf(false); len(found) != 1 || found[0].File != file || !strings.Contains(found[0].What, what) {
+			t.Errorf("%+v, want %s: %s", found, file, what)
+		}
+	}
+	drives := filepath.Join(h.dir, "drives")
+	file := filepath.Join(drives, ws, "files", "a")
+	h.check(os.Remove(file))
+	expect(file, "says that it exists")
+	h.check(os.WriteFile(file, nil, 0o600))
+	h.check(os.Mkdir(filepath.Join(drives, "ws_other"), 0o700))
+	expect(filepath.Join(drives, "ws_other"), "belongs to no workspace")
+	h.check(os.Remove(filepath.Join(drives, "ws_other")))
+	h.check(os.Rename(filepath.Join(drives, ws), filepath.Join(h.dir, "away")))
+	expect(filepath.Join(drives, ws, "files"), "the drive is missing")
+	h.check(os.Rename(filepath.Join(h.dir, "away"), filepath.Join(drives, ws)))
+	h.start()
+}

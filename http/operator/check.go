@@ -1,0 +1,67 @@
+package operator
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/atelier-run/atelier/http/server"
+)
+
+// CheckJournal checks the tables and rows of the journal while it goes on, and calls report for each fault from one goroutine. It returns
+// when all were checked, or the error that has ended the check.
+type CheckJournal func(ctx context.Context, report func(JournalFault)) error
+
+// JournalFault is a damaged file of the journal, or the folder of the journal if rows do not agree, and what is wrong.
+type JournalFault struct {
+	File   string `json:"file"`
+	What   string `json:"fault"`
+	Repair string `json:"repair,omitzero"`
+}
+
+// checks checks the journal.
+type checks struct{ check CheckJournal }
+
+func (c checks) routes() []server.Route {
+	return []server.Route{
+		{Method: http.MethodPost, Path: "/admin/check", Scope: server.ScopeOperator, Summary: "Check the journal",
+			Handler: c.create, Timing: server.Transfer},
+	}
+}
+
+// checkLine is a line of the answer. The last line has Done or Error.
+type checkLine struct {
+	Fault *JournalFault `json:"fault,omitzero"`
+	Done  bool          `json:"done,omitzero"`
+	Error string        `json:"error,omitzero"`
+}
+
+// create checks the journal, and writes the faults as lines of JSON. The check ends when the client closes the connection.
+func (c checks) create(call *server.Call) error {
+	ctx, cancel := context.WithCancel(call.Context)
+	defer cancel()
+	call.ExtendWrites()
+	call.Response.Header().Set("Content-Type", "application/x-ndjson")
+	call.Response.Flush()
+	write := func(line checkLine) error {
+		text, err := json.Marshal(line)
+		if err != nil {
+			return err
+		}
+		if _, err := call.Response.Write(append(text, '\n')); err != nil {
+			return err
+		}
+		call.Response.Flush()
+		return nil
+	}
+	err := c.check(ctx, func(fault JournalFault) {
+		if err := write(checkLine{Fault: &fault}); err != nil {
+			cancel()
+		}
+	})
+	if err != nil {
+		return write(checkLine{Error: err.Error()})
+	}
+	return write(checkLine{Done: true})
+}
