@@ -10,7 +10,6 @@ import (
 	"github.com/cockroachdb/errors/oserror"
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs/atomicfs"
-	"github.com/cockroachdb/pebble/v2/wal"
 )
 
 // Fault is a difference between what a data directory should contain and what it contains.
@@ -83,6 +82,10 @@ func (c *checker) checkFiles(d *directory) {
 		c.damage(v.store, err)
 		return
 	}
+	if err := v.checkSmallFiles(); err != nil {
+		c.damage(v.store, err)
+		return
+	}
 	var promised []extent
 	if d.marks != nil {
 		promised = slices.Concat(d.synced, d.marks.manifests)
@@ -101,7 +104,7 @@ func (c *checker) checkFiles(d *directory) {
 	logs := v.readOnly.logs.Finish()
 	for i, l := range logs {
 		if err := readLog(l, i == len(logs)-1, reached); err != nil {
-			c.damage(pathOfLog(v, l), err)
+			c.damage(v.pathOfLog(l), err)
 		}
 	}
 	if d.marks == nil {
@@ -132,15 +135,10 @@ func (c *checker) checkExtents(promised []extent, current string, all error) {
 	}
 }
 
-// pathOfLog returns the path of a log.
-func pathOfLog(v *verifier, l wal.LogicalLog) string {
-	return v.fs.PathJoin(v.store, fmt.Sprintf("%s%s", l.Num, logSuffix))
-}
-
 // readTables opens the store without its logs, reports each damaged table, and returns what the partitions have reached.
 func (c *checker) readTables(partitions int) ([]partitionMark, error) {
 	v := c.verifier
-	db, err := pebble.Open(v.store, v.options)
+	db, err := v.open()
 	if err != nil {
 		return nil, err
 	}
@@ -166,7 +164,7 @@ func (c *checker) readTables(partitions int) ([]partitionMark, error) {
 func (c *checker) checkRows(ctx context.Context, d *directory, rows func(v View, partitions int) error) error {
 	v := c.options.verifier(d)
 	v.readOnly.showsLogs = true
-	db, err := pebble.Open(v.store, v.options)
+	db, err := v.open()
 	if err != nil {
 		c.damage(v.store, err)
 		return nil

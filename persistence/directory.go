@@ -71,7 +71,7 @@ func (f format) String() string {
 func parseFormat(text string) (format, error) {
 	var f format
 	if _, err := fmt.Sscanf(text, "atelier journal %d\n", &f.version); err != nil {
-		return f, errors.New("the file FORMAT is not one of a journal")
+		return f, errors.New("the file is not the FORMAT of a journal")
 	}
 	if f.version < oldestFormat || f.version > formatVersion {
 		return f, fmt.Errorf("the format is version %d; this program reads %d to %d", f.version, oldestFormat, formatVersion)
@@ -186,7 +186,7 @@ func (d *directory) readIdentity(partitions int) error {
 		return err
 	}
 	if d.format, err = parseFormat(text); err != nil {
-		return err
+		return fmt.Errorf("%s: %w", d.join(formatName), err)
 	}
 	if partitions != 0 && partitions != d.format.partitions {
 		return fmt.Errorf("it has %d partitions, not %d: the number cannot be changed",
@@ -199,9 +199,9 @@ func (d *directory) readIdentity(partitions int) error {
 	case m == nil && d.format.marked:
 		return damaged("the marks of the journal are missing: %s does not exist", d.marksPath)
 	case m != nil && m.disk != d.format.disk:
-		return damaged("the id of the journal is %s, but the marks in %s belong to journal %s", d.format.disk, d.marksPath, m.disk)
+		return damaged("the id of the journal in %s is %s, but the marks in %s belong to journal %s", d.join(formatName), d.format.disk, d.marksPath, m.disk)
 	case m != nil && len(m.partitions) != d.format.partitions:
-		return damaged("the marks in %s have %d partitions, not %d", d.marksPath, len(m.partitions), d.format.partitions)
+		return damaged("the marks in %s have %d partitions, but %s says %d", d.marksPath, len(m.partitions), d.join(formatName), d.format.partitions)
 	}
 	d.synced, err = d.readSynced()
 	return err

@@ -75,13 +75,16 @@ func (v *verifier) verify(m *marks, partitions int) (storeContents, error) {
 		return f, damaged("%s: %w", v.store, err)
 	}
 	if name == "" {
-		return f, damaged("%s has no manifest", v.store)
+		return f, damaged("the store has no manifest: %s* is missing", v.fs.PathJoin(v.store, manifestMarkerPrefix))
 	}
 	if f.manifest, err = v.extentOf(name); err != nil {
-		return f, damaged("the manifest %s: %w", name, err)
+		return f, damaged("the manifest %s: %w", v.fs.PathJoin(v.store, name), err)
 	}
 	if err := v.checkFiles(m, name); err != nil {
 		return f, err
+	}
+	if err := v.checkSmallFiles(); err != nil {
+		return f, damaged("%w", err)
 	}
 	if err := recovered(func() (err error) { f.partitions, err = v.readStore(partitions); return err }); err != nil {
 		return f, damaged("%s cannot be read: %w", v.store, err)
@@ -107,7 +110,7 @@ func (v *verifier) checkFiles(m *marks, current string) error {
 	if at < 0 {
 		last := m.manifests[len(m.manifests)-1].name
 		if len(current) < len(last) || len(current) == len(last) && current < last {
-			return damaged("the current manifest is %s, older than %s", current, last)
+			return damaged("the current manifest is %s, older than %s", v.fs.PathJoin(v.store, current), last)
 		}
 		// An older version of this program, which has no marks, has opened the store meanwhile.
 		v.logger.Warn("the store was last written by a program that keeps no marks", "manifest", current, "marked", last)
@@ -177,7 +180,7 @@ func recovered(work func() error) (err error) {
 // readStore opens the store read-only, checks its tables and logs, and returns the last epoch and sequence of each
 // partition.
 func (v *verifier) readStore(partitions int) (reached []partitionMark, err error) {
-	db, err := pebble.Open(v.store, v.options)
+	db, err := v.open()
 	if err != nil {
 		return nil, err
 	}
@@ -237,7 +240,7 @@ func (v *verifier) checkTables(db *pebble.DB) error {
 	for _, t := range tables {
 		left -= int64(t.size)
 		if err := v.checkTable(t.name, left >= 0); err != nil {
-			return fmt.Errorf("table %s: %w", t.name, err)
+			return fmt.Errorf("table %s: %w", v.fs.PathJoin(v.store, t.name), err)
 		}
 	}
 	return nil
@@ -359,7 +362,7 @@ func (v *verifier) readLogs(reached []partitionMark) error {
 	logs := v.readOnly.logs.Finish()
 	for i, l := range logs {
 		if err := readLog(l, i == len(logs)-1, reached); err != nil {
-			return fmt.Errorf("log %s: %w", l, err)
+			return fmt.Errorf("log %s: %w", v.pathOfLog(l), err)
 		}
 	}
 	return nil
