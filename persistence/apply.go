@@ -281,17 +281,26 @@ func readHead(r pebble.Reader, p Partition, s Stream) (headRow, error) {
 		return headRow{}, err
 	}
 	defer closer.Close()
+	h, err := decodeHead(value)
+	if err != nil {
+		return headRow{}, fmt.Errorf("malformed head %q", key)
+	}
+	return h, nil
+}
+
+// decodeHead decodes the row of a head.
+func decodeHead(value []byte) (headRow, error) {
 	var numbers [4]uint64
 	fields := 0
 	for ; fields < len(numbers) && len(value) > 0; fields++ {
 		v, n := binary.Uvarint(value)
 		if n <= 0 {
-			return headRow{}, fmt.Errorf("malformed head %q", key)
+			return headRow{}, errMalformedRecord
 		}
 		numbers[fields], value = v, value[n:]
 	}
 	if len(value) > 0 || fields != 2 && fields != 4 {
-		return headRow{}, fmt.Errorf("malformed head %q", key)
+		return headRow{}, errMalformedRecord
 	}
 	return headRow{numbers[0], numbers[1], numbers[2], numbers[3]}, nil
 }

@@ -2,15 +2,14 @@ package persistence
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// rowChecker compares the rows of a store with each other: heads with events, events with the feed, snapshots with heads. It reads one
-// state of the store, and holds one row of it in memory.
+// rowChecker compares the rows of a store with each other: heads with events, events with the feed, snapshots with heads, counters of
+// workspaces with the rows that they count. It reads one state of the store, and holds one row and the counters of a partition in memory.
 type rowChecker struct {
 	reader     pebble.Reader
 	partitions int
@@ -22,13 +21,18 @@ type rowChecker struct {
 	// isStopped returns an error when the check must end.
 	isStopped func() error
 	rows      uint64
+	// isCounted reports that the partition has counters of workspaces, and totals has the bytes that they should have.
+	isCounted bool
+	totals    map[string]uint64
 }
 
 // check checks all partitions. Its error is one of the store, not a fault of a row.
 func (c *rowChecker) check() error {
 	for i := range c.partitions {
 		p := Partition(i)
-		for _, part := range []func(Partition) error{c.checkEvents, c.checkHeads, c.checkFeed, c.checkSnapshots, c.checkOthers} {
+		for _, part := range []func(Partition) error{
+			c.beginCounting, c.checkEvents, c.checkHeads, c.checkFeed, c.checkCounters, c.checkSnapshots, c.checkOthers,
+		} {
 			if err := part(p); err != nil {
 				return err
 			}
@@ -88,40 +92,63 @@ func (c *rowChecker) get(key []byte) ([]byte, error) {
 	return append([]byte{}, value...), nil
 }
 
-// checkEvents checks that the versions of each stream are complete, that the head is the last one, and that each event is in the feed.
+// beginCounting finds out whether a partition has counters: earlier formats have none.
+func (c *rowChecker) beginCounting(p Partition) error {
+	marker, err := c.get(appendWorkspaceKey(nil, p, ""))
+	c.isCounted, c.totals = marker != nil, map[string]uint64{}
+	return err
+}
+
+// checkedStream is the stream whose events are read: its head, the last version so far, and the bytes of the rows so far.
+type checkedStream struct {
+	name        Stream
+	prefix      []byte
+	head        headRow
+	headErr     error
+	last, bytes uint64
+}
+
+// checkEvents checks that the versions of each stream are complete but for the erased ones, that the head is the last one, and that each
+// event is in the feed.
 func (c *rowChecker) checkEvents(p Partition) error {
-	var prefix []byte
-	var stream Stream
-	var last uint64
+	var of checkedStream
 	err := c.scan(p, tagEvent, func(key, value []byte) error {
 		version, err := keyNumber(key)
 		if err != nil || len(key) < keyHeader+1+numberLen {
 			return c.fault(p, fmt.Sprintf("malformed key of an event %q", key), "", nil)
 		}
-		if !bytes.Equal(prefix, key[:len(key)-numberLen]) {
-			if err := c.checkHead(p, stream, last); err != nil {
+		if prefix := key[:len(key)-numberLen]; !bytes.Equal(of.prefix, prefix) {
+			if err := c.checkHead(p, &of); err != nil {
 				return err
 			}
-			prefix, last = append(prefix[:0], key[:len(key)-numberLen]...), 0
+			of = checkedStream{prefix: bytes.Clone(prefix)}
 			name, err := unescape(prefix[keyHeader : len(prefix)-1])
 			if err != nil {
 				return c.fault(p, fmt.Sprintf("malformed key of an event %q", key), "", nil)
 			}
-			stream = Stream(name)
+			of.name = Stream(name)
+			if of.head, of.headErr = readHead(c.reader, p, of.name); errors.Is(of.headErr, pebble.ErrCorruption) {
+				return of.headErr
+			}
+			of.last = of.head.erased
 		}
-		if version != last+1 {
-			what := fmt.Sprintf("stream %s lacks the events %d to %d", stream, last+1, version-1)
+		if version != of.last+1 {
+			what := fmt.Sprintf("stream %s lacks the events %d to %d", of.name, of.last+1, version-1)
+			if version <= of.last {
+				what = fmt.Sprintf("stream %s has the erased event %d", of.name, version)
+			}
 			if err := c.fault(p, what, "", nil); err != nil {
 				return err
 			}
 		}
-		last = version
-		return c.checkEvent(p, stream, version, value)
+		of.last = version
+		of.bytes += uint64(len(key) + len(value))
+		return c.checkEvent(p, of.name, version, value)
 	})
 	if err != nil {
 		return err
 	}
-	return c.checkHead(p, stream, last)
+	return c.checkHead(p, &of)
 }
 
 // checkEvent checks the record of an event and its row in the feed.
@@ -143,45 +170,59 @@ func (c *rowChecker) checkEvent(p Partition, stream Stream, version uint64, valu
 	if row != nil {
 		return c.fault(p, fmt.Sprintf("sequence %d of the feed does not name event %d of %s, which has this sequence", e.Sequence, version, stream), "", nil)
 	}
+	if id := workspaceOf(stream); id != "" && c.repairs != nil { // checkFeed reads the rows before the repair
+		c.totals[id] += feedRowBytes(version, stream)
+	}
 	return c.fault(p, fmt.Sprintf("the feed lacks sequence %d, event %d of %s", e.Sequence, version, stream), "add the row of the feed",
 		func(b *pebble.Batch) error { return b.Set(key, expected, nil) })
 }
 
-// checkHead checks the head of a stream whose last event has the version last. It does nothing for the empty name.
-func (c *rowChecker) checkHead(p Partition, stream Stream, last uint64) error {
-	if stream == "" {
+// checkHead checks the head of a stream after its last event. It does nothing for the empty name.
+func (c *rowChecker) checkHead(p Partition, of *checkedStream) error {
+	if of.name == "" {
 		return nil
 	}
-	version, revision, err := readHead(c.reader, p, stream)
-	if errors.Is(err, pebble.ErrCorruption) {
-		return err
+	isCounted := c.isCounted && workspaceOf(of.name) != ""
+	if isCounted {
+		c.totals[workspaceOf(of.name)] += of.bytes
 	}
-	if err == nil && version == last {
+	h := of.head
+	what := ""
+	switch {
+	case of.headErr != nil:
+		what, h = fmt.Sprintf("the head of %s: %v; its last event is %d", of.name, of.headErr, of.last), headRow{}
+	case h.version != of.last:
+		what = fmt.Sprintf("the head of %s is version %d, but its last event is %d", of.name, h.version, of.last)
+	case isCounted && h.bytes != of.bytes:
+		what = fmt.Sprintf("the head of %s counts %d bytes, but its events have %d", of.name, h.bytes, of.bytes)
+	default:
 		return nil
 	}
-	what := fmt.Sprintf("the head of %s is version %d, but its last event is %d", stream, version, last)
-	if err != nil {
-		what, revision = fmt.Sprintf("the head of %s: %v; its last event is %d", stream, err, last), 0
-	}
-	if version > last {
+	if h.version > of.last {
 		return c.fault(p, what+": later events are missing", "", nil)
 	}
+	h.version, h.bytes = of.last, of.bytes
 	return c.fault(p, what, "write the head anew from the events", func(b *pebble.Batch) error {
-		return setHead(b, &streamHead{eventPrefix: appendEventPrefix(nil, p, stream), version: last, revision: revision})
+		mended := &streamHead{headRow: h, eventPrefix: appendEventPrefix(nil, p, of.name)}
+		if isCounted {
+			mended.counter = &workspaceCounter{}
+		}
+		return setHead(b, mended)
 	})
 }
 
-// checkHeads checks that the event of each head exists.
+// checkHeads checks that the event of each head exists, unless it was erased.
 func (c *rowChecker) checkHeads(p Partition) error {
 	return c.scan(p, tagHead, func(key, value []byte) error {
 		name, err := unescape(key[keyHeader:])
 		if err != nil {
 			return c.fault(p, fmt.Sprintf("malformed key of a head %q", key), "", nil)
 		}
-		version, n := binary.Uvarint(value)
-		if n <= 0 || version == 0 {
+		h, err := decodeHead(value)
+		if err != nil || h.version == h.erased {
 			return nil // checkHead has reported a malformed head of a stream with events
 		}
+		version := h.version
 		event, err := c.get(appendNumber(appendEventPrefix(nil, p, Stream(name)), version))
 		if err == nil && event == nil {
 			err = c.fault(p, fmt.Sprintf("the head of %s is version %d, but this event is missing", name, version), "", nil)
@@ -208,11 +249,55 @@ func (c *rowChecker) checkFeed(p Partition) error {
 		if err != nil {
 			return c.fault(p, fmt.Sprintf("sequence %d of the feed: %v", sequence, err), "", nil)
 		}
-		event, err := c.get(appendNumber(appendEventPrefix(nil, p, Stream(name)), version))
-		if err == nil && event == nil {
-			err = c.fault(p, fmt.Sprintf("event %d of %s, sequence %d of the feed, is missing", version, name, sequence), "", nil)
+		if id := workspaceOf(Stream(name)); id != "" {
+			c.totals[id] += uint64(len(key) + len(value))
 		}
+		event, err := c.get(appendNumber(appendEventPrefix(nil, p, Stream(name)), version))
+		if err != nil || event != nil {
+			return err
+		}
+		h, err := readHead(c.reader, p, Stream(name))
+		if errors.Is(err, pebble.ErrCorruption) || err == nil && version <= h.erased {
+			return err
+		}
+		return c.fault(p, fmt.Sprintf("event %d of %s, sequence %d of the feed, is missing", version, name, sequence), "", nil)
+	})
+}
+
+// checkCounters checks that the counter of each workspace is the sum of the rows that it counts.
+func (c *rowChecker) checkCounters(p Partition) error {
+	if !c.isCounted {
+		return nil
+	}
+	err := c.scan(p, tagWorkspace, func(key, value []byte) error {
+		id, err := unescape(key[keyHeader:])
+		if err != nil {
+			return c.fault(p, fmt.Sprintf("malformed key of a counter %q", key), "", nil)
+		}
+		total := c.totals[id]
+		delete(c.totals, id)
+		if stored, err := decodeNumber(value); id == "" || err == nil && stored == total {
+			return nil
+		}
+		return c.counterFault(p, id, total)
+	})
+	if err != nil {
 		return err
+	}
+	for id, total := range c.totals {
+		if err := c.counterFault(p, id, total); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *rowChecker) counterFault(p Partition, id string, total uint64) error {
+	what := fmt.Sprintf("the counter of the workspace %s is not the %d bytes of its events", id, total)
+	return c.fault(p, what, "count anew", func(b *pebble.Batch) error {
+		counter := &workspaceCounter{key: appendWorkspaceKey(nil, p, id)}
+		counter.bytes.Store(total)
+		return setCounter(b, counter)
 	})
 }
 
@@ -225,11 +310,11 @@ func (c *rowChecker) checkSnapshots(p Partition) error {
 		}
 		saved, _, err := decodePosition(value)
 		if err == nil {
-			head, _, headErr := readHead(c.reader, p, Stream(name))
-			if headErr != nil || saved <= head {
+			head, headErr := readHead(c.reader, p, Stream(name))
+			if headErr != nil || saved <= head.version {
 				return nil // checkHead has reported a malformed head
 			}
-			err = fmt.Errorf("version %d is later than the head, %d", saved, head)
+			err = fmt.Errorf("version %d is later than the head, %d", saved, head.version)
 		}
 		key = bytes.Clone(key)
 		return c.fault(p, fmt.Sprintf("the snapshot of %s: %v", name, err), "remove the snapshot: the events are replayed instead",

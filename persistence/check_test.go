@@ -71,6 +71,7 @@ func TestCheckFindsWhatOpenRefuses(t *testing.T) {
 // and Repair mends those that it can.
 func TestCheckRows(t *testing.T) {
 	stream := Stream("s/0-0")
+	erased, counter, kept := Stream("session/ws_1/erased"), appendWorkspaceKey(nil, 0, "ws_1"), appendHeadKey(nil, 0, "session/ws_1/kept")
 	head, event, feed := appendHeadKey(nil, 0, stream), appendNumber(appendEventPrefix(nil, 0, stream), 1), appendFeedKey(nil, 0, 1)
 	for name, test := range map[string]struct {
 		change  func(b *pebble.Batch) error
@@ -84,11 +85,23 @@ func TestCheckRows(t *testing.T) {
 		"feed row missing":  {func(b *pebble.Batch) error { return b.Delete(feed, nil) }, "the feed lacks sequence 1", true},
 		"snapshot too late": {func(b *pebble.Batch) error { return b.Set(appendSnapshotKey(nil, 0, stream), []byte{9, 1}, nil) }, "later than the head", true},
 		"index entry":       {func(b *pebble.Batch) error { return b.Set(appendHeader(nil, 0, tagIndex), nil, nil) }, "malformed key of an index entry", false},
-		"epoch":             {func(b *pebble.Batch) error { return b.Set(appendHeader(nil, 1, tagTerm), nil, nil) }, "the epoch", false},
+		"counter wrong":     {func(b *pebble.Batch) error { return b.Set(counter, []byte{1}, nil) }, "the counter of the workspace ws_1 is not the", true},
+		"counter missing":   {func(b *pebble.Batch) error { return b.Delete(counter, nil) }, "the counter of the workspace ws_1 is not the", true},
+		"bytes wrong":       {func(b *pebble.Batch) error { return b.Set(kept, []byte{2, 2, 7, 0}, nil) }, "the head of session/ws_1/kept counts 7 bytes", true},
+		"erased event": {func(b *pebble.Batch) error {
+			return b.Set(appendNumber(appendEventPrefix(nil, 0, erased), 1), []byte{0}, nil)
+		}, "stream session/ws_1/erased has the erased event 1", false},
+		"epoch": {func(b *pebble.Batch) error { return b.Set(appendHeader(nil, 1, tagTerm), nil, nil) }, "the epoch", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fs := newHistory(t).closed.fileSystem(t)
 			s := mustOpen(t, smallOptions(fs, "data"))
+			appendOfWorkspace(t, s)
+			mustClose(t, s)
+			if faults := checkAll(t, fs); len(faults) > 0 {
+				t.Errorf("a whole journal: %+v", faults)
+			}
+			s = mustOpen(t, smallOptions(fs, "data"))
 			b := s.db.NewBatch()
 			if err := test.change(b); err != nil {
 				t.Fatal(err)
@@ -122,6 +135,23 @@ func TestCheckRows(t *testing.T) {
 				t.Errorf("after the repair: %+v", remaining)
 			}
 		})
+	}
+}
+
+// appendOfWorkspace appends two events to each of two streams of a workspace, and erases the first event of one.
+func appendOfWorkspace(t *testing.T, s *Store) {
+	t.Helper()
+	event := []Event{{Name: "e", Payload: make([]byte, 40)}}
+	for _, p := range []Proposal{
+		{Stream: "session/ws_1/kept", Events: event}, {Stream: "session/ws_1/kept", Expected: 1, Events: event},
+		{Stream: "session/ws_1/erased", Events: event}, {Stream: "session/ws_1/erased", Expected: 1, Erase: true, Events: event},
+	} {
+		p.Epoch = s.watchers.notices[0].Epoch
+		results := make(chan Result, 1)
+		s.Append(p, func(r Result) { results <- r })
+		if r := <-results; r.Err != nil {
+			t.Fatal(r.Err)
+		}
 	}
 }
 

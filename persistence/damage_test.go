@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -19,34 +20,52 @@ import (
 // image is the content of every file below a directory, by path.
 type image map[string][]byte
 
-// imageOf reads the image of a directory.
+// imageOf reads the image of a directory, whose files may be removed in the background: it reads until it finds the same files twice.
 func imageOf(t *testing.T, fs vfs.FS, dir string) image {
 	t.Helper()
-	files := image{}
+	var last image
+	for {
+		files := image{}
+		err := files.read(fs, dir)
+		switch {
+		case err == nil && last != nil && last.equal(files):
+			return files
+		case err == nil:
+			last = files
+		case !errors.Is(err, os.ErrNotExist):
+			t.Fatal(err)
+		}
+	}
+}
+
+// read adds the files below a directory.
+func (i image) read(fs vfs.FS, dir string) error {
 	names, err := fs.List(dir)
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	for _, name := range names {
 		path := fs.PathJoin(dir, name)
 		at, err := fs.Stat(path)
 		if err != nil {
-			t.Fatal(err)
+			return err
 		}
 		if at.IsDir() {
-			maps.Copy(files, imageOf(t, fs, path))
+			if err := i.read(fs, path); err != nil {
+				return err
+			}
 			continue
 		}
 		file, err := fs.Open(path)
 		if err != nil {
-			t.Fatal(err)
+			return err
 		}
-		files[path], err = io.ReadAll(file)
+		i[path], err = io.ReadAll(file)
 		if err = errors.Join(err, file.Close()); err != nil {
-			t.Fatal(err)
+			return err
 		}
 	}
-	return files
+	return nil
 }
 
 // fileSystem returns a file system with the files of the image.

@@ -88,8 +88,8 @@ func TestDirectoryLock(t *testing.T) {
 
 func TestFormat(t *testing.T) {
 	for text, part := range map[string]string{
-		"":                                  "not one of a journal",
-		"something else":                    "not one of a journal",
+		"":                                  "not the FORMAT of a journal",
+		"something else":                    "not the FORMAT of a journal",
 		"atelier journal 0":                 "format is version 0",
 		"atelier journal 4":                 "format is version 4; this program reads 1 to 3",
 		"atelier journal 1\npartitions x\n": "malformed",

@@ -1,9 +1,12 @@
 package persistence
 
 import (
+	"bytes"
 	"encoding/binary"
+	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 
@@ -73,7 +76,24 @@ func forgetCounts(t testing.TB, fs vfs.FS, dir string) {
 			}
 		}
 	}
-	if err := db.Close(); err != nil {
+	if err := errors.Join(db.Close(), fs.Remove(fs.PathJoin(dir, syncedName))); err != nil {
+		t.Fatal(err)
+	}
+	name := fs.PathJoin(dir, formatName)
+	file, err := fs.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	format, err := io.ReadAll(file)
+	if err := errors.Join(err, file.Close()); err != nil {
+		t.Fatal(err)
+	}
+	file, err = fs.Create(name, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = file.Write(bytes.Replace(format, []byte("atelier journal 3"), []byte("atelier journal 2"), 1))
+	if err := errors.Join(err, file.Close()); err != nil {
 		t.Fatal(err)
 	}
 }
