@@ -60,7 +60,7 @@ PROGRAMS := busybox-static caddy chromium curl davfs2 haproxy litmus nginx nodej
 
 .DEFAULT_GOAL := build
 .PHONY: build run test race steady lint format vet modules tidy staticcheck sums messages vulnerabilities generate check-generated \
-	long kills histories fuzz bench clean
+	long kills histories soak fuzz bench clean
 
 build:
 	$(GOBUILD) -o bin/atelier ./cmd/atelier
@@ -128,9 +128,9 @@ check-generated:
 	tests/generated
 
 # The runs that take longer than a change can wait for (docs/contributing.md).
-long: kills histories fuzz
+long: kills histories soak fuzz
 
-kills histories:
+kills histories soak:
 	tests/long $@ $(DURATION) $(SEED)
 
 fuzz:

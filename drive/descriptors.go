@@ -24,7 +24,8 @@ const MinDescriptors = 4 * (driveDescriptors + operationDescriptors)
 // A cache holds the open drives of a machine and accounts for the file descriptors that the drives and the operations on
 // them hold. An operation reserves its descriptors before it begins and gets the drive with them. If too few descriptors
 // are free, the least recently used idle drives are evicted: their files are closed and their memory is freed. A drive in
-// use is never evicted. If all open drives are in use, the operation waits in a queue, first in, first out.
+// use is never evicted. If all open drives are in use, the operation waits in a queue, first in, first out. Operations on a drive that has
+// its share of the descriptors wait, too, and later operations on other drives overtake them; see hasShare.
 type cache struct {
 	mu sync.Mutex
 	// capacity is the total number of descriptors, reserved the number in use by drives and reservations.
@@ -61,12 +62,14 @@ func (c *cache) reserve(ctx context.Context, workspaceID string) (*reservation, 
 		c.mu.Unlock()
 		return nil, errClosing
 	}
-	if c.waiting.Len() == 0 && c.grant(r) {
-		c.mu.Unlock()
-		return r, nil
-	}
 	position := c.waiting.PushBack(r)
+	c.grantWaiting()
 	c.mu.Unlock()
+	select {
+	case <-r.decided:
+		return r.outcome()
+	default:
+	}
 
 	timer := time.NewTimer(waitTimeout)
 	defer timer.Stop()
@@ -140,10 +143,38 @@ func (c *cache) grant(r *reservation) bool {
 
 // grantWaiting grants reservations from the front of the queue, as many as possible. The caller holds mu.
 func (c *cache) grantWaiting() {
-	for first := c.waiting.Front(); first != nil && c.grant(first.Value.(*reservation)); first = c.waiting.Front() {
-		c.waiting.Remove(first)
-		close(first.Value.(*reservation).decided)
+	for next := c.waiting.Front(); next != nil; {
+		position, r := next, next.Value.(*reservation)
+		next = next.Next()
+		if c.hasShare(r) {
+			continue
+		}
+		if !c.grant(r) {
+			return
+		}
+		c.waiting.Remove(position)
+		close(r.decided)
 	}
+}
+
+const (
+	// reservedPart: one in reservedPart descriptors, but at least what one operation needs, is reserved for drives without operations.
+	reservedPart = 8
+	// elasticity is the number of common descriptors that the operations on a drive may have for each free one.
+	elasticity = 16
+)
+
+// hasShare reports whether the operations on the drive of a reservation have their share of the descriptors, as limit.Shares divides
+// slots: one drive alone can have four of five, and the operations of other drives find some free, however long the first ones last. The
+// caller holds mu.
+func (c *cache) hasShare(r *reservation) bool {
+	drive := c.drives[r.workspaceID]
+	if r.workspaceID == "" || drive == nil || drive.uses == 0 {
+		return false
+	}
+	common := c.capacity - max(c.capacity/reservedPart, driveDescriptors+operationDescriptors)
+	used := c.reserved - c.idle.Len()*driveDescriptors
+	return drive.uses*operationDescriptors >= elasticity*(common-used)
 }
 
 // release ends a reservation.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"testing"
+	"testing/synctest"
 
 	"github.com/atelier-run/atelier/drive/drivetest"
 )
@@ -41,6 +42,50 @@ func TestCacheForgetsClosedDrives(t *testing.T) {
 	open := len(c.drives)
 	if open > MinDescriptors/driveDescriptors || open != c.idle.Len() || c.reserved != open*driveDescriptors || c.waiting.Len() > 0 {
 		t.Errorf("%d drives, %d of them idle, %d descriptors", open, c.idle.Len(), c.reserved)
+	}
+}
+
+// TestOperationsOfOneDriveLeaveRoom has operations on one drive until one waits. Operations on other drives find room, and the operation that
+// waits goes on when an earlier one has ended.
+func TestOperationsOfOneDriveLeaveRoom(t *testing.T) {
+	for _, capacity := range []int{MinDescriptors, 256} {
+		synctest.Test(t, func(t *testing.T) {
+			drives := manyDrives(t, 4, capacity)
+			var releases []func()
+			granted := make(chan func())
+			open := func(workspaceID string) {
+				_, release, err := drives.Open(t.Context(), workspaceID)
+				if err != nil {
+					t.Error(err)
+				}
+				granted <- release
+			}
+			for isWaiting := false; !isWaiting; {
+				go open("ws_0")
+				synctest.Wait()
+				select {
+				case release := <-granted:
+					releases = append(releases, release)
+				default:
+					isWaiting = true
+				}
+			}
+			if n := len(releases) * operationDescriptors; n > capacity-capacity/reservedPart || n < capacity/2 {
+				t.Errorf("%d of %d descriptors are used", n, capacity)
+			}
+			for i := range 3 {
+				_, release, err := drives.Open(t.Context(), fmt.Sprintf("ws_%d", 1+i))
+				if err != nil {
+					t.Fatalf("another drive, with %d of %d descriptors used: %v", drives.cache.reserved, capacity, err)
+				}
+				release()
+			}
+			releases[0]()
+			releases[0] = <-granted
+			for _, release := range releases {
+				release()
+			}
+		})
 	}
 }
 

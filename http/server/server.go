@@ -431,8 +431,8 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	if s.options.Edge != nil {
 		s.options.Edge.Drain()
 	}
-	servers := []*http.Server{s.redirectServer, s.publicServer, s.operatorServer, s.metricsServer}
 	var failed error
+	servers := []*http.Server{s.redirectServer, s.publicServer, s.operatorServer, s.metricsServer}
 	for _, server := range servers {
 		failed = errors.Join(failed, server.Shutdown(ctx))
 	}
