@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -8,6 +9,29 @@ import (
 	"strings"
 	"time"
 )
+
+// Shutdown ends open streams, also those of apps, and terminals at once, refuses new ones, and waits for all other requests. When ctx
+// ends it closes the connections of the requests that are still in flight and returns an error that names them.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.watcher.close()
+	if s.options.Edge != nil {
+		s.options.Edge.Drain()
+	}
+	var failed error
+	servers := []*http.Server{s.redirectServer, s.publicServer, s.operatorServer, s.metricsServer}
+	for _, server := range servers {
+		failed = errors.Join(failed, server.Shutdown(ctx))
+	}
+	failed = errors.Join(failed, s.watcher.wait(ctx))
+	if failed != nil && ctx.Err() != nil {
+		failed = s.cutOff()
+		for _, server := range servers {
+			server.Close()
+		}
+	}
+	s.Flush()
+	return failed
+}
 
 // maxNamed bounds the requests that an error of Shutdown names. The log has all.
 const maxNamed = 10

@@ -424,29 +424,6 @@ func untilClosed(err error) error {
 	return err
 }
 
-// Shutdown ends open streams, also those of apps, and terminals at once, refuses new ones, and waits for all other requests. When ctx
-// ends it closes the connections of the requests that are still in flight and returns an error that names them.
-func (s *Server) Shutdown(ctx context.Context) error {
-	s.watcher.close()
-	if s.options.Edge != nil {
-		s.options.Edge.Drain()
-	}
-	var failed error
-	servers := []*http.Server{s.redirectServer, s.publicServer, s.operatorServer, s.metricsServer}
-	for _, server := range servers {
-		failed = errors.Join(failed, server.Shutdown(ctx))
-	}
-	failed = errors.Join(failed, s.watcher.wait(ctx))
-	if failed != nil && ctx.Err() != nil {
-		failed = s.cutOff()
-		for _, server := range servers {
-			server.Close()
-		}
-	}
-	s.Flush()
-	return failed
-}
-
 // Link returns the public URL of a path of this server.
 func (s *Server) Link(path string) string {
 	return strings.TrimSuffix(s.options.PublicURL.String(), "/") + path
