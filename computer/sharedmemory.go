@@ -69,7 +69,7 @@ func (f *Fleet) freeShared(ctx context.Context) {
 		if err != nil {
 			f.o.Log.Warn("cannot stop a computer without processes though memory is short", slog.Any("error", err))
 		}
-		if !stopped {
+		if err != nil || !stopped || ctx.Err() != nil {
 			break
 		}
 	}

@@ -20,7 +20,8 @@ import (
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
 
-// maxInFlight bounds the unfinished changes of one drive, including those with an unknown outcome.
+// maxInFlight bounds the unfinished changes of one drive, including those with an unknown outcome. They are also bounded by three quarters
+// of the operations for which there are descriptors, so that reads go on, and that one person does not take what the drive may have.
 const maxInFlight = 1024
 
 // A Drive is the files of one workspace. Paths are relative to its root and satisfy entity.CheckPath; "" is the root.
@@ -70,7 +71,7 @@ type Drive struct {
 func (d *Drives) newDrive(workspaceID string) *Drive {
 	return &Drive{
 		drives: d, workspaceID: workspaceID, stagingSyncs: newSharedSync(), recovering: make(chan struct{}, 1),
-		inFlight: map[string]string{}, changes: limit.NewShares[string](maxInFlight), stranded: map[string]struct{}{},
+		inFlight: map[string]string{}, changes: limit.NewShares[string](min(maxInFlight, d.cache.capacity/operationDescriptors*3/4)), stranded: map[string]struct{}{},
 	}
 }
 

@@ -317,6 +317,7 @@ func (e *Edge) serve(x *exchange) error {
 	}
 	e.proxy.ServeHTTP(x, r)
 	if x.backend == nil && r.ProtoMajor == 1 { // in HTTP/2, the end of the response ends the upload
+		_ = http.NewResponseController(x.ResponseWriter).Flush() // the client need not wait for the end of its upload
 		x.drain()
 	}
 	return nil

@@ -146,6 +146,7 @@ func (sc *scene) exchange(method, path, body string, more headers) *nethttp.Resp
 	if err != nil {
 		sc.t.Fatal(err)
 	}
+	r.Host = "localhost:8080" // of the public URL
 	for name, value := range more {
 		r.Header.Set(name, value)
 	}

@@ -236,9 +236,10 @@ func TestProbesOfAppsBeyondTheLimit(t *testing.T) {
 	c := newCrowd(t, func(o *http.Options) { o.Limits.Connections, o.Edge = 1, appEdge{} })
 	probe := func(host string) string { return "GET /healthz HTTP/1.1\r\nHost: " + host + "\r\n\r\n" }
 	c.expect("the app", c.send(c.dial("127.0.0.2"), probe("app")), 204) // is idle then, and gives way
-	busy := c.dial("127.0.0.3")
-	c.expect("a slow body", c.send(busy, "POST /oauth/token HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\nExpect: 100-continue\r\n"+
-		"Content-Type: application/x-www-form-urlencoded\r\n\r\n"), 100)
+	for isBusy := false; !isBusy; {                                     // until the server knows that the first connection is idle
+		isBusy = c.send(c.dial("127.0.0.3"), "POST /oauth/token HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\nExpect: 100-continue\r\n"+
+			"Content-Type: application/x-www-form-urlencoded\r\n\r\n") == 100
+	}
 	c.expect("the app beyond the limit", c.send(c.dial("127.0.0.2"), probe("app")), 503)
 	c.expect("the platform beyond the limit", c.send(c.dial("127.0.0.2"), probe("localhost")), 200)
 }

@@ -51,6 +51,7 @@ func (s *stage) open(name string, d *datadriven.TestData) string {
 	if err != nil {
 		s.Fatal(err)
 	}
+	r.Host = "localhost:8080" // of the public URL
 	r.Header.Set("Authorization", "Bearer "+s.keys[s.as])
 	if cursor := strings.TrimSpace(d.Input); cursor != "" {
 		r.Header.Set("Last-Event-ID", s.unlabel(cursor))

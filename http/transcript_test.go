@@ -266,6 +266,7 @@ func (s *stage) exchange(h nethttp.Handler, input string) string {
 	}
 	rest = expand(rest)
 	r := httptest.NewRequest(method, expand(target), strings.NewReader(rest))
+	r.Host = "localhost:8080" // of the public URL
 	if key := s.keys[s.as]; key != "" {
 		r.Header.Set("Authorization", "Bearer "+key)
 	}

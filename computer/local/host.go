@@ -59,7 +59,8 @@ func (d *Driver) StopUnused(ctx context.Context) (bool, error) {
 	if unused == nil {
 		return false, nil
 	}
-	return true, unused.stopUnused(ctx)
+	err := unused.stopUnused(ctx)
+	return err == nil, err
 }
 
 // OwnNetworks implements computer.Host.

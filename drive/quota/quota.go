@@ -154,6 +154,9 @@ func (l *Limiter) allow(ctx context.Context, workspaceID string, need, granted U
 		if err := l.measure(ctx, a, workspaceID, 0); err != nil {
 			return err
 		}
+		if free, err = l.requireFree(need); err != nil { // what others have freed meanwhile is not pending
+			return err
+		}
 	}
 	pending := Usage{}
 	if mayHaveGrown {

@@ -114,7 +114,7 @@ func TestSlowUploadsOfOnePerson(t *testing.T) {
 		}
 		uploads = append(uploads, c)
 	}
-	if !strings.Contains(refused, " 429 ") || len(uploads) < 768 || len(uploads) > 900 {
+	if !strings.Contains(refused, " 429 ") || len(uploads) < 576 || len(uploads) > 700 {
 		t.Errorf("after %d uploads: %q", len(uploads), refused)
 	}
 	if got := s.do("PUT", "/mine", "x").is(429); got.header.Get("Retry-After") == "" {

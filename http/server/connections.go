@@ -29,8 +29,10 @@ type connection struct {
 	accepted net.Conn
 	shares   *limit.Shares[peer]
 	peer     peer
-	// idle is the place in the list of the peer's idle connections; nil while a request is served.
-	idle *list.Element
+	// idle is the place in the list of the peer's idle connections; nil while a request is served. Of two connections, the one that is
+	// idle for a longer time has the smaller idleSince.
+	idle      *list.Element
+	idleSince uint64
 }
 
 // A peer holds the slots of connections: the network of a client, or one connection of a peer without a share.
@@ -55,6 +57,8 @@ type connections struct {
 	open map[net.Conn]*connection
 	// unshared is the number of connections of peers without a share so far.
 	unshared uint64
+	// idles counts the times that a connection became idle.
+	idles uint64
 	// idleOf has the idle connections of each peer that has some, the longest idle connection first.
 	idleOf map[peer]*list.List
 }
@@ -134,25 +138,27 @@ func (c *connections) peerOf(accepted net.Conn) peer {
 // comparedPeers bounds how many peers are compared to find the peer with the most idle connections.
 const comparedPeers = 1024
 
-// longestIdle returns the connection to evict for a peer whose slot was refused with an error: an idle connection of the same peer, or,
-// if no slot is free, an idle connection of the peer with the most of them. The result is nil if there is none.
+// longestIdle returns the connection to evict for a peer whose slot was refused with an error: the longest idle connection of the same
+// peer, or, if no slot is free, of the peers with the most idle connections. The result is nil if there is none.
 func (c *connections) longestIdle(p peer, refused error) *connection {
-	from := c.idleOf[p]
-	if from == nil && errors.Is(refused, limit.ErrFull) {
-		compared := 0
-		for _, idle := range c.idleOf {
-			if from == nil || idle.Len() > from.Len() {
-				from = idle
-			}
-			if compared++; compared == comparedPeers {
-				break
-			}
-		}
+	if own := c.idleOf[p]; own != nil {
+		return own.Front().Value.(*connection)
 	}
-	if from == nil {
+	if !errors.Is(refused, limit.ErrFull) {
 		return nil
 	}
-	return from.Front().Value.(*connection)
+	var longest *connection
+	most, compared := 0, 0
+	for _, idle := range c.idleOf {
+		first := idle.Front().Value.(*connection)
+		if longest == nil || idle.Len() > most || idle.Len() == most && first.idleSince < longest.idleSince {
+			longest, most = first, idle.Len()
+		}
+		if compared++; compared == comparedPeers {
+			break
+		}
+	}
+	return longest
 }
 
 // setState follows the states of a connection: it is the ConnState of net/http. A connection that leaves net/http keeps its slot until
@@ -195,7 +201,8 @@ func (c *connections) setIdle(of *connection) {
 		own = list.New()
 		c.idleOf[of.peer] = own
 	}
-	of.idle = own.PushBack(of)
+	c.idles++
+	of.idle, of.idleSince = own.PushBack(of), c.idles
 }
 
 func (c *connections) setActive(of *connection) {

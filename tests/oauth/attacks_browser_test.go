@@ -47,7 +47,7 @@ func TestAttackRedirectURIManipulation(t *testing.T) {
 		"https://client.example/callback/../evil", "https://client.example/callback%2f..%2fevil", "https://client.example/Callback",
 		"https://client.example/callback?to=https://evil.example", "https://client.example/callback#x", "https://client.example/callback/",
 		"https://CLIENT.example/callback", "https://client.example./callback", "//client.example/callback", "/callback", " " + callback,
-		callback + " ", callback + "\n", "https://client.example\\.evil.example/callback", "HTTPS://client.example/callback", "",
+		callback + " ", callback + "\n", "https://client.example\\.evil.example/callback", "HTTPS://client.example/callback",
 	} {
 		response, _ := w.open(alice, with(asking(client, "files:read"), "redirect_uri", uri))
 		w.wantPage(uri, response)
@@ -251,7 +251,7 @@ func TestAttackReverseProxyHeaders(t *testing.T) {
 		"X-Forwarded-User": {alice.email}, "X-Remote-User": {alice.email}, "Remote-User": {alice.email}, "X-Client-Cert": {"alice"},
 	}
 	send := func(target, cookie string) *httptest.ResponseRecorder {
-		r := httptest.NewRequest("GET", "http://evil.example"+target, nil)
+		r := httptest.NewRequest("GET", w.url+target, nil)
 		r.Header = claims.Clone()
 		r.Header.Set("Cookie", cookie)
 		answer := httptest.NewRecorder()
@@ -272,6 +272,11 @@ func TestAttackReverseProxyHeaders(t *testing.T) {
 	}
 	if to, err := url.Parse(send("/oauth/authorize?"+asking(client, "everything").Encode(), alice.cookie).Header().Get("Location")); err != nil || to.Query().Get("iss") != w.url {
 		t.Errorf("the issuer became %v", to)
+	}
+	r := httptest.NewRequest("GET", "http://evil.example/.well-known/oauth-authorization-server", nil)
+	answer := httptest.NewRecorder()
+	if w.node.Load().Server.ServeHTTP(answer, r); answer.Code != 421 || strings.Contains(answer.Body.String(), "evil") {
+		t.Errorf("an unknown host: %d %s", answer.Code, answer.Body)
 	}
 	for i := range 12 { // the limit of an address holds for the peer, whatever it claims
 		r := httptest.NewRequest("POST", "/oauth/register", strings.NewReader(`{"client_name":"T","redirect_uris":["https://a.example"]}`))

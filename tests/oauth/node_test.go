@@ -84,7 +84,7 @@ func (w *world) start() {
 	n, err := node.Start(w.Context(), node.Options{
 		Dir: w.dir, Clock: w.clock, Wire: true, PendingLimit: longest,
 		Journal: persistence.Options{FS: w.disk, CacheBytes: 4 << 20, Partitions: 4},
-		HTTP:    atelier.Options{Options: server.Options{PublicURL: public, Hosts: []string{"example.com", "evil.example"}, NewID: w.newID, Limits: server.Limits{RequestTime: longest}}},
+		HTTP:    atelier.Options{Options: server.Options{PublicURL: public, Hosts: []string{"example.com"}, NewID: w.newID, Limits: server.Limits{RequestTime: longest}}},
 	})
 	if err != nil {
 		w.Fatal(err)

@@ -104,8 +104,8 @@ var allSoakAttacks = []soakAttack{
 		return a.send(ctx, "PUT", fmt.Sprintf("/v1/ws/%s/drive/empty-%s", mallorySlug, api.NewRequestID()), nil)
 	}},
 	{"images", 2, false, func(a *attacker, ctx context.Context, _ int) (string, error) {
-		image := api.SessionImage{MediaType: "image/png", Data: append([]byte("\x89PNG\r\n\x1a\n"), make([]byte, 9<<20)...)}
-		_, err := a.api.StartSession(ctx, mallorySlug, api.NewSession{Prompt: "say ok", Images: []api.SessionImage{image}})
+		image := api.SessionImage{MediaType: "image/png", Data: append([]byte("\x89PNG\r\n\x1a\n"), make([]byte, 4<<20)...)}
+		_, err := a.api.StartSession(ctx, mallorySlug, api.NewSession{Prompt: "say ok", Images: []api.SessionImage{image, image}})
 		return "", err
 	}},
 	{"notes", 2, false, (*attacker).note},

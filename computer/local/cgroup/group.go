@@ -170,15 +170,18 @@ func (g *Group) Usage() (Usage, error) {
 	return Usage{MemoryBytes: used, Processor: processor, Processes: int(processes)}, nil
 }
 
-// memoryUsage returns the memory of the group, without file content that the kernel can evict at once.
+// memoryUsage returns the memory of the group, without file content and tables of files that the kernel evicts when memory is short.
 func (g *Group) memoryUsage() (uint64, error) {
-	current, evictable := "memory.current", "inactive_file"
+	current, evictable := "memory.current", []string{"inactive_file", "active_file", "slab_reclaimable"}
 	if !g.root.unified {
-		current, evictable = "memory.usage_in_bytes", "total_inactive_file"
+		current, evictable = "memory.usage_in_bytes", []string{"total_inactive_file", "total_active_file"}
 	}
-	charged, err1 := readNumber(g.dir(memory), current)
-	cached, err2 := readField(g.dir(memory), "memory.stat", evictable)
-	return uint64(max(charged-int64(cached), 0)), cmp.Or(err1, err2)
+	used, err := readNumber(g.dir(memory), current)
+	for _, field := range evictable {
+		cached, failed := readField(g.dir(memory), "memory.stat", field)
+		used, err = used-int64(cached), cmp.Or(err, failed)
+	}
+	return uint64(max(used, 0)), err
 }
 
 func (g *Group) processorTime() (time.Duration, error) {
