@@ -83,8 +83,8 @@ type Drives struct {
 	closed bool
 	// sweeping has an entry for each workspace that has a running sweeper; true: sweep once more, for new leftovers.
 	sweeping map[string]bool
-	// unsettled has the images whose markers a request in this process settles.
-	unsettled map[imageName]struct{}
+	// unsettled counts, for each image, the requests in this process that settle its marker.
+	unsettled map[imageName]int
 }
 
 // New opens the drives below options.Dir and creates that folder if it does not exist.
@@ -108,7 +108,7 @@ func New(options Options) (*Drives, error) {
 		dir: dir, root: root, asker: options.Asker, generated: slices.Clone(generated),
 		log: cmp.Or(options.Log, slog.Default()), metrics: newMetrics(dir),
 		sweepSlots: make(chan struct{}, 2), copySlots: make(walkSlots, maxWalks), countSlots: make(walkSlots, maxWalks),
-		sweeping: map[string]bool{}, unsettled: map[imageName]struct{}{},
+		sweeping: map[string]bool{}, unsettled: map[imageName]int{},
 	}
 	d.cache.capacity = max(cmp.Or(options.Descriptors, defaultDescriptors), MinDescriptors)
 	d.cache.drives, d.cache.metrics, d.cache.newDrive = map[string]*Drive{}, d.metrics, d.newDrive

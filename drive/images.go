@@ -36,7 +36,8 @@ import (
 //
 // A marker is left behind by a crash, or if the outcome of commit is unknown. The sweep of the drive, or KeepImages itself after
 // settleAfter, asks for the row: without one the image belongs to no input and is removed (settleImage). So the cost of a crash grows
-// with the requests in flight, and not with the images of the workspace.
+// with the requests in flight, and not with the images of the workspace. If several requests of unknown outcome have the same image, the
+// last request settles the image. That includes a request which finds the image with a marker that a crash has left.
 //
 // RemoveImages removes the images of a deleted session. A session has images of its own, also if another one has the same.
 
@@ -97,47 +98,74 @@ func (d *Drives) KeepImages(ctx context.Context, workspaceID, sessionID string, 
 		return err
 	}
 	defer unlock()
-	added, err := drive.addImages(ctx, sessionID, images)
+	added, left, err := d.findUnsettled(workspaceID, sessionID, images)
+	if err != nil {
+		d.metrics.countOperation("image", err)
+		return fromOS(err)
+	}
+	names := slices.Concat(added, left)
+	d.rememberMarkers(names)
+	err = drive.addImages(ctx, sessionID, images, added)
 	d.metrics.countOperation("image", err)
 	if err != nil {
+		d.forgetMarkers(names)
+		d.settleForgotten(left)
 		return fromOS(err)
 	}
 	switch err = commit(); {
 	case err == nil:
-		d.removeMarkers(workspaceID, sessionID, images)
+		d.forgetMarkers(names)
+		d.removeMarkers(names)
 	case entity.IsRefusal(err):
-		for _, name := range added {
-			d.settleOrLog(name)
-		}
-		d.forgetMarkers(added)
+		d.forgetMarkers(names)
+		d.settleForgotten(names)
 	default:
-		d.runInBackground(func(ctx context.Context) { d.settleLater(ctx, added) })
+		d.runInBackground(func(ctx context.Context) { d.settleLater(ctx, names) })
 	}
 	return err
 }
 
-// addImages writes the images that the session does not have, and their markers, durably: steps 1 to 3. It returns their names. After an
-// error it has removed them. The caller has locked the images of the session.
-func (d *Drive) addImages(ctx context.Context, sessionID string, images map[string][]byte) (added []imageName, err error) {
-	root, need := d.drives.root, quota.Usage{Files: 1} // a folder
+// findUnsettled returns those images of a request of which no input may be known: added, which the session does not have, and left, which
+// have a marker of a crash or of another request. The caller has locked the images of the session.
+func (d *Drives) findUnsettled(workspaceID, sessionID string, images map[string][]byte) (added, left []imageName, err error) {
 	for _, sum := range slices.Sorted(maps.Keys(images)) {
-		name := imageName{d.workspaceID, sessionID, hex.EncodeToString([]byte(sum))}
-		switch _, err := root.Lstat(name.path()); {
-		case errors.Is(err, fs.ErrNotExist):
+		name := imageName{workspaceID, sessionID, hex.EncodeToString([]byte(sum))}
+		_, err := d.root.Lstat(name.path())
+		if errors.Is(err, fs.ErrNotExist) {
 			added = append(added, name)
-			more := needOf(len(images[sum]))
-			need.Bytes, need.Files = need.Bytes+more.Bytes, need.Files+more.Files
-		case err != nil:
-			return nil, err
+			continue
+		}
+		if err == nil {
+			_, err = d.root.Lstat(name.marker())
+		}
+		switch {
+		case err == nil:
+			left = append(left, name)
+		case !errors.Is(err, fs.ErrNotExist):
+			return nil, nil, err
 		}
 	}
+	return added, left, nil
+}
+
+// addImages writes the images that the session does not have, and their markers, durably: steps 1 to 3. After an error it has removed
+// them. The caller has locked the images of the session.
+func (d *Drive) addImages(ctx context.Context, sessionID string, images map[string][]byte, added []imageName) (err error) {
 	if len(added) == 0 {
-		return nil, nil
+		return nil
+	}
+	need := quota.Usage{Files: 1} // a folder
+	content := func(name imageName) []byte {
+		sum, _ := hex.DecodeString(name.digits) // of EncodeToString
+		return images[string(sum)]
+	}
+	for _, name := range added {
+		more := needOf(len(content(name)))
+		need.Bytes, need.Files = need.Bytes+more.Bytes, need.Files+more.Files
 	}
 	if err := d.drives.quota.Require(ctx, d.workspaceID, need); err != nil {
-		return nil, err
+		return err
 	}
-	d.drives.rememberMarkers(added)
 	defer func() {
 		if err == nil {
 			return
@@ -145,26 +173,24 @@ func (d *Drive) addImages(ctx context.Context, sessionID string, images map[stri
 		for _, name := range added {
 			err = errors.Join(err, d.drives.removeImage(name))
 		}
-		d.drives.forgetMarkers(added)
 	}()
 	if err := d.makeImageFolders(sessionID); err != nil {
-		return nil, err
+		return err
 	}
 	for _, name := range added {
-		sum, _ := hex.DecodeString(name.digits) // of EncodeToString
-		if err := d.drives.writeMarker(name, images[string(sum)]); err != nil {
-			return nil, err
+		if err := d.drives.writeMarker(name, content(name)); err != nil {
+			return err
 		}
 	}
 	if err := d.syncStaging(); err != nil {
-		return nil, err
+		return err
 	}
 	for _, name := range added {
-		if err := root.Link(name.marker(), name.path()); err != nil {
-			return nil, err
+		if err := d.drives.root.Link(name.marker(), name.path()); err != nil {
+			return err
 		}
 	}
-	return added, syncFolder(filepath.Join(d.drives.dir, added[0].folder()))
+	return syncFolder(filepath.Join(d.drives.dir, added[0].folder()))
 }
 
 func needOf(size int) quota.Usage { return need(int64(size), true) }
@@ -223,24 +249,21 @@ func (d *Drives) removeMarker(name imageName) error {
 }
 
 // removeMarkers removes the markers of images that an input names.
-func (d *Drives) removeMarkers(workspaceID, sessionID string, images map[string][]byte) {
-	var names []imageName
-	for sum := range images {
-		name := imageName{workspaceID, sessionID, hex.EncodeToString([]byte(sum))}
-		names = append(names, name)
+func (d *Drives) removeMarkers(names []imageName) {
+	for _, name := range names {
 		if err := d.removeMarker(name); err != nil {
-			d.log.Warn("cannot remove the marker of an image; the next sweep tries again", "workspace", workspaceID, "session", sessionID, "error", err)
+			d.log.Warn("cannot remove the marker of an image; the next sweep tries again", "workspace", name.workspaceID, "session", name.sessionID, "error", err)
 		}
 	}
-	d.forgetMarkers(names)
 }
 
-// rememberMarkers has the sweep spare markers, because a request in this process settles them; forgetMarkers ends this.
+// rememberMarkers has the sweep and all other requests spare markers, because a request in this process settles them; forgetMarkers ends
+// this for the one request.
 func (d *Drives) rememberMarkers(names []imageName) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, name := range names {
-		d.unsettled[name] = struct{}{}
+		d.unsettled[name]++
 	}
 }
 
@@ -248,7 +271,9 @@ func (d *Drives) forgetMarkers(names []imageName) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, name := range names {
-		delete(d.unsettled, name)
+		if d.unsettled[name]--; d.unsettled[name] == 0 {
+			delete(d.unsettled, name)
+		}
 	}
 }
 
@@ -288,13 +313,18 @@ func (d *Drives) settleLeft(ctx context.Context, name imageName) error {
 func (d *Drives) isUnsettled(name imageName) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	_, is := d.unsettled[name]
-	return is
+	return d.unsettled[name] > 0
 }
 
-func (d *Drives) settleOrLog(name imageName) {
-	if err := d.settleImage(name); err != nil {
-		d.log.Warn("cannot settle an image; the next sweep tries again", "workspace", name.workspaceID, "session", name.sessionID, "error", err)
+// settleForgotten settles those of images that no other request settles. The caller has locked the images of the session.
+func (d *Drives) settleForgotten(names []imageName) {
+	for _, name := range names {
+		if d.isUnsettled(name) {
+			continue
+		}
+		if err := d.settleImage(name); err != nil {
+			d.log.Warn("cannot settle an image; the next sweep tries again", "workspace", name.workspaceID, "session", name.sessionID, "error", err)
+		}
 	}
 }
 

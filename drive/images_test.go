@@ -325,3 +325,81 @@ func TestImagesOfConcurrentInputs(t *testing.T) {
 		expectStored(t, dir, 1, 0)
 	})
 }
+
+// TestImagesOfSeveralUnknownInputs has two inputs with the same image whose outcomes are unknown, and a refused one. The image stays until
+// the last input has been settled.
+func TestImagesOfSeveralUnknownInputs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir, rows := t.TempDir(), newImageRows()
+		drives := rows.open(t, dir, quota.Limit{})
+		images := imagesOf("same")
+		for _, outcome := range []error{errUnknown, errUnknown, errRefused} {
+			if err := drives.KeepImages(t.Context(), workspace, "ses_1", images, func() error { return outcome }); !errors.Is(err, outcome) {
+				t.Fatal(err)
+			}
+			time.Sleep(2 * time.Minute)
+		}
+		synctest.Wait() // for the end of the first input
+		expectStored(t, dir, 1, 1)
+		if err := rows.name("ses_1", images)(); err != nil { // the second input takes effect
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		expectStored(t, dir, 1, 0)
+		expectImage(t, drives, "ses_1", "same")
+	})
+}
+
+// TestImagesOfARetriedInput sends an image that a crash has left with its marker, sweeps the drive meanwhile, and has the outcome be
+// unknown. The image stays until the retried input has been settled.
+func TestImagesOfARetriedInput(t *testing.T) {
+	for name, takesEffect := range map[string]bool{"effect": true, "none": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { testImagesOfARetriedInput(t, takesEffect) })
+		})
+	}
+}
+
+func testImagesOfARetriedInput(t *testing.T, takesEffect bool) {
+	dir, rows := t.TempDir(), newImageRows()
+	drives := rows.open(t, dir, quota.Limit{})
+	images := imagesOf("left")
+	unknown := func() error { return errUnknown }
+	err := drives.KeepImages(t.Context(), workspace, "ses_1", images, unknown)
+	if closed := drives.Close(); !errors.Is(err, errUnknown) || closed != nil {
+		t.Fatal(err, closed)
+	}
+	rows.fail(errUnknown)
+	drives = rows.open(t, dir, quota.Limit{})
+	openDrive(t, drives)
+	synctest.Wait() // for the first sweep, which fails
+	rows.fail(nil)
+	err = drives.KeepImages(t.Context(), workspace, "ses_1", images, func() error {
+		d, release, err := drives.Open(t.Context(), workspace)
+		if err != nil {
+			return err
+		}
+		defer release()
+		if err := errors.Join(d.MakeFolder(t.Context(), "a", change), d.Remove(t.Context(), "a", change)); err != nil {
+			return err
+		}
+		synctest.Wait() // for the sweep
+		return errUnknown
+	})
+	if !errors.Is(err, errUnknown) {
+		t.Fatal(err)
+	}
+	time.Sleep(4 * time.Minute)
+	expectStored(t, dir, 1, 1)
+	want := 0
+	if takesEffect {
+		want = 1
+		if err := rows.name("ses_1", images)(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(10 * time.Minute)
+	synctest.Wait()
+	expectStored(t, dir, want, 0)
+}
