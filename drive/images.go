@@ -225,17 +225,18 @@ func (d *Drives) writeMarker(name imageName, content []byte) error {
 	return errors.Join(err, file.Sync(), file.Close())
 }
 
-// removeImage removes an image and its marker, in this order: while there is an image to remove, its marker says so.
+// removeImage removes an image durably, and then its marker: while there is an image to remove, its marker says so.
 func (d *Drives) removeImage(name imageName) error {
-	err := d.root.Remove(name.path())
-	switch {
-	case err == nil:
-		_ = d.root.Remove(name.folder()) // fails while it has other images
-		err = syncFolder(filepath.Join(d.dir, name.workspaceID, ImagesName))
-	case errors.Is(err, fs.ErrNotExist):
-		err = nil
+	if err := d.root.Remove(name.path()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
-	if err != nil {
+	changed := filepath.Join(d.dir, name.folder())
+	_ = d.root.Remove(name.folder()) // fails while it has other images
+	err := syncFolder(changed)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = syncFolder(filepath.Dir(changed))
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return d.removeMarker(name)
