@@ -388,16 +388,17 @@ func (d *Drives) RemoveImages(ctx context.Context, workspaceID, sessionID string
 	if err := errors.Join(validateWorkspaceID(workspaceID), validateSessionID(sessionID)); err != nil {
 		return err
 	}
-	unlock, err := d.imageLocks.acquire(ctx, workspaceID+"/"+sessionID)
-	if err != nil {
-		return err
-	}
-	defer unlock()
+	// As in KeepImages, descriptors are reserved before the lock: in the other order both could wait for each other.
 	r, err := d.cache.reserve(ctx, "")
 	if err != nil {
 		return err
 	}
 	defer d.cache.release(r)
+	unlock, err := d.imageLocks.acquire(ctx, workspaceID+"/"+sessionID)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	folder := imageName{workspaceID: workspaceID, sessionID: sessionID}.folder()
 	if err := d.root.RemoveAll(folder); err != nil {
 		return fromOS(err)
