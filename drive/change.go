@@ -65,11 +65,13 @@ type attempt struct {
 }
 
 // begin admits an operation: step 3 of "The life of a change" in the package comment. It returns RateLimited if the caller has its share of
-// the unfinished operations of the drive, and Unavailable if there are too many of all.
+// the unfinished operations of the drive, and Unavailable if there are too many of all. Callers without a person or credential, such as the
+// platform, have one share together and get Unavailable, too: RateLimited is a refusal, after which a task of the platform would not be
+// tried again.
 func (d *Drive) begin(c Change) (*attempt, error) {
 	holder := cmp.Or(c.Principal.GetUserId(), c.Principal.GetCredentialId())
 	switch err := d.changes.Acquire(holder); {
-	case errors.Is(err, limit.ErrShare):
+	case errors.Is(err, limit.ErrShare) && holder != "":
 		return nil, &entity.Error{
 			Code: entity.RateLimited, Message: "too many changes of this person are in flight on this drive; try again", RetryAfter: time.Second,
 		}
