@@ -105,7 +105,9 @@ func (d *Drives) KeepImages(ctx context.Context, workspaceID, sessionID string, 
 	}
 	names := slices.Concat(added, left)
 	d.rememberMarkers(names)
-	err = drive.addImages(ctx, sessionID, images, added)
+	if len(names) > 0 {
+		err = drive.addImages(ctx, sessionID, images, added)
+	}
 	d.metrics.countOperation("image", err)
 	if err != nil {
 		d.forgetMarkers(names)
@@ -149,11 +151,9 @@ func (d *Drives) findUnsettled(workspaceID, sessionID string, images map[string]
 }
 
 // addImages writes the images that the session does not have, and their markers, durably: steps 1 to 3. After an error it has removed
-// them. The caller has locked the images of the session.
+// them. It syncs the folders also for an image that an ended process has left, which may not have synced them. The caller has locked the
+// images of the session.
 func (d *Drive) addImages(ctx context.Context, sessionID string, images map[string][]byte, added []imageName) (err error) {
-	if len(added) == 0 {
-		return nil
-	}
 	need := quota.Usage{Files: 1} // a folder
 	content := func(name imageName) []byte {
 		sum, _ := hex.DecodeString(name.digits) // of EncodeToString
@@ -163,8 +163,10 @@ func (d *Drive) addImages(ctx context.Context, sessionID string, images map[stri
 		more := needOf(len(content(name)))
 		need.Bytes, need.Files = need.Bytes+more.Bytes, need.Files+more.Files
 	}
-	if err := d.drives.quota.Require(ctx, d.workspaceID, need); err != nil {
-		return err
+	if len(added) > 0 {
+		if err := d.drives.quota.Require(ctx, d.workspaceID, need); err != nil {
+			return err
+		}
 	}
 	defer func() {
 		if err == nil {
@@ -190,7 +192,7 @@ func (d *Drive) addImages(ctx context.Context, sessionID string, images map[stri
 			return err
 		}
 	}
-	return syncFolder(filepath.Join(d.drives.dir, added[0].folder()))
+	return syncFolder(filepath.Join(d.drives.dir, imageName{d.workspaceID, sessionID, ""}.folder()))
 }
 
 func needOf(size int) quota.Usage { return need(int64(size), true) }
@@ -199,11 +201,10 @@ func needOf(size int) quota.Usage { return need(int64(size), true) }
 func (d *Drive) makeImageFolders(sessionID string) error {
 	above := d.workspaceID
 	for _, name := range []string{ImagesName, sessionID} {
-		err := d.drives.root.Mkdir(above+"/"+name, 0o700)
-		if err == nil {
-			err = syncFolder(filepath.Join(d.drives.dir, above))
+		if err := d.drives.root.Mkdir(above+"/"+name, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
 		}
-		if err != nil && !errors.Is(err, fs.ErrExist) {
+		if err := syncFolder(filepath.Join(d.drives.dir, above)); err != nil {
 			return err
 		}
 		above += "/" + name
