@@ -2,6 +2,7 @@ package http_test
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -122,16 +123,30 @@ func (sc *scene) appIdentity(t *testing.T, slug string) string {
 	return app.Identity(sc.id, found.GetApp().GetId())
 }
 
-// TestScopesOfCredentials sends every operation of apps with tokens and keys of one scope each: apps alone suffices, and no other does.
+// commandSuffix ends the name of a change of an app that sets the command.
+const commandSuffix = " with a command"
+
+// scopesOfCommands are the scopes that set what an app runs: apps, and those of every process in a computer.
+var scopesOfCommands = []string{"apps", "files:read", "files:write", "services"}
+
+// TestScopesOfCredentials sends every operation of apps with tokens and keys of one scope each, and with the scopes of a command: apps alone
+// suffices unless the operation sets what an app runs, and no other scope does.
 func TestScopesOfCredentials(t *testing.T) {
 	b := newBoundary(t)
 	shared := b.sceneOfApps(t, false)
-	for operation, made := range appRequests {
+	requests := maps.Clone(appRequests)
+	requests["PATCH "+appsAt+"/{appSlug}"+commandSuffix] = inSpace("/apps/shop", `{"command":"other"}`)
+	for operation, made := range requests {
+		setsCommand := operation == "POST "+appsAt || strings.HasSuffix(operation, commandSuffix)
 		method, path, _ := strings.Cut(operation, " ")
-		r := server.Route{Method: method, Path: path, Scope: server.ScopeApps}
+		r := server.Route{Method: method, Path: strings.TrimSuffix(path, commandSuffix), Scope: server.ScopeApps}
+		granted := [][]string{scopesOfCommands}
 		for _, scope := range everything {
-			for kind, credential := range map[string]func(*scene) headers{"oauth": oauth("owner", scope), "app": appKey("owner", scope)} {
-				v := visitor{name: kind + " with " + scope, role: "owner", granted: []string{scope}}
+			granted = append(granted, []string{scope})
+		}
+		for _, scopes := range granted {
+			for kind, credential := range map[string]func(*scene) headers{"oauth": oauth("owner", scopes...), "app": appKey("owner", scopes...)} {
+				v := visitor{name: kind + " with " + strings.Join(scopes, ", "), role: "owner", granted: scopes}
 				status, code := expectedRefusal(v, r)
 				sc := shared
 				if status == 0 && changes(r) {
@@ -142,6 +157,10 @@ func TestScopesOfCredentials(t *testing.T) {
 				switch {
 				case status != 0:
 					sc.expectRefusal(t, operation+" as "+v.name, r, got, status, code)
+				case setsCommand && len(scopes) == 1:
+					if got.Code != 403 || !strings.Contains(got.Body.String(), "the command of an app can read and change all files") {
+						t.Errorf("%s as %s: %d %s, want it to be refused", operation, v.name, got.Code, got.Body)
+					}
 				case got.Code >= 400 && (in.refusal == "" || !strings.Contains(got.Body.String(), in.refusal)):
 					t.Errorf("%s as %s: %d %s, want it to be allowed", operation, v.name, got.Code, got.Body)
 				}

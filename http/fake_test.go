@@ -149,7 +149,7 @@ func activityReply(m proto.Message) proto.Message {
 	case *activityv1.ReadLatestWriters:
 		return &activityv1.LatestWriters{}
 	case *workspacev1.Authorize:
-		return &workspacev1.Authorized{}
+		return &workspacev1.Authorized{Role: workspacev1.Role_ROLE_OWNER, Capabilities: entity.AllCapabilities()}
 	}
 	return &activityv1.Page{Items: []byte(row), Next: 1}
 }
