@@ -195,8 +195,8 @@ func isInviterAuthorized(s *workspacev1.Workspace, i *workspacev1.Invitation) bo
 	return id == "" || mayInvite(member.GetRole()) && !member.GetDisabled()
 }
 
-// mayGive reports whether a principal may give a role by an invitation. A limited key gives no role with a capability that the key lacks,
-// because the holder of the key could invite another address of their own.
+// mayGive reports whether a principal may give a role, by an invitation or by a change of a role. A limited key gives no role with a
+// capability that the key lacks, because the holder of the key could give the role to another account of their own.
 func mayGive(p *wirev1.Principal, role workspacev1.Role) bool {
 	return p.GetKind() != wirev1.CredentialKind_CREDENTIAL_KIND_LIMITED_KEY ||
 		!slices.ContainsFunc(entity.Capabilities(unrestricted, role), func(c string) bool { return !entity.IsGranted(p, c) })

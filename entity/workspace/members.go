@@ -17,12 +17,15 @@ var (
 	errFinalOwner  = entity.Errorf(entity.FinalOwner, "the last owner of a workspace must remain its owner")
 )
 
-// changeRole gives a member another role. It revokes the invitations of a member who may not invite any more. Errors: invalid_request, not_found, billing_user, final_owner.
+// changeRole gives a member another role. It revokes the invitations of a member who may not invite any more. Errors: invalid_request,
+// forbidden, not_found, billing_user, final_owner.
 func changeRole(call entity.Call, s *workspacev1.Workspace, c *workspacev1.ChangeRole) ([]workspacev1.Event, error) {
 	member, found := s.GetMembers()[c.GetUserId()]
 	switch {
 	case !isRole(c.GetRole()):
 		return nil, errRole
+	case !mayGive(call.Principal, c.GetRole()):
+		return nil, errBeyondKey
 	case !found:
 		return nil, errNoMember
 	case member.GetRole() == c.GetRole():

@@ -2,12 +2,14 @@ package workspace_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/workspace"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
@@ -37,6 +39,26 @@ func TestChangeRole(t *testing.T) {
 	}
 	w.must(person("bob"), &workspacev1.ChangeRole{UserId: "bob", Role: viewer})
 	w.mustRefuse(person("bob"), &workspacev1.ChangeRole{UserId: "bob", Role: owner}, entity.Forbidden)
+}
+
+// TestChangeRoleWithLimitedKey changes to each role with each set of capabilities that lacks at most one of all.
+func TestChangeRoleWithLimitedKey(t *testing.T) {
+	for _, role := range []workspacev1.Role{owner, editor, viewer} {
+		for _, lacking := range append(slices.Clone(entity.AllCapabilities()), "") {
+			w := newReadyWorld(t)
+			w.join("bob", map[bool]workspacev1.Role{true: viewer, false: editor}[role != viewer])
+			key := &wirev1.Principal{
+				Kind: wirev1.CredentialKind_CREDENTIAL_KIND_LIMITED_KEY, CredentialId: "key_1", UserId: "ann",
+				Grants: slices.DeleteFunc(slices.Clone(entity.AllCapabilities()), func(c string) bool { return c == lacking }),
+			}
+			c := &workspacev1.ChangeRole{UserId: "bob", Role: role}
+			if lacking == entity.Admin || slices.Contains(entity.Capabilities(person("ann"), role), lacking) {
+				w.mustRefuse(key, c, entity.Forbidden)
+				continue
+			}
+			w.must(key, c)
+		}
+	}
 }
 
 func TestRemoveMember(t *testing.T) {
