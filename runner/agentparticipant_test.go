@@ -12,6 +12,7 @@ import (
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/session"
 	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	"github.com/atelier-run/atelier/runner"
 	"github.com/atelier-run/atelier/runner/meta"
 	"github.com/atelier-run/atelier/runner/runnertest"
@@ -39,13 +40,15 @@ func TestAccessOfTheParentEndsItsChild(t *testing.T) {
 	wide.Grants = entity.AgentCapabilities()
 	revoke := func(f *fixture) { f.world.Revoke("grant_1") }
 	for name, c := range map[string]struct {
+		of    *wirev1.Principal
 		joins bool
 		lose  func(*fixture)
 		want  string
 	}{
-		"the grant is revoked":           {false, revoke, accessLost},
-		"after a member has joined":      {true, revoke, "terminal complete"},
-		"the member who joined, removed": {true, func(f *fixture) { f.world.Refuse("bob", errNotFound) }, accessLost},
+		"the grant is revoked":           {wide, false, revoke, accessLost},
+		"after a member has joined":      {wide, true, revoke, "terminal complete"},
+		"the member who joined, removed": {wide, true, func(f *fixture) { f.world.Refuse("bob", errNotFound) }, accessLost},
+		"the key is revoked":             {limitedKey, false, func(f *fixture) { f.world.Revoke("key_1") }, accessLost},
 	} {
 		for _, extended := range []bool{false, true} {
 			t.Run(name, func(t *testing.T) {
@@ -64,7 +67,7 @@ func TestAccessOfTheParentEndsItsChild(t *testing.T) {
 						return done, nil
 					}}, nil)
 					defer f.end()
-					f.startAs(wide)
+					f.startAs(c.of)
 					if c.joins {
 						go func() {
 							time.Sleep(time.Second)

@@ -8,7 +8,9 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/credential"
 	"github.com/atelier-run/atelier/entity/session"
+	credentialv1 "github.com/atelier-run/atelier/messages/credential/v1"
 	grantv1 "github.com/atelier-run/atelier/messages/grant/v1"
 	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
@@ -25,6 +27,7 @@ var (
 	errDemoted  = &failure{session.FailureAccessLost, "The person on whose behalf the turn would run may no longer take part in sessions."}
 	errDisabled = &failure{session.FailureAccessLost, "The account of the person on whose behalf the turn would run is disabled."}
 	errRevoked  = &failure{session.FailureAccessLost, "The authorization of the client that took part last was revoked."}
+	errKeyEnded = &failure{session.FailureAccessLost, "The API key with which the last prompt, message or answer was sent was revoked or has expired."}
 )
 
 // checkParticipant returns an error unless the participant of a session may take part in the sessions of its workspace now. Errors:
@@ -40,12 +43,30 @@ func (r *Runner) checkParticipant(ctx context.Context, workspaceID string, p *se
 	switch {
 	case hasCode(err, entity.NotFound), err == nil && standing.GetDisabled():
 		return errDisabled
-	case err != nil || p.GetGrantId() == "":
+	case err != nil:
 		return err
+	case p.GetGrantId() != "":
+		return r.checkGrant(ctx, p.GetGrantId())
+	case p.GetCredentialId() != "":
+		return r.checkKey(ctx, p.GetCredentialId())
 	}
-	grant, err := askPlatform[*grantv1.Grant](ctx, r.o.Asker, entity.KindGrant, p.GetGrantId(), &grantv1.DescribeGrant{})
+	return nil
+}
+
+// checkGrant returns an error unless an OAuth grant is in force.
+func (r *Runner) checkGrant(ctx context.Context, id string) error {
+	grant, err := askPlatform[*grantv1.Grant](ctx, r.o.Asker, entity.KindGrant, id, &grantv1.DescribeGrant{})
 	if hasCode(err, entity.NotFound) || err == nil && grant.GetRevokedAt() != 0 {
 		return errRevoked
+	}
+	return err
+}
+
+// checkKey returns an error unless a limited API key is usable.
+func (r *Runner) checkKey(ctx context.Context, id string) error {
+	key, err := askPlatform[*credentialv1.Credential](ctx, r.o.Asker, entity.KindCredential, id, &credentialv1.DescribeCredential{})
+	if err == nil && !credential.IsUsable(key, time.Now().UnixMilli()) {
+		return errKeyEnded
 	}
 	return err
 }

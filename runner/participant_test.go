@@ -17,19 +17,27 @@ import (
 )
 
 var (
-	bob    = &wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_USER, UserId: "bob", CredentialId: "key_2"}
-	client = &wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH, UserId: "alice", CredentialId: "grant_1"}
+	bob        = &wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_USER, UserId: "bob", CredentialId: "key_2"}
+	client     = &wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH, UserId: "alice", CredentialId: "grant_1"}
+	limitedKey = &wirev1.Principal{
+		Kind: wirev1.CredentialKind_CREDENTIAL_KIND_LIMITED_KEY, UserId: "alice", CredentialId: "key_1", Grants: entity.AllCapabilities(),
+	}
 
 	errNotFound  = entity.Errorf(entity.NotFound, "no such workspace")
 	errForbidden = entity.Errorf(entity.Forbidden, "your role does not include this")
 )
 
-// accessLosses are the ways in which the person, or the client, that has started the session of a fixture loses the access.
-var accessLosses = map[string]func(*runnertest.World){
-	"removed":  func(w *runnertest.World) { w.Refuse("alice", errNotFound) },
-	"demoted":  func(w *runnertest.World) { w.Refuse("alice", errForbidden) },
-	"disabled": func(w *runnertest.World) { w.Disable("alice") },
-	"revoked":  func(w *runnertest.World) { w.Revoke("grant_1") },
+// accessLosses are the ways in which a person, an OAuth grant or a limited key loses the access to the session that it has started.
+var accessLosses = map[string]struct {
+	of   *wirev1.Principal
+	lose func(*runnertest.World)
+}{
+	"removed":     {client, func(w *runnertest.World) { w.Refuse("alice", errNotFound) }},
+	"demoted":     {client, func(w *runnertest.World) { w.Refuse("alice", errForbidden) }},
+	"disabled":    {client, func(w *runnertest.World) { w.Disable("alice") }},
+	"revoked":     {client, func(w *runnertest.World) { w.Revoke("grant_1") }},
+	"key revoked": {limitedKey, func(w *runnertest.World) { w.Revoke("key_1") }},
+	"key expired": {limitedKey, func(w *runnertest.World) { w.Expire("key_1", time.Now()) }},
 }
 
 const accessLost = "terminal interrupted access_lost"
@@ -42,15 +50,15 @@ func (f *fixture) startAs(p *wirev1.Principal) {
 }
 
 func TestAccessLostInATurn(t *testing.T) {
-	for name, lose := range accessLosses {
+	for name, loss := range accessLosses {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFixture(t, &runnertest.Agent{Prompt: waitForCancel}, nil)
 				defer f.end()
-				f.startAs(client)
+				f.startAs(loss.of)
 				go func() {
 					time.Sleep(time.Minute)
-					lose(f.world)
+					loss.lose(f.world)
 				}()
 				f.mustRun()
 				f.expect("input go", "text working", accessLost)
@@ -61,13 +69,13 @@ func TestAccessLostInATurn(t *testing.T) {
 }
 
 func TestAccessLostBeforeATurn(t *testing.T) {
-	for name, lose := range accessLosses {
+	for name, loss := range accessLosses {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFixture(t, &runnertest.Agent{}, nil)
 				defer f.end()
-				f.startAs(client)
-				lose(f.world)
+				f.startAs(loss.of)
+				loss.lose(f.world)
 				f.mustRun()
 				f.expect("input go", accessLost)
 				if n := len(f.computers.Started()); n > 0 {

@@ -227,17 +227,20 @@ func TestIdleAgentsOfParticipantsWithoutAccess(t *testing.T) {
 		f.sendAs(bob, "on")
 	}
 	byClient := func(f *fixture) { f.startAs(client) }
+	byKey := func(f *fixture) { f.startAs(limitedKey) }
 	for name, c := range map[string]struct {
 		start func(*fixture)
 		lose  func(*runnertest.World)
 		ends  bool
 	}{
-		"removed":                      {byClient, accessLosses["removed"], true},
-		"demoted":                      {byClient, accessLosses["demoted"], true},
-		"disabled":                     {byClient, accessLosses["disabled"], true},
-		"revoked":                      {byClient, accessLosses["revoked"], true},
+		"removed":                      {byClient, accessLosses["removed"].lose, true},
+		"demoted":                      {byClient, accessLosses["demoted"].lose, true},
+		"disabled":                     {byClient, accessLosses["disabled"].lose, true},
+		"revoked":                      {byClient, accessLosses["revoked"].lose, true},
+		"key revoked":                  {byKey, accessLosses["key revoked"].lose, true},
+		"key expired":                  {byKey, accessLosses["key expired"].lose, true},
 		"the member who joined":        {joined, func(w *runnertest.World) { w.Refuse("bob", errNotFound) }, true},
-		"the creator, after he joined": {joined, accessLosses["disabled"], false},
+		"the creator, after he joined": {joined, accessLosses["disabled"].lose, false},
 		"the check fails": {byClient, func(w *runnertest.World) {
 			w.Refuse("alice", entity.Errorf(entity.Unavailable, "the workspace moves"))
 		}, false},

@@ -81,11 +81,15 @@ func participantOf(p *wirev1.Principal, in *sessionv1.Input) *sessionv1.Particip
 		return nil
 	}
 	if of := p.GetParticipant(); of != nil && p.GetKind() == wirev1.CredentialKind_CREDENTIAL_KIND_SESSION {
-		return &sessionv1.Participant{UserId: of.GetUserId(), GrantId: of.GetGrantId()}
+		return &sessionv1.Participant{UserId: of.GetUserId(), GrantId: of.GetGrantId(), CredentialId: of.GetCredentialId()}
 	}
 	participant := &sessionv1.Participant{UserId: p.GetUserId()}
-	if p.GetKind() == wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH {
+	switch p.GetKind() {
+	case wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH:
 		participant.GrantId = p.GetCredentialId()
+	case wirev1.CredentialKind_CREDENTIAL_KIND_LIMITED_KEY:
+		participant.CredentialId = p.GetCredentialId()
+	default:
 	}
 	return participant
 }

@@ -26,6 +26,21 @@ func (w *world) wantParticipant(userID, grantID string) {
 	}
 }
 
+// A limited key takes part as its person, and its work ends with the key; a key without limits is the person's own.
+func TestParticipantOfKeys(t *testing.T) {
+	for kind, want := range map[wirev1.CredentialKind]string{
+		wirev1.CredentialKind_CREDENTIAL_KIND_LIMITED_KEY: "key_1", wirev1.CredentialKind_CREDENTIAL_KIND_USER: "",
+	} {
+		w := newWorld(t)
+		w.as = &wirev1.Principal{Kind: kind, UserId: "alice", CredentialId: "key_1", Grants: []string{entity.Sessions}}
+		w.start("go")
+		w.wantParticipant("alice", "")
+		if got := session.ParticipantOf(w.s).GetCredentialId(); got != want {
+			t.Errorf("%s: the credential of the participant is %q, want %q", kind, got, want)
+		}
+	}
+}
+
 // joins makes the running turn take inputs.
 func (w *world) joins(batch uint64, seqs ...uint64) {
 	w.t.Helper()
@@ -136,6 +151,7 @@ func TestParticipantOfAgents(t *testing.T) {
 		userID, grantID string
 	}{
 		"of a client":          {&wirev1.Participant{UserId: "bob", GrantId: "grant_1"}, "bob", "grant_1"},
+		"of a limited key":     {&wirev1.Participant{UserId: "bob", CredentialId: "key_1"}, "bob", ""},
 		"of a member":          {&wirev1.Participant{UserId: "carol"}, "carol", ""},
 		"of nobody":            {&wirev1.Participant{}, "", ""},
 		"of an earlier member": {nil, "alice", ""}, // of the cluster, which does not send the participant
@@ -149,6 +165,9 @@ func TestParticipantOfAgents(t *testing.T) {
 			w.as = agent
 			w.start("a part")
 			w.wantParticipant(c.userID, c.grantID)
+			if got := session.ParticipantOf(w.s).GetCredentialId(); got != c.of.GetCredentialId() {
+				t.Errorf("the credential of the participant is %q", got)
+			}
 			w = newWorld(t)
 			w.start("go")
 			w.end(&sessionv1.EndTurn{Status: complete})

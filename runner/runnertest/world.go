@@ -16,6 +16,7 @@ import (
 
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/session"
+	credentialv1 "github.com/atelier-run/atelier/messages/credential/v1"
 	grantv1 "github.com/atelier-run/atelier/messages/grant/v1"
 	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
@@ -39,6 +40,8 @@ type World struct {
 	refusals map[string]error
 	disabled map[string]bool
 	revoked  map[string]bool
+	// expiries are the times at which credentials expire, in milliseconds since the Unix epoch, by their ids.
+	expiries map[string]int64
 }
 
 type stored struct {
@@ -54,7 +57,7 @@ func New() *World {
 	return &World{
 		changed: make(chan struct{}), sessions: map[string]*stored{}, rows: map[string]map[string][]byte{}, added: map[string]bool{},
 		workspace: &workspacev1.Workspace{Id: WorkspaceID, Status: workspacev1.Status_STATUS_ACTIVE},
-		refusals:  map[string]error{}, disabled: map[string]bool{}, revoked: map[string]bool{},
+		refusals:  map[string]error{}, disabled: map[string]bool{}, revoked: map[string]bool{}, expiries: map[string]int64{},
 		usage: &workspacev1.AgentUsage{Used: &workspacev1.AgentWork{}, Allowed: &workspacev1.AgentWork{}},
 	}
 }
@@ -88,11 +91,27 @@ func (w *World) Disable(userID string) {
 	w.disabled[userID] = true
 }
 
-// Revoke revokes an OAuth grant.
-func (w *World) Revoke(grantID string) {
+// Revoke revokes an OAuth grant or a credential.
+func (w *World) Revoke(id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.revoked[grantID] = true
+	w.revoked[id] = true
+}
+
+// Expire makes a credential expire at a time.
+func (w *World) Expire(id string, at time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.expiries[id] = at.UnixMilli()
+}
+
+// credential returns the state of a credential.
+func (w *World) credential(id string) *credentialv1.Credential {
+	c := &credentialv1.Credential{Id: id, SecretSha256: []byte(id), ExpiresAt: w.expiries[id]}
+	if w.revoked[id] {
+		c.RevokedAt = 1
+	}
+	return c
 }
 
 // Usage returns what sessions have used in the workspace.
@@ -161,11 +180,14 @@ func (w *World) Ask(ctx context.Context, c entity.Command) (proto.Message, error
 	switch c.Kind {
 	case entity.KindWorkspace:
 		return w.askWorkspace(c)
-	case entity.KindUser, entity.KindGrant:
+	case entity.KindUser, entity.KindGrant, entity.KindCredential:
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if c.Kind == entity.KindUser {
 			return &userv1.Standing{Disabled: w.disabled[c.Identity]}, nil
+		}
+		if c.Kind == entity.KindCredential {
+			return w.credential(c.Identity), nil
 		}
 		grant := &grantv1.Grant{Id: c.Identity}
 		if w.revoked[c.Identity] {

@@ -152,7 +152,9 @@ func SessionCaller(
 	return Caller{
 		Principal: &wirev1.Principal{
 			Kind: wirev1.CredentialKind_CREDENTIAL_KIND_SESSION, CredentialId: sessionID, UserId: userID, WorkspaceId: workspaceID,
-			Grants: grants, Participant: &wirev1.Participant{UserId: participant.GetUserId(), GrantId: participant.GetGrantId()},
+			Grants: grants, Participant: &wirev1.Participant{
+				UserId: participant.GetUserId(), GrantId: participant.GetGrantId(), CredentialId: participant.GetCredentialId(),
+			},
 		},
 		WorkspaceID: workspaceID, Session: &Session{ID: sessionID, Turn: turn},
 	}

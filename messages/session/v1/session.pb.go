@@ -2052,7 +2052,9 @@ type Participant struct {
 	// The person behind the credential of the sender; empty if there is none.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	// The OAuth grant with which the sender was authorized; empty for all other credentials.
-	GrantId       string `protobuf:"bytes,2,opt,name=grant_id,json=grantId,proto3" json:"grant_id,omitempty"`
+	GrantId string `protobuf:"bytes,2,opt,name=grant_id,json=grantId,proto3" json:"grant_id,omitempty"`
+	// The limited API key with which the sender was authorized; empty for all other credentials.
+	CredentialId  string `protobuf:"bytes,3,opt,name=credential_id,json=credentialId,proto3" json:"credential_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2097,6 +2099,13 @@ func (x *Participant) GetUserId() string {
 func (x *Participant) GetGrantId() string {
 	if x != nil {
 		return x.GrantId
+	}
+	return ""
+}
+
+func (x *Participant) GetCredentialId() string {
+	if x != nil {
+		return x.CredentialId
 	}
 	return ""
 }
@@ -5746,10 +5755,11 @@ const file_messages_session_v1_session_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1a7\n" +
 	"\tReadEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"A\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"f\n" +
 	"\vParticipant\x12\x17\n" +
 	"\auser_id\x18\x01 \x01(\tR\x06userId\x12\x19\n" +
-	"\bgrant_id\x18\x02 \x01(\tR\agrantId\"A\n" +
+	"\bgrant_id\x18\x02 \x01(\tR\agrantId\x12#\n" +
+	"\rcredential_id\x18\x03 \x01(\tR\fcredentialId\"A\n" +
 	"\bAudience\x12\x1a\n" +
 	"\bspecific\x18\x01 \x01(\bR\bspecific\x12\x19\n" +
 	"\buser_ids\x18\x02 \x03(\tR\auserIds\"\xb2\x02\n" +
