@@ -63,9 +63,10 @@ func (k LimitedKeys) Create(c *server.Call, in LimitedKeyRequest) (limitedKeyCre
 		return limitedKeyCreated{}, server.Invalid("workspaces must not be empty; leave it out for all of your workspaces")
 	}
 	limits := &userv1.KeyLimits{Capabilities: slices.Sorted(slices.Values(in.Capabilities)), ReadOnly: in.ReadOnly}
+	var own []*workspacev1.Description
 	if in.Workspaces != nil {
-		own, err := FetchWorkspaces(c)
-		if err != nil {
+		var err error
+		if own, err = FetchWorkspaces(c); err != nil {
 			return limitedKeyCreated{}, err
 		}
 		if limits.WorkspaceIds, err = idsOf(own, in.Workspaces); err != nil {
@@ -76,8 +77,7 @@ func (k LimitedKeys) Create(c *server.Call, in LimitedKeyRequest) (limitedKeyCre
 	if err != nil {
 		return limitedKeyCreated{}, err
 	}
-	record, err := viewLimitedKey(c, key)
-	return limitedKeyCreated{text, record}, err
+	return limitedKeyCreated{text, viewLimitedKey(key, own)}, nil // nothing may fail here: the answer alone has the secret
 }
 
 // FetchWorkspaces returns the caller's workspaces, in the order in which the caller joined them.
@@ -114,9 +114,11 @@ func (k LimitedKeys) list(c *server.Call, in server.Listing) (server.Collection[
 	}
 	items, records := make([]LimitedKeyRecord, len(found.GetKeys())), make([]APIKeyRecord, len(found.GetKeys()))
 	for i, key := range found.GetKeys() {
-		if items[i], err = viewLimitedKey(c, key); err != nil {
+		described, err := DescribeWorkspaces(c, key.GetLimits().GetWorkspaceIds())
+		if err != nil {
 			return server.Collection[LimitedKeyRecord]{}, err
 		}
+		items[i] = viewLimitedKey(key, described)
 		records[i] = items[i].APIKeyRecord
 	}
 	err = AddLastUses(c, records)
@@ -126,22 +128,19 @@ func (k LimitedKeys) list(c *server.Call, in server.Listing) (server.Collection[
 	return server.Page(c, in, items, NextID(found.GetKeys(), found.GetMore())), err
 }
 
-// viewLimitedKey returns a limited key as JSON, with the present slugs and names of its workspaces.
-func viewLimitedKey(c *server.Call, key *userv1.ApiKey) (LimitedKeyRecord, error) {
+// viewLimitedKey returns a limited key as JSON. described has the workspaces of the key that the caller sees.
+func viewLimitedKey(key *userv1.ApiKey, described []*workspacev1.Description) LimitedKeyRecord {
 	limits := key.GetLimits()
 	record := LimitedKeyRecord{APIKeyRecord: ViewAPIKey(key), Capabilities: limits.GetCapabilities(), ReadOnly: limits.GetReadOnly()}
-	if len(limits.GetWorkspaceIds()) == 0 {
-		return record, nil
+	if len(limits.GetWorkspaceIds()) > 0 {
+		record.Workspaces = ViewKeyWorkspaces(limits, described)
 	}
-	var err error
-	record.Workspaces, err = ViewKeyWorkspaces(c, limits)
-	return record, err
+	return record
 }
 
-// ViewKeyWorkspaces returns the workspaces that the limits of a key name.
-func ViewKeyWorkspaces(c *server.Call, limits *userv1.KeyLimits) ([]KeyWorkspaceView, error) {
+// ViewKeyWorkspaces returns the workspaces that the limits of a key name, with the slugs and names of those that are described.
+func ViewKeyWorkspaces(limits *userv1.KeyLimits, described []*workspacev1.Description) []KeyWorkspaceView {
 	views := make([]KeyWorkspaceView, len(limits.GetWorkspaceIds()))
-	described, err := DescribeWorkspaces(c, limits.GetWorkspaceIds())
 	for i, id := range limits.GetWorkspaceIds() {
 		views[i].ID = id
 		for _, d := range described {
@@ -150,5 +149,5 @@ func ViewKeyWorkspaces(c *server.Call, limits *userv1.KeyLimits) ([]KeyWorkspace
 			}
 		}
 	}
-	return views, err
+	return views
 }

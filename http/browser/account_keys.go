@@ -64,10 +64,11 @@ func describeLimits(c *server.Call, limits *userv1.KeyLimits) (string, error) {
 	}
 	text := strings.Join(limits.GetCapabilities(), ", ")
 	if len(limits.GetWorkspaceIds()) > 0 {
-		in, err := api.ViewKeyWorkspaces(c, limits)
+		described, err := api.DescribeWorkspaces(c, limits.GetWorkspaceIds())
 		if err != nil {
 			return "", err
 		}
+		in := api.ViewKeyWorkspaces(limits, described)
 		slugs := make([]string, len(in))
 		for i, one := range in {
 			slugs[i] = cmp.Or(one.Slug, one.ID)
