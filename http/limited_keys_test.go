@@ -1,6 +1,7 @@
 package http_test
 
 import (
+	"fmt"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -29,4 +30,44 @@ func TestLimitedKeyIsShownAlthoughItsWorkspaceIsAway(t *testing.T) {
 	})
 	got := request(t, w.server(t), "POST", "/v1/user/limited-keys", w.key(alice), `{"name":"x","capabilities":["files:read"],"workspaces":["acme"]}`)
 	expect(t, got, 201, `"workspaces":[{"id":"`+acme+`","slug":"acme","name":"Acme"}]`)
+}
+
+// stubLimitedKeys makes the entities list three limited keys in the workspace acme, and describe an account.
+func stubLimitedKeys(w *fakeEntities) {
+	keys := make([]*userv1.ApiKey, 3)
+	for i := range keys {
+		keys[i] = &userv1.ApiKey{
+			Id: fmt.Sprintf("key_%026d", i), Name: fmt.Sprintf("key %d", i), CreatedAt: 1,
+			Limits: &userv1.KeyLimits{Capabilities: []string{"files:read"}, WorkspaceIds: []string{acme}},
+		}
+	}
+	stub(w, func(entity.Command, *userv1.ListApiKeys) (proto.Message, error) {
+		return &userv1.ApiKeyPage{Keys: keys}, nil
+	})
+	stub(w, func(entity.Command, *userv1.DescribePassword) (proto.Message, error) { return &userv1.Password{}, nil })
+	stub(w, func(entity.Command, *userv1.ListBrowserSessions) (proto.Message, error) {
+		return &userv1.BrowserSessions{}, nil
+	})
+	stub(w, func(entity.Command, *userv1.ListGrants) (proto.Message, error) { return &userv1.GrantPage{}, nil })
+}
+
+// TestLimitedKeysAskEachWorkspaceOnce lists several keys in the same workspace.
+func TestLimitedKeysAskEachWorkspaceOnce(t *testing.T) {
+	w := newFakeEntities()
+	stubLimitedKeys(w)
+	expect(t, request(t, w.server(t), "GET", "/v1/user/limited-keys", w.key(alice), ""), 200, `"slug":"acme"`)
+	if n := w.count(&workspacev1.DescribeWorkspace{}); n != 1 {
+		t.Errorf("the workspace was asked %d times", n)
+	}
+}
+
+// TestAccountShowsKeysOfWorkspacesThatAreAway shows the account, where keys are revoked, while a workspace cannot be reached.
+func TestAccountShowsKeysOfWorkspacesThatAreAway(t *testing.T) {
+	w := newFakeEntities()
+	stubLimitedKeys(w)
+	stub(w, func(entity.Command, *workspacev1.DescribeWorkspace) (proto.Message, error) { return nil, errAway })
+	expect(t, request(t, w.server(t), "GET", "/account", w.key(alice), ""), 200, "only in "+acme)
+	w = newFakeEntities()
+	stubLimitedKeys(w)
+	expect(t, request(t, w.server(t), "GET", "/account", w.key(alice), ""), 200, "only in acme")
 }

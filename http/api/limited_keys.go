@@ -113,11 +113,11 @@ func (k LimitedKeys) list(c *server.Call, in server.Listing) (server.Collection[
 		return server.Collection[LimitedKeyRecord]{}, err
 	}
 	items, records := make([]LimitedKeyRecord, len(found.GetKeys())), make([]APIKeyRecord, len(found.GetKeys()))
+	described, err := DescribeKeyWorkspaces(c, found.GetKeys())
+	if err != nil {
+		return server.Collection[LimitedKeyRecord]{}, err
+	}
 	for i, key := range found.GetKeys() {
-		described, err := DescribeWorkspaces(c, key.GetLimits().GetWorkspaceIds())
-		if err != nil {
-			return server.Collection[LimitedKeyRecord]{}, err
-		}
 		items[i] = viewLimitedKey(key, described)
 		records[i] = items[i].APIKeyRecord
 	}
@@ -136,6 +136,17 @@ func viewLimitedKey(key *userv1.ApiKey, described []*workspacev1.Description) Li
 		record.Workspaces = ViewKeyWorkspaces(limits, described)
 	}
 	return record
+}
+
+// DescribeKeyWorkspaces describes the workspaces that the limits of keys name and that the caller sees. It asks each workspace once. With an
+// error it returns those that were reached.
+func DescribeKeyWorkspaces(c *server.Call, keys []*userv1.ApiKey) ([]*workspacev1.Description, error) {
+	var ids []string
+	for _, key := range keys {
+		ids = append(ids, key.GetLimits().GetWorkspaceIds()...)
+	}
+	slices.Sort(ids)
+	return DescribeWorkspaces(c, slices.Compact(ids))
 }
 
 // ViewKeyWorkspaces returns the workspaces that the limits of a key name, with the slugs and names of those that are described.

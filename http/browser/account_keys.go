@@ -15,6 +15,7 @@ import (
 	"github.com/atelier-run/atelier/http/oauth"
 	"github.com/atelier-run/atelier/http/server"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
 // keyLifetimes has the lifetimes that the form for a new key offers, by the value of the field; 0: no expiry.
@@ -43,31 +44,33 @@ func addKeys(c *server.Call, shown *pages.Account) error {
 	if err := api.AddLastUses(c, records); err != nil {
 		return err
 	}
+	described, err := api.DescribeKeyWorkspaces(c, keys)
+	if err != nil {
+		logUnreached(c, err)
+	}
 	for i, one := range records {
-		limits, err := describeLimits(c, keys[i].GetLimits())
-		if err != nil {
-			return err
-		}
 		shown.Keys = append(shown.Keys, pages.Key{
 			ID: one.ID, Name: one.Name, Prefix: one.Prefix, CreatedAt: one.CreatedAt, ExpiresAt: one.ExpiresAt,
-			LastUsedAt: one.LastUsedAt, Expired: one.ExpiresAt != 0 && c.Now().UnixMilli() >= one.ExpiresAt, Limits: limits,
+			LastUsedAt: one.LastUsedAt, Expired: one.ExpiresAt != 0 && c.Now().UnixMilli() >= one.ExpiresAt,
+			Limits: describeLimits(keys[i].GetLimits(), described),
 		})
 	}
 	return nil
 }
 
+// logUnreached logs that workspaces were not reached. The page is shown without them, because it is also where a person revokes keys.
+func logUnreached(c *server.Call, err error) {
+	c.Log().Warn("describing workspaces for the account page failed", "error", err)
+}
+
 // describeLimits returns the limits of a key as text: the capabilities, and the workspaces if the key does not reach all; "" for a key
-// without limits.
-func describeLimits(c *server.Call, limits *userv1.KeyLimits) (string, error) {
+// without limits. A workspace that is not described is shown with its id.
+func describeLimits(limits *userv1.KeyLimits, described []*workspacev1.Description) string {
 	if limits == nil {
-		return "", nil
+		return ""
 	}
 	text := strings.Join(limits.GetCapabilities(), ", ")
 	if len(limits.GetWorkspaceIds()) > 0 {
-		described, err := api.DescribeWorkspaces(c, limits.GetWorkspaceIds())
-		if err != nil {
-			return "", err
-		}
 		in := api.ViewKeyWorkspaces(limits, described)
 		slugs := make([]string, len(in))
 		for i, one := range in {
@@ -78,7 +81,7 @@ func describeLimits(c *server.Call, limits *userv1.KeyLimits) (string, error) {
 	if limits.GetReadOnly() {
 		text += ", read only"
 	}
-	return text, nil
+	return text
 }
 
 // addKeyChoices adds what the form for a new key offers as limits, with the choices that were made before the form was refused.
@@ -89,13 +92,16 @@ func addKeyChoices(c *server.Call, shown *pages.Account) error {
 		})
 	}
 	own, err := api.FetchWorkspaces(c)
+	if err != nil {
+		logUnreached(c, err)
+	}
 	for _, d := range own[:min(len(own), user.MaxKeyWorkspaces)] {
 		w := d.GetWorkspace()
 		shown.KeyForm.Workspaces = append(shown.KeyForm.Workspaces, pages.Choice{
 			Value: w.GetSlug(), Label: workspaceLabel(w.GetName(), w.GetSlug()), Chosen: slices.Contains(shown.KeyForm.Chosen["workspace"], w.GetSlug()),
 		})
 	}
-	return err
+	return nil
 }
 
 // openKey creates an API key and shows it. It is not shown again.
