@@ -38,8 +38,9 @@ var roleCapabilities = map[workspacev1.Role][]string{
 // slice.
 func AgentCapabilities() []string { return roleCapabilities[workspacev1.Role_ROLE_EDITOR] }
 
-// MissingForProcesses returns which capabilities that a turn needs to run processes, and a credential to set the command of an app, are not among those that it has: services, and, as
-// every process in a computer can read and change the whole drive, files:read and files:write.
+// MissingForProcesses returns which of the needed capabilities are not among the given ones. A turn needs them to run processes, and a
+// credential to set the command of an app: services, and, because every process in a computer can read and change the whole drive,
+// files:read and files:write.
 func MissingForProcesses(has []string) []string {
 	return slices.DeleteFunc([]string{FilesRead, FilesWrite, Services}, func(c string) bool { return slices.Contains(has, c) })
 }

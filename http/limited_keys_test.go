@@ -67,6 +67,8 @@ func TestAccountShowsKeysOfWorkspacesThatAreAway(t *testing.T) {
 	stubLimitedKeys(w)
 	stub(w, func(entity.Command, *workspacev1.DescribeWorkspace) (proto.Message, error) { return nil, errAway })
 	expect(t, request(t, w.server(t), "GET", "/account", w.key(alice), ""), 200, "only in "+acme)
+	form := "name=k&lasts=90&access=limited&scope=apps"
+	expect(t, request(t, w.server(t), "POST", "/account/keys", w.key(alice), form+"&workspaces=incomplete", "Content-Type", "application/x-www-form-urlencoded"), 400, "Select a workspace: some of yours did not answer")
 	w = newFakeEntities()
 	stubLimitedKeys(w)
 	expect(t, request(t, w.server(t), "GET", "/account", w.key(alice), ""), 200, "only in acme")

@@ -94,6 +94,7 @@ func addKeyChoices(c *server.Call, shown *pages.Account) error {
 	own, err := api.FetchWorkspaces(c)
 	if err != nil {
 		logUnreached(c, err)
+		shown.KeyForm.IsIncomplete = true
 	}
 	for _, d := range own[:min(len(own), user.MaxKeyWorkspaces)] {
 		w := d.GetWorkspace()
@@ -145,6 +146,9 @@ func createKey(c *server.Call, in api.APIKeyRequest, form url.Values) (pages.New
 	case "limited":
 		if len(form["scope"]) == 0 {
 			return pages.NewKey{}, server.Invalid("select at least one permission")
+		}
+		if form.Get("workspaces") == "incomplete" && len(form["workspace"]) == 0 {
+			return pages.NewKey{}, server.Invalid("select a workspace: some of yours did not answer")
 		}
 		made, err := api.LimitedKeys{}.Create(c, api.LimitedKeyRequest{
 			APIKeyRequest: in, Capabilities: form["scope"], Workspaces: form["workspace"], ReadOnly: form.Get("read") == "only",

@@ -54,6 +54,8 @@ type KeyForm struct {
 	Chosen url.Values
 	// Scopes and Workspaces are the limits that the form offers.
 	Scopes, Workspaces []Choice
+	// IsIncomplete reports that the form lacks workspaces, which were not reached. It makes no key then that reaches all of them.
+	IsIncomplete bool
 }
 
 // Grant is the access that a person granted to an application.
@@ -189,6 +191,9 @@ func (f KeyForm) form() g.Node {
 			h.FieldSet(h.Legend(g.Text("Permissions, as far as your role has them")), h.Div(h.Class("columns"), g.Map(f.Scopes, checkbox))),
 			g.If(len(f.Workspaces) > 0, h.FieldSet(h.Legend(g.Text("Workspaces; all of yours if you select none")),
 				h.Div(h.Class("columns"), g.Map(f.Workspaces, func(w Choice) g.Node { return choose("checkbox", "workspace", w) })))),
+			g.If(f.IsIncomplete, h.Div(
+				h.P(g.Text("Some workspaces do not answer at the moment. Select one of these, or try again later.")),
+				h.Input(h.Type("hidden"), h.Name("workspaces"), h.Value("incomplete")))),
 			h.FieldSet(h.Legend(g.Text("Changes")),
 				choose("checkbox", "read", Choice{"only", "read only: no more than a viewer can read, and no change", f.Chosen.Get("read") == "only"})),
 		),
