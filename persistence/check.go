@@ -110,10 +110,9 @@ func (c *checker) checkFiles(d *directory) {
 	if d.marks == nil {
 		return
 	}
-	for p, least := range d.marks.partitions {
-		if has := reached[p]; has.epoch < least.epoch || has.sequence < least.sequence {
-			c.damage(v.store, fmt.Errorf("partition %d ends at event %d of epoch %d, but has contained event %d of epoch %d",
-				p, has.sequence, has.epoch, least.sequence, least.epoch))
+	for p, least := range d.marks.partitions { // the rows are compared with the sequences of the marks, because events may have them
+		if has := reached[p]; has.epoch < least.epoch {
+			c.damage(v.store, fmt.Errorf("partition %d ends at epoch %d, but has contained epoch %d", p, has.epoch, least.epoch))
 		}
 	}
 }
@@ -173,6 +172,9 @@ func (c *checker) checkRows(ctx context.Context, d *directory, rows func(v View,
 	faults := 0
 	r := &rowChecker{reader: db, partitions: d.format.partitions, store: v.store, isStopped: ctx.Err,
 		report: func(f Fault) { faults++; c.report(f) }}
+	if d.marks != nil {
+		r.marks = d.marks.partitions
+	}
 	if err := r.check(); err != nil || faults > 0 || rows == nil {
 		return err
 	}
@@ -229,6 +231,15 @@ func (s *Store) Check(ctx context.Context, report func(Fault)) error {
 // mended rows are durable when it returns. Its errors include those of Open: a journal with damaged files is not opened.
 func Repair(ctx context.Context, o Options, report func(Fault)) error {
 	s, err := Open(o)
+	if errors.Is(err, ErrDamaged) {
+		// The feed may lack the last rows only, and then Open would take the journal for a shortened one.
+		lost := false
+		if checkErr := Check(ctx, o, func(f Fault) { lost = lost || f.Repair == "" }, nil); checkErr != nil || lost {
+			return errors.Join(err, checkErr)
+		}
+		o.mayLackFeed = true
+		s, err = Open(o)
+	}
 	if err != nil {
 		return err
 	}

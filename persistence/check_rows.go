@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 )
@@ -21,6 +22,10 @@ type rowChecker struct {
 	// isStopped returns an error when the check must end.
 	isStopped func() error
 	rows      uint64
+	// marks has the sequence that the feed of each partition has reached, or is nil.
+	marks []partitionMark
+	// offered are the sequences that the feed of the partition lacks, and that a repair adds from their events.
+	offered []uint64
 	// isCounted reports that the partition has counters of workspaces, and totals has the bytes that they should have.
 	isCounted bool
 	totals    map[string]uint64
@@ -95,7 +100,7 @@ func (c *rowChecker) get(key []byte) ([]byte, error) {
 // beginCounting finds out whether a partition has counters: earlier formats have none.
 func (c *rowChecker) beginCounting(p Partition) error {
 	marker, err := c.get(appendWorkspaceKey(nil, p, ""))
-	c.isCounted, c.totals = marker != nil, map[string]uint64{}
+	c.isCounted, c.totals, c.offered = marker != nil, map[string]uint64{}, nil
 	return err
 }
 
@@ -170,9 +175,10 @@ func (c *rowChecker) checkEvent(p Partition, stream Stream, version uint64, valu
 	if row != nil {
 		return c.fault(p, fmt.Sprintf("sequence %d of the feed does not name event %d of %s, which has this sequence", e.Sequence, version, stream), "", nil)
 	}
-	if id := workspaceOf(stream); id != "" && c.repairs != nil { // checkFeed reads the rows before the repair
+	if id := workspaceOf(stream); id != "" { // the counter counts the row that is missing
 		c.totals[id] += feedRowBytes(version, stream)
 	}
+	c.offered = append(c.offered, e.Sequence)
 	return c.fault(p, fmt.Sprintf("the feed lacks sequence %d, event %d of %s", e.Sequence, version, stream), "add the row of the feed",
 		func(b *pebble.Batch) error { return b.Set(key, expected, nil) })
 }
@@ -231,18 +237,25 @@ func (c *rowChecker) checkHeads(p Partition) error {
 	})
 }
 
-// checkFeed checks that the sequences of the feed are complete, and that the event of each exists.
+// checkFeed checks that the sequences of the feed are complete up to the marks, but for those that checkEvent has reported, and that the
+// event of each exists.
 func (c *rowChecker) checkFeed(p Partition) error {
-	last := uint64(0)
-	return c.scan(p, tagFeed, func(key, value []byte) error {
+	slices.Sort(c.offered)
+	c.offered = slices.Compact(c.offered)
+	last, end := uint64(0), uint64(0)
+	if len(c.offered) > 0 {
+		end = c.offered[len(c.offered)-1]
+	}
+	if c.marks != nil {
+		end = max(end, c.marks[p].sequence)
+	}
+	err := c.scan(p, tagFeed, func(key, value []byte) error {
 		sequence, err := keyNumber(key)
 		if err != nil {
 			return c.fault(p, fmt.Sprintf("malformed key of the feed %q", key), "", nil)
 		}
-		if sequence != last+1 {
-			if err := c.fault(p, fmt.Sprintf("the feed lacks the sequences %d to %d", last+1, sequence-1), "", nil); err != nil {
-				return err
-			}
+		if err := c.checkGap(p, last+1, sequence); err != nil {
+			return err
 		}
 		last = sequence
 		version, name, err := decodePosition(value)
@@ -262,6 +275,28 @@ func (c *rowChecker) checkFeed(p Partition) error {
 		}
 		return c.fault(p, fmt.Sprintf("event %d of %s, sequence %d of the feed, is missing", version, name, sequence), "", nil)
 	})
+	if err != nil {
+		return err
+	}
+	return c.checkGap(p, last+1, end+1)
+}
+
+// checkGap reports the sequences from next up to, but without, end that the feed lacks and that no event has. It takes the sequences before
+// end from offered.
+func (c *rowChecker) checkGap(p Partition, next, end uint64) error {
+	for next < end {
+		until := end
+		if len(c.offered) > 0 && c.offered[0] < end {
+			until, c.offered = c.offered[0], c.offered[1:]
+		}
+		if next < until {
+			if err := c.fault(p, fmt.Sprintf("the feed lacks the sequences %d to %d", next, until-1), "", nil); err != nil {
+				return err
+			}
+		}
+		next = until + 1
+	}
+	return nil
 }
 
 // checkCounters checks that the counter of each workspace is the sum of the rows that it counts.

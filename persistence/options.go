@@ -39,6 +39,9 @@ type Options struct {
 	OpenFiles int
 	// CachedHeads is the number of streams that have their versions in memory: 65,536 by default.
 	CachedHeads int
+
+	// mayLackFeed opens a journal although a feed ends before the sequence in the marks. Repair has found the events of the feed.
+	mayLackFeed bool
 }
 
 // MinOpenFiles is the least number of files that Pebble keeps open: 64 tables, and its logs, manifest and directories.

@@ -40,6 +40,8 @@ type verifier struct {
 	logger   *slog.Logger
 	// synced are the promised beginnings of logs.
 	synced []extent
+	// mayLackFeed is that of Options.
+	mayLackFeed bool
 }
 
 // maxCheckedBytes bounds the bytes of tables with blocks that are verified before the journal opens, beginning with the
@@ -63,7 +65,7 @@ func (o Options) verifier(d *directory) *verifier {
 	p.ErrorIfNotExists = true
 	p.CacheSize = minCache
 	p.EnsureDefaults() // checkTable uses the defaults too
-	return &verifier{fs: o.FS, readOnly: t, store: d.join(storeName), options: p, logger: o.Logger, synced: d.synced}
+	return &verifier{fs: o.FS, readOnly: t, store: d.join(storeName), options: p, logger: o.Logger, synced: d.synced, mayLackFeed: o.mayLackFeed}
 }
 
 // verify returns the content of the store. It returns ErrDamaged if the store contains less than the marks promise or
@@ -93,7 +95,7 @@ func (v *verifier) verify(m *marks, partitions int) (storeContents, error) {
 		return f, nil
 	}
 	for p, least := range m.partitions {
-		if has := f.partitions[p]; has.epoch < least.epoch || has.sequence < least.sequence {
+		if has := f.partitions[p]; has.epoch < least.epoch || has.sequence < least.sequence && !v.mayLackFeed {
 			return f, damaged("partition %d ends at event %d of epoch %d, but has contained event %d of epoch %d",
 				p, has.sequence, has.epoch, least.sequence, least.epoch)
 		}

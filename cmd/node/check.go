@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -33,8 +34,9 @@ import (
 type checker struct {
 	dir    string
 	secret []byte
-	report func(persistence.Fault)
-	drives *checkedDrives
+	// report receives the faults of the journal, and reportOthers those of drives, certificates and the secret.
+	report, reportOthers func(persistence.Fault)
+	drives               *checkedDrives
 	// mend receives the changes of rows that mend faults, by partition; nil: nothing is mended.
 	mend map[persistence.Partition][]persistence.Change
 }
@@ -46,11 +48,16 @@ func Check(ctx context.Context, dir string, log *slog.Logger, report func(persis
 	if err != nil {
 		return err
 	}
-	c := &checker{dir: dir, report: report}
-	if c.secret, err = datadir.Check(dir, report); err != nil {
+	c := &checker{dir: dir, report: report, reportOthers: report}
+	return c.check(ctx, log)
+}
+
+// check carries out all steps.
+func (c *checker) check(ctx context.Context, log *slog.Logger) (err error) {
+	if c.secret, err = datadir.Check(c.dir, c.reportOthers); err != nil {
 		return err
 	}
-	return persistence.Check(ctx, journalOf(dir, log), report, func(v persistence.View, partitions int) error {
+	return persistence.Check(ctx, journalOf(c.dir, log), c.report, func(v persistence.View, partitions int) error {
 		return c.checkRows(ctx, v, partitions)
 	})
 }
@@ -82,7 +89,7 @@ func (c *checker) checkRows(ctx context.Context, v persistence.View, partitions 
 	if err := c.drives.findOpenIntents(v, partitions); err != nil {
 		return err
 	}
-	if err := c.drives.compare(ctx, c.report); err != nil {
+	if err := c.drives.compare(ctx, c.reportOthers); err != nil {
 		return err
 	}
 	return c.checkCertificates(v, partitions)
@@ -108,7 +115,7 @@ func (c *checker) checkCertificates(v persistence.View, partitions int) error {
 				_, err = domains.Decrypt(key, &file)
 			}
 			if err != nil {
-				c.report(persistence.Fault{File: filepath.Join(c.dir, "journal"), What: fmt.Sprintf("the file %q of the store of certificates: %v; "+
+				c.reportOthers(persistence.Fault{File: filepath.Join(c.dir, "journal"), What: fmt.Sprintf("the file %q of the store of certificates: %v; "+
 					"a node orders the certificate again", file.GetName(), err)})
 			}
 		}
@@ -117,21 +124,32 @@ func (c *checker) checkCertificates(v persistence.View, partitions int) error {
 }
 
 // Repair checks a data directory that no node has open, and mends the faults of rows that follow from the events: heads, feeds, timers and
-// tasks; it removes snapshots that are too late. Each fault that it reports says whether it was mended. A directory with damaged files is
-// only checked.
+// tasks; it removes snapshots that are too late. Each fault that it reports says whether it was mended. A directory with damaged files of
+// the journal or lost events is only checked; faults of drives, certificates and the secret prevent nothing.
 func Repair(ctx context.Context, dir string, log *slog.Logger, report func(persistence.Fault)) error {
-	damaged := 0
-	if err := Check(ctx, dir, log, func(f persistence.Fault) {
-		if f.Repair == "" {
-			damaged++
-			report(f)
-		}
-	}); err != nil || damaged > 0 {
-		return err
-	}
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return err
+	}
+	damaged := false
+	var remaining, others []persistence.Fault
+	c := &checker{dir: dir,
+		report: func(f persistence.Fault) {
+			if f.Repair == "" {
+				damaged = true
+				remaining = append(remaining, f)
+			}
+		},
+		reportOthers: func(f persistence.Fault) { others = append(others, f) },
+	}
+	if err := c.check(ctx, log); err != nil {
+		return err
+	}
+	if damaged {
+		for _, f := range slices.Concat(others, remaining) {
+			report(f)
+		}
+		return nil
 	}
 	if err := persistence.Repair(ctx, journalOf(dir, log), report); err != nil {
 		return err
@@ -140,8 +158,9 @@ func Repair(ctx context.Context, dir string, log *slog.Logger, report func(persi
 	if err != nil {
 		return err
 	}
-	c := &checker{dir: dir, report: report, mend: map[persistence.Partition][]persistence.Change{}}
-	return errors.Join(c.repairRows(ctx, journal), journal.Close())
+	c.report, c.reportOthers, c.mend = report, report, map[persistence.Partition][]persistence.Change{}
+	_, err = datadir.Check(dir, report) // reports its faults again: those of the first check are reported only beside damage
+	return errors.Join(err, c.repairRows(ctx, journal), journal.Close())
 }
 
 // repairRows checks the rows of an open journal, and commits the changes that mend them.

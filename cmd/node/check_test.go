@@ -1,6 +1,8 @@
 package node
 
 import (
+	"bytes"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -8,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/atelier-run/atelier/entity/activity"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
@@ -105,3 +109,88 @@ func TestCheckDrives(t *testing.T) {
 	h.check(os.Rename(filepath.Join(h.dir, "away"), filepath.Join(drives, ws)))
 	h.start()
 }
+
+// TestRepairFeed removes the first or the last row of a feed beside a file that a drive lacks. Repair mends the feed, and only reports the file.
+func TestRepairFeed(t *testing.T) {
+	for _, last := range []bool{false, true} {
+		h := newHome(t)
+		h.put("a", "a")
+		partition := h.Router.Partition(ws)
+		h.stop()
+		h.removeFeedRow(partition, last)
+		file := filepath.Join(h.dir, "drives", ws, "files", "a")
+		h.check(os.Remove(file))
+		if found := h.faultsOf(false); len(found) != 1 || !strings.Contains(found[0].What, "the feed lacks sequence ") || found[0].Repair == "" {
+			t.Errorf("last %t: check: %+v", last, found)
+		}
+		if repaired := h.faultsOf(true); len(repaired) != 2 || !repaired[0].Repaired || repaired[1].File != file {
+			t.Errorf("last %t: repair: %+v", last, repaired)
+		}
+		if found := h.faultsOf(false); len(found) != 1 || found[0].File != file {
+			t.Errorf("last %t: after the repair: %+v", last, found)
+		}
+		h.start()
+	}
+}
+
+// removeFeedRow removes the first or the last row of a feed from the tables of a journal that is not open.
+func (h *home) removeFeedRow(p persistence.Partition, last bool) {
+	h.Helper()
+	comparer := *pebble.DefaultComparer
+	comparer.Name = "atelier.journal.v1"
+	comparer.Split = func(key []byte) int { // as in the package persistence
+		ends := 0
+		for i := 3; i < len(key) && (key[2] == 'e' || key[2] == 'x'); i++ {
+			if key[i] != 0 {
+				continue
+			}
+			if ends++; ends == 2 || key[2] == 'e' {
+				return i + 1
+			}
+		}
+		if len(key) > 3 && key[2] == 'g' {
+			return 3
+		}
+		return len(key)
+	}
+	comparer.Compare, comparer.Equal = bytes.Compare, bytes.Equal
+	comparer.ComparePointSuffixes, comparer.CompareRangeSuffixes = bytes.Compare, bytes.Compare
+	store := filepath.Join(h.dir, "journal", "store")
+	logs := map[string][]byte{} // the file SYNCED promises them
+	files, err := os.ReadDir(store)
+	h.check(err)
+	for _, file := range files {
+		if path := filepath.Join(store, file.Name()); strings.HasSuffix(path, ".log") {
+			logs[path], err = os.ReadFile(path)
+			h.check(err)
+		}
+	}
+	db, err := pebble.Open(store, &pebble.Options{
+		Comparer: &comparer, FormatMajorVersion: pebble.FormatTableFormatV6, Logger: quietLogger{},
+	})
+	h.check(err)
+	rows, err := db.NewIter(&pebble.IterOptions{LowerBound: []byte{byte(p >> 8), byte(p), 'g'}, UpperBound: []byte{byte(p >> 8), byte(p), 'g' + 1}})
+	h.check(err)
+	isThere := rows.First()
+	if last {
+		isThere = rows.Last()
+	}
+	if !isThere {
+		h.Fatal("the feed is empty")
+	}
+	h.check(db.Delete(rows.Key(), pebble.Sync))
+	h.check(rows.Close())
+	h.check(db.Flush())
+	h.check(db.Compact(h.Context(), []byte{0}, []byte{0xff}, false))
+	h.check(db.Close())
+	for path, content := range logs {
+		h.check(os.WriteFile(path, content, 0o600))
+	}
+}
+
+// quietLogger is a logger of Pebble without output.
+type quietLogger struct{}
+
+func (quietLogger) Infof(string, ...any)              {}
+func (quietLogger) Errorf(string, ...any)             {}
+func (quietLogger) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
