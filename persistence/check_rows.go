@@ -336,7 +336,7 @@ func (c *rowChecker) counterFault(p Partition, id string, total uint64) error {
 	})
 }
 
-// checkSnapshots checks that no snapshot is later than its stream. A snapshot only saves replaying events.
+// checkSnapshots checks that no snapshot is later than its stream, or of erased events. A snapshot only saves replaying events.
 func (c *rowChecker) checkSnapshots(p Partition) error {
 	return c.scan(p, tagSnapshot, func(key, value []byte) error {
 		name, err := unescape(key[keyHeader:])
@@ -346,10 +346,16 @@ func (c *rowChecker) checkSnapshots(p Partition) error {
 		saved, _, err := decodePosition(value)
 		if err == nil {
 			head, headErr := readHead(c.reader, p, Stream(name))
-			if headErr != nil || saved <= head.version {
-				return nil // checkHead has reported a malformed head
+			switch {
+			case headErr != nil: // checkHead has reported a malformed head
+				return nil
+			case saved > head.version:
+				err = fmt.Errorf("version %d is later than the head, %d", saved, head.version)
+			case head.erased > 0 && saved <= head.erased:
+				err = fmt.Errorf("the events up to its version %d were erased", saved)
+			default:
+				return nil
 			}
-			err = fmt.Errorf("version %d is later than the head, %d", saved, head.version)
 		}
 		key = bytes.Clone(key)
 		return c.fault(p, fmt.Sprintf("the snapshot of %s: %v", name, err), "remove the snapshot: the events are replayed instead",

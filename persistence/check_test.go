@@ -84,10 +84,12 @@ func TestCheckRows(t *testing.T) {
 		"event malformed":   {func(b *pebble.Batch) error { return b.Set(event, []byte{0xff}, nil) }, "malformed record", false},
 		"feed row missing":  {func(b *pebble.Batch) error { return b.Delete(feed, nil) }, "the feed lacks sequence 1", true},
 		"snapshot too late": {func(b *pebble.Batch) error { return b.Set(appendSnapshotKey(nil, 0, stream), []byte{9, 1}, nil) }, "later than the head", true},
-		"index entry":       {func(b *pebble.Batch) error { return b.Set(appendHeader(nil, 0, tagIndex), nil, nil) }, "malformed key of an index entry", false},
-		"counter wrong":     {func(b *pebble.Batch) error { return b.Set(counter, []byte{1}, nil) }, "the counter of the workspace ws_1 is not the", true},
-		"counter missing":   {func(b *pebble.Batch) error { return b.Delete(counter, nil) }, "the counter of the workspace ws_1 is not the", true},
-		"bytes wrong":       {func(b *pebble.Batch) error { return b.Set(kept, []byte{2, 2, 7, 0}, nil) }, "the head of session/ws_1/kept counts 7 bytes", true},
+		"snapshot erased": {func(b *pebble.Batch) error { return b.Set(appendSnapshotKey(nil, 0, erased), []byte{1, 1}, nil) },
+			"the events up to its version 1 were erased", true},
+		"index entry":     {func(b *pebble.Batch) error { return b.Set(appendHeader(nil, 0, tagIndex), nil, nil) }, "malformed key of an index entry", false},
+		"counter wrong":   {func(b *pebble.Batch) error { return b.Set(counter, []byte{1}, nil) }, "the counter of the workspace ws_1 is not the", true},
+		"counter missing": {func(b *pebble.Batch) error { return b.Delete(counter, nil) }, "the counter of the workspace ws_1 is not the", true},
+		"bytes wrong":     {func(b *pebble.Batch) error { return b.Set(kept, []byte{2, 2, 7, 0}, nil) }, "the head of session/ws_1/kept counts 7 bytes", true},
 		"erased event": {func(b *pebble.Batch) error {
 			return b.Set(appendNumber(appendEventPrefix(nil, 0, erased), 1), []byte{0}, nil)
 		}, "stream session/ws_1/erased has the erased event 1", false},

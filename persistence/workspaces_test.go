@@ -224,6 +224,10 @@ func TestErase(t *testing.T) {
 	if r := add(Proposal{Stream: "session/ws_a/ses_1", Expected: 3, Erase: true, Events: []Event{{Name: "erased"}}}); r.Err != nil || r.Version != 4 {
 		t.Fatalf("%+v", r)
 	}
+	s.SaveSnapshot(0, epoch, "session/ws_a/ses_1", Snapshot{Version: 3, State: []byte("secret")}) // was taken before, and is late
+	if r := add(Proposal{Stream: "after", Entries: []Change{{Entry: Entry{Index: "after"}}}}); r.Err != nil {
+		t.Fatal(r.Err)
+	}
 	check := func() {
 		t.Helper()
 		if after := s.WorkspaceBytes(0, "ws_a"); after > before-29_000 || after < 30_000 {

@@ -282,6 +282,13 @@ func (c *localCommitter) stageRows(r *round) error {
 			r.droppedSnapshots++
 			continue
 		}
+		h, err := c.applier.loadHead(streamKey{c.partition, s.stream})
+		if err != nil {
+			return err
+		}
+		if s.snapshot.Version <= h.erased {
+			continue // an erasure has overtaken the snapshot, and must leave nothing
+		}
 		if err := setSnapshot(c.batch, c.partition, s); err != nil {
 			return err
 		}
