@@ -56,7 +56,7 @@ func Prepare(dir string, journal persistence.Options) (secret []byte, err error)
 	case err != nil:
 		return nil, err
 	case hasJournal:
-		return readParts(dir)
+		return readParts(dir, journal.Logger)
 	}
 	if err := checkUnused(dir); err != nil {
 		return nil, err
@@ -82,7 +82,7 @@ func incomplete(format string, args ...any) error {
 }
 
 // readParts returns the secret of a directory with a journal, or ErrIncomplete if a part is missing.
-func readParts(dir string) ([]byte, error) {
+func readParts(dir string, log *slog.Logger) ([]byte, error) {
 	drives := filepath.Join(dir, DrivesName)
 	if there, err := exists(drives); err != nil {
 		return nil, err
@@ -93,7 +93,13 @@ func readParts(dir string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return secret, makeSum(dir, secret)
+	if err := makeSum(dir, secret); err != nil { // on a full disk, the node starts so that operators can free space
+		if log == nil {
+			log = slog.Default()
+		}
+		log.Error("cannot write the checksum of the secret; the next start repeats it", slog.Any("error", err))
+	}
+	return secret, nil
 }
 
 // ForeignFiles returns the names in a directory that a node does not make. It returns none if the directory has a journal: a

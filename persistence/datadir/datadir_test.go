@@ -13,10 +13,15 @@ import (
 	"github.com/atelier-run/atelier/persistence/datadir"
 )
 
+// quietJournal returns the options of a small journal.
+func quietJournal(dir string) persistence.Options {
+	return datadir.JournalOptions(dir, persistence.Options{Logger: slog.New(slog.DiscardHandler), CacheBytes: 4 << 20, Partitions: 1})
+}
+
 // prepare prepares a directory and opens and closes its journal, as a node does.
 func prepare(t *testing.T, dir string) (secret []byte, err error) {
 	t.Helper()
-	o := datadir.JournalOptions(dir, persistence.Options{Logger: slog.New(slog.DiscardHandler), CacheBytes: 4 << 20, Partitions: 1})
+	o := quietJournal(dir)
 	if secret, err = datadir.Prepare(dir, o); err != nil {
 		return nil, err
 	}
