@@ -101,13 +101,18 @@ func (c *checker) checkFiles(d *directory) {
 		c.damage(v.store, err)
 		return
 	}
+	isWhole := reached != nil
+	if !isWhole {
+		reached = make([]partitionMark, d.format.partitions)
+	}
 	logs := v.readOnly.logs.Finish()
 	for i, l := range logs {
 		if err := readLog(l, i == len(logs)-1, reached); err != nil {
 			c.damage(v.pathOfLog(l), err)
+			isWhole = false
 		}
 	}
-	if d.marks == nil {
+	if d.marks == nil || !isWhole {
 		return
 	}
 	for p, least := range d.marks.partitions { // the rows are compared with the sequences of the marks, because events may have them
@@ -134,7 +139,8 @@ func (c *checker) checkExtents(promised []extent, current string, all error) {
 	}
 }
 
-// readTables opens the store without its logs, reports each damaged table, and returns what the partitions have reached.
+// readTables opens the store without its logs, reports each damaged table, and returns what the partitions have reached, or nil
+// if a table is damaged.
 func (c *checker) readTables(partitions int) ([]partitionMark, error) {
 	v := c.verifier
 	db, err := v.open()
@@ -154,7 +160,7 @@ func (c *checker) readTables(partitions int) ([]partitionMark, error) {
 		}
 	}
 	if damagedTables > 0 {
-		return make([]partitionMark, partitions), nil
+		return nil, nil
 	}
 	return readReached(db, partitions)
 }

@@ -174,3 +174,30 @@ func TestCheckEnds(t *testing.T) {
 		t.Errorf("check of a closed journal: %v", err)
 	}
 }
+
+// TestCheckDamagedTable damages each table. The faults name this table only: what the partitions have reached is then unknown.
+func TestCheckDamagedTable(t *testing.T) {
+	fs := newHistory(t).closed.fileSystem(t)
+	s := mustOpen(t, smallOptions(fs, "data"))
+	if err := s.db.Flush(); err != nil { // no log has the epochs
+		t.Fatal(err)
+	}
+	mustClose(t, s)
+	whole, tables := imageOf(t, fs, "data"), 0
+	for path, content := range whole {
+		if !strings.HasSuffix(path, tableSuffix) {
+			continue
+		}
+		tables++
+		damaged := slices.Clone(content)
+		damaged[0] ^= 1
+		for _, f := range checkAll(t, whole.replace(path, damaged).fileSystem(t)) {
+			if f.File != path {
+				t.Errorf("%s is damaged, but the fault is %+v", path, f)
+			}
+		}
+	}
+	if tables == 0 {
+		t.Error("the journal has no table")
+	}
+}
