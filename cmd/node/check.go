@@ -180,15 +180,36 @@ func (c *checker) repairRows(ctx context.Context, journal *persistence.Store) er
 	journal.Watch(watching, func(n persistence.Notice) { epochs[n.Partition] = max(epochs[n.Partition], n.Epoch) })
 	end()
 	for p, changes := range c.mend {
-		results := make(chan persistence.Result, 1)
-		journal.Append(persistence.Proposal{Partition: p, Stream: "repair", Epoch: epochs[p], Entries: changes},
-			func(r persistence.Result) { results <- r })
-		if r := <-results; r.Err != nil {
-			return r.Err
+		if err := commitChanges(journal, p, epochs[p], changes); err != nil {
+			return err
 		}
 	}
 	for _, f := range faults {
 		report(f)
+	}
+	return nil
+}
+
+// maxRepairBytes bounds the rows of one proposal of a repair.
+const maxRepairBytes = 1 << 20
+
+// commitChanges commits changes of rows in small proposals, which a journal also accepts when its disk is nearly full. A repair that was
+// interrupted between two of them can be repeated.
+func commitChanges(journal *persistence.Store, p persistence.Partition, epoch uint64, changes []persistence.Change) error {
+	const rowBytes = 64 // for the rest of a row
+	for len(changes) > 0 {
+		n, bytes := 0, 0
+		for ; n < len(changes) && (n == 0 || bytes < maxRepairBytes); n++ {
+			c := &changes[n]
+			bytes += rowBytes + len(c.Index) + len(c.Value) + len(c.Data)
+		}
+		results := make(chan persistence.Result, 1)
+		journal.Append(persistence.Proposal{Partition: p, Stream: "repair", Epoch: epoch, Entries: changes[:n], Essential: true},
+			func(r persistence.Result) { results <- r })
+		if r := <-results; r.Err != nil {
+			return r.Err
+		}
+		changes = changes[n:]
 	}
 	return nil
 }
