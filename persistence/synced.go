@@ -89,7 +89,8 @@ func (s *syncedLogs) promise(e extent) {
 	s.isFailing = err != nil
 }
 
-// forget durably removes the promise for a log, before the log is removed or reused.
+// forget durably removes the promise for a log from both slots, before the log is removed or reused: a torn write of the newer slot
+// leaves the older one. After an error the promise remains, as does the log.
 func (s *syncedLogs) forget(name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,8 +98,15 @@ func (s *syncedLogs) forget(name string) error {
 	if at < 0 {
 		return nil
 	}
+	before := s.logs
 	s.logs = slices.Delete(slices.Clone(s.logs), at, at+1)
-	return errors.Join(s.write(), s.file.SyncData())
+	for range 2 {
+		if err := errors.Join(s.write(), s.file.SyncData()); err != nil {
+			s.logs = before
+			return err
+		}
+	}
+	return nil
 }
 
 // write writes the next slot.
