@@ -55,7 +55,7 @@ type bench struct {
 	react    func(slug string, event proto.Message) []entity.Reaction
 	attempts int
 	send     func(context.Context, entity.Command) (proto.Message, error)
-	// executors, follower, observe and admit are those of actors.Options.
+	// executors, follower, observe and admit replace the fields of the same names of actors.Options.
 	executors map[string]actors.Executor
 	follower  func(context.Context, actors.OwnedPartition)
 	observe   func(kind, identity string, events []persistence.Event)

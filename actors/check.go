@@ -170,7 +170,7 @@ func (c *StreamChecker) checkEffects(p persistence.Partition) error {
 				delete(c.expected, name)
 				continue
 			}
-			var t runtimev1.Timer // its kind has the same number as that of a task
+			var t runtimev1.Timer // the field kind of a task has the same number
 			if proto.Unmarshal(row.Data, &t) == nil && t.GetKind() == entity.KindActivity {
 				continue // its timer follows from indexes
 			}

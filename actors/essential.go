@@ -5,7 +5,8 @@ import "github.com/atelier-run/atelier/entity"
 // maxEssential limits the payload of an essential or rationed proposal in bytes.
 const maxEssential = 64 << 10
 
-// isSmall reports whether a decision is small, and its command is one of those that are accepted although the disk is nearly full.
+// isSmall reports whether a decision is small and has a command that accepted reports: such a decision is committed although the disk
+// is nearly full. If accepted is nil, no decision is.
 func isSmall(next *pending, accepted func(entity.Command) bool) bool {
 	if accepted == nil || !accepted(next.request.command) {
 		return false

@@ -8,8 +8,8 @@ import (
 	"github.com/atelier-run/atelier/persistence"
 )
 
-// TestIsSmall verifies that a decision is accepted if its command is one of those that are, and its events are small.
-func TestIsEssential(t *testing.T) {
+// TestIsSmall verifies that a decision is small only if the command is an accepted command and the events are small.
+func TestIsSmall(t *testing.T) {
 	disables := func(c entity.Command) bool { _, is := c.Message.(*userv1.Disable); return is }
 	for name, test := range map[string]struct {
 		essential func(entity.Command) bool

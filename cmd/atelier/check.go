@@ -77,7 +77,8 @@ func (c *adminCheckCommand) Run(ctx context.Context, out console) error {
 type faultPrinter struct {
 	out    console
 	asJSON bool
-	// remaining is the number of faults that were not mended, repairable of those that a repair mends, and mended of the others.
+	// remaining is the number of faults that were not mended, repairable the number of faults that a repair would mend, and mended the
+	// number of faults that this run has mended.
 	remaining, repairable, mended int
 	err                           error
 }

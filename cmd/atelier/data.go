@@ -20,8 +20,9 @@ const socketName = "atelier.sock"
 const longestSocket = 107
 
 // makeData makes the data directory, which only its owner may enter. It refuses to make a node in a directory that holds
-// something else, which the node would otherwise mix its files with and close to others. A directory that belongs to another user, such
-// as a volume of Kubernetes with an fsGroup, cannot be closed by the node. makeData then logs who may enter the directory.
+// something else, which the node would otherwise mix its files with and close to others. The node cannot change
+// the mode of a directory that belongs to another user, such as a volume of Kubernetes with an fsGroup. makeData then logs who may
+// enter the directory.
 func makeData(dir string, log *slog.Logger) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("the data directory: %w", err)

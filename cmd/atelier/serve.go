@@ -264,8 +264,8 @@ func (c *serveCommand) serve(ctx context.Context, n *node.Node, reserved net.Lis
 // listener of their own.
 type opened struct{ api, secure, metrics, admin net.Listener }
 
-// open listens on the address of the API, unless it is reserved, on those of HTTPS and of the metrics if they are set, and on the
-// operators' socket.
+// open listens on the address of the API, unless reserved is a listener of this address, on the addresses of HTTPS and of the metrics if
+// they are set, and on the operators' socket.
 func (c *serveCommand) open(reserved net.Listener) (o opened, err error) {
 	defer func() {
 		if err == nil {

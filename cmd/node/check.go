@@ -30,11 +30,11 @@ import (
 //  3. actors.StreamChecker replays all streams, and compares timers, tasks and snapshots with the events.
 //  4. drives compares the drives with the sequences of file activity, and certificates decrypts the files of the store.
 //
-// Faults that an earlier step finds hide those of later steps.
+// A step that finds faults ends the check, because the later steps would report the same damage in other words.
 type checker struct {
 	dir    string
 	secret []byte
-	// report receives the faults of the journal, and reportOthers those of drives, certificates and the secret.
+	// report receives the faults of the journal, and reportOthers the faults of drives, certificates and the secret.
 	report, reportOthers func(persistence.Fault)
 	drives               *checkedDrives
 	// mend receives the changes of rows that mend faults, by partition; nil: nothing is mended.
@@ -159,7 +159,7 @@ func Repair(ctx context.Context, dir string, log *slog.Logger, report func(persi
 		return err
 	}
 	c.report, c.reportOthers, c.mend = report, report, map[persistence.Partition][]persistence.Change{}
-	_, err = datadir.Check(dir, report) // reports its faults again: those of the first check are reported only beside damage
+	_, err = datadir.Check(dir, report) // the first call of datadir.Check reported its faults only if the journal was damaged
 	return errors.Join(err, c.repairRows(ctx, journal), journal.Close())
 }
 

@@ -18,8 +18,8 @@ import (
 )
 
 // checkedDrives compares the drives with the sequences of file activity: each entry that exists according to the last row about it must be
-// on its drive. The opposite does not hold: the entries of a restored drive, and those in folders with generated content, have no rows of
-// their own. A drive whose start has work to do, because of an open intent or of changes that were not observed, is not compared.
+// on its drive. An entry of a drive may have no row: the entries of a restored drive, and entries in folders with generated content, have
+// none. A drive whose start has work to do, because of an open intent or of changes that were not observed, is not compared.
 type checkedDrives struct {
 	dir string
 	// provisioned are the workspaces whose computers have a drive, and known all with a computer.

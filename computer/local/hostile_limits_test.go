@@ -104,7 +104,7 @@ func TestHostileMemoryOfAll(t *testing.T) {
 		o.Limits, o.MaxMemory = computer.Limits{MemoryBytes: 1 << 30}, most
 	})
 	if reason := d.Report().Limits; reason != "" {
-		t.Skip("no limits: ", reason)
+		testmachine.Lacks(t, "no limits: "+reason)
 	}
 	modest, greedy := provision(t, d, files, "ws_1"), provision(t, d, files, "ws_2")
 	bystander := modest.start(t, "while read x; do echo $x; done")

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/atelier-run/atelier/tests/testmachine"
 )
 
 // files are those that the kernel makes in a group of version 2, with values of a group in use.
@@ -114,7 +116,7 @@ func TestFindUnified(t *testing.T) {
 			m.groups("cg", "cg/system.slice", "cg/system.slice/a.service", "cg/system.slice/a.service/main")
 			if test.delegated != "" {
 				if err := unix.Setxattr(filepath.Join(m.dir, test.delegated), "user.delegate", []byte("1"), 0); err != nil {
-					t.Skip("the file system has no attributes: ", err)
+					testmachine.Lacks(t, fmt.Sprint("the file system has no attributes: ", err))
 				}
 			}
 			r, err := m.open(test.mountinfo, test.own)
@@ -300,7 +302,7 @@ func TestReadMemory(t *testing.T) {
 	expect("the service", false, Memory{1_000_000, 1_500_000_000})
 	expect("computers beside the service", true, Memory{})
 	if err := unix.Setxattr(filepath.Join(m.dir, "cg/system.slice/a.service"), "user.delegate", []byte("1"), 0); err != nil {
-		t.Skip("the file system has no attributes: ", err)
+		testmachine.Lacks(t, fmt.Sprint("the file system has no attributes: ", err))
 	}
 	expect("computers in the service", true, Memory{1_000_000, 1_500_000_000})
 	if got := readMemory(at, filepath.Join(m.dir, "missing"), true); got != (Memory{}) {
