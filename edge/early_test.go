@@ -14,31 +14,10 @@ import (
 // the body that it reads before.
 func (s *stage) serveEarly(appID, answer string, read int64) {
 	s.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		s.Fatal(err)
-	}
-	s.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				in := bufio.NewReader(c)
-				if _, err := http.ReadRequest(in); err != nil {
-					return
-				}
-				_, _ = io.CopyN(io.Discard, in, read)
-				_, _ = io.WriteString(c, answer)
-			}()
-		}
-	}()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.processes[appID] = l.Addr().String()
+	s.serveConnections(appID, func(c net.Conn, in *bufio.Reader) {
+		_, _ = io.CopyN(io.Discard, in, read)
+		_, _ = io.WriteString(c, answer)
+	})
 }
 
 // The answer of an app that reads only the beginning of an upload reaches a client that sends all of it before it reads.

@@ -25,6 +25,16 @@ import (
 // serveRaw makes a process of an app that answers each connection with bytes, once it has read the head of a request.
 func (s *stage) serveRaw(appID, answer string) {
 	s.Helper()
+	s.serveConnections(appID, func(c net.Conn, in *bufio.Reader) {
+		_, _ = io.WriteString(c, answer)
+		_, _ = io.Copy(c, in) // what else reaches the app comes back
+	})
+}
+
+// serveConnections makes a process of an app that reads the head of a request from each connection, has serve use the connection, and
+// closes it.
+func (s *stage) serveConnections(appID string, serve func(c net.Conn, in *bufio.Reader)) {
+	s.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		s.Fatal(err)
@@ -39,11 +49,9 @@ func (s *stage) serveRaw(appID, answer string) {
 			go func() {
 				defer c.Close()
 				in := bufio.NewReader(c)
-				if _, err := http.ReadRequest(in); err != nil {
-					return
+				if _, err := http.ReadRequest(in); err == nil {
+					serve(c, in)
 				}
-				_, _ = io.WriteString(c, answer)
-				_, _ = io.Copy(c, in) // what else reaches the app comes back
 			}()
 		}
 	}()

@@ -95,6 +95,25 @@ func TestHiddenDefault(t *testing.T) {
 	}
 }
 
+// follow opens a stream of the workspace as the editor, until the end of the test. last is the header Last-Event-ID; empty: there is none.
+func (sc *scene) follow(path, last string) *follower {
+	sc.t.Helper()
+	r, err := nethttp.NewRequestWithContext(sc.t.Context(), "GET", sc.stage.live.URL+sc.space(path), nil)
+	if err != nil {
+		sc.t.Fatal(err)
+	}
+	r.Header.Set("Authorization", sc.bearerOf("editor")["Authorization"])
+	if last != "" {
+		r.Header.Set("Last-Event-ID", last)
+	}
+	response, err := sc.stage.live.Client().Do(r)
+	if err != nil {
+		sc.t.Fatal(err)
+	}
+	sc.t.Cleanup(func() { response.Body.Close() })
+	return &follower{response.Body, bufio.NewScanner(response.Body)}
+}
+
 // TestSessionStreamPositions resumes a stream with the parameter, and with the header, which has precedence.
 func TestSessionStreamPositions(t *testing.T) {
 	b := newBoundary(t)
@@ -104,20 +123,7 @@ func TestSessionStreamPositions(t *testing.T) {
 	sc.must("POST", at+"/messages", `{"text":"Three"}`)
 	follow := func(query, last string, frames int) string {
 		t.Helper()
-		r, err := nethttp.NewRequestWithContext(t.Context(), "GET", b.stage.live.URL+sc.space(at)+"/events"+query, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.Header.Set("Authorization", sc.bearerOf("editor")["Authorization"])
-		if last != "" {
-			r.Header.Set("Last-Event-ID", last)
-		}
-		response, err := b.stage.live.Client().Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer response.Body.Close()
-		return (&follower{response.Body, bufio.NewScanner(response.Body)}).frames(frames)
+		return sc.follow(at+"/events"+query, last).frames(frames)
 	}
 	var ids []string
 	for line := range strings.Lines(follow("", "", 3)) {
@@ -160,20 +166,7 @@ func TestDefaultStreamGoesOn(t *testing.T) {
 	}
 	open := func(path, last string) *follower {
 		t.Helper()
-		r, err := nethttp.NewRequestWithContext(t.Context(), "GET", b.stage.live.URL+sc.space(path)+"/events", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.Header.Set("Authorization", sc.bearerOf("editor")["Authorization"])
-		if last != "" {
-			r.Header.Set("Last-Event-ID", last)
-		}
-		response, err := b.stage.live.Client().Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { response.Body.Close() })
-		return &follower{response.Body, bufio.NewScanner(response.Body)}
+		return sc.follow(path+"/events", last)
 	}
 	idOf := func(frame string) string {
 		t.Helper()
