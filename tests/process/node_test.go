@@ -29,6 +29,13 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if plan := os.Getenv(soakRole); plan != "" {
+		if err := runAttackers(plan); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	dir, err := os.MkdirTemp("", "atelier-process-")
 	if err != nil {
 		panic(err)

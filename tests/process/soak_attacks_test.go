@@ -10,6 +10,8 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"os"
+	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
@@ -21,17 +23,35 @@ import (
 
 // A mallory is a person who attacks the node with three keys and an app, and a stranger without a key.
 type mallory struct {
-	soak    *soak
-	api     *api.Client
-	keys    []string
-	appHost string
-	counts  map[string]map[string]int // the outcomes of the attacks: by the name of the attack and by the status or the error
-	mu      sync.Mutex
+	soak *soak
+	api  *api.Client
+	attackPlan
+	counts map[string]map[string]int // the outcomes of the attacks: by the name of the attack and by the status or the error
+}
+
+// soakRole is the environment variable with the attackPlan of a process of the tests that is the attackers.
+const soakRole = "ATELIER_TEST_SOAK"
+
+// An attackPlan is what the process of the attackers is told.
+type attackPlan struct {
+	Node    string   `json:"node"`
+	Keys    []string `json:"keys"`
+	AppHost string   `json:"appHost"`
+	Attacks []string `json:"attacks"` // their names
+	// Divisor divides the number of acts at the same time.
+	Divisor int `json:"divisor"`
+}
+
+// attackers are a process that attacks until its standard input ends.
+type attackers struct {
+	attackPlan
+	counts map[string]map[string]int
+	mu     sync.Mutex
 }
 
 // An attacker attacks in one way, from an address of its own.
 type attacker struct {
-	*mallory
+	*attackers
 	address string
 	key     string // empty: a stranger
 	http    *http.Client
@@ -41,20 +61,20 @@ type attacker struct {
 const (
 	mallorySlug = "mallory"
 
-	// repetition is the pause before an act is repeated. It leaves processors to the node: the attackers run on the same machine.
+	// repetition is the pause before an act is repeated.
 	repetition = time.Second
 )
 
 func (s *soak) newMallory() *mallory {
 	s.Helper()
-	m := &mallory{soak: s, api: s.person(mallorySlug, "127.0.0.31", api.WithAttempts(1)), counts: map[string]map[string]int{}}
+	m := &mallory{soak: s, api: s.person(mallorySlug, "127.0.0.31", api.WithAttempts(1)), attackPlan: attackPlan{Node: s.node.address}}
 	s.workspace(m.api, mallorySlug)
 	for i := range 3 {
 		key, err := m.api.CreateAPIKey(s.Context(), api.NewAPIKey{Name: fmt.Sprint("key ", i)})
 		if err != nil {
 			s.Fatal(err)
 		}
-		m.keys = append(m.keys, key.Key)
+		m.Keys = append(m.Keys, key.Key)
 	}
 	if err := m.api.MakeFolder(s.Context(), mallorySlug, "site"); err != nil {
 		s.Fatal(err)
@@ -68,7 +88,7 @@ func (s *soak) newMallory() *mallory {
 	if err != nil {
 		s.Fatal(err)
 	}
-	m.appHost = app.Slug + "--" + mallorySlug + ".localhost"
+	m.AppHost = app.Slug + "--" + mallorySlug + ".localhost"
 	return m
 }
 
@@ -89,7 +109,7 @@ var allSoakAttacks = []soakAttack{
 		return a.hold(ctx, "POST /oauth/token HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 100\r\n\r\na")
 	}},
 	{"connections to an app", 300, true, func(a *attacker, ctx context.Context, _ int) (string, error) {
-		return a.hold(ctx, "GET / HTTP/1.1\r\nHost: "+a.appHost+"\r\n\r\n")
+		return a.hold(ctx, "GET / HTTP/1.1\r\nHost: "+a.AppHost+"\r\n\r\n")
 	}},
 	{"metrics", 4, true, func(a *attacker, ctx context.Context, _ int) (string, error) {
 		return a.send(ctx, "GET", "/metrics", nil)
@@ -137,68 +157,117 @@ func command(script string) func(*attacker, context.Context, int) (string, error
 	}
 }
 
-// soakAttacksOf returns the attacks whose names match a regular expression.
-func soakAttacksOf(pattern string) []soakAttack {
-	names := regexp.MustCompile(pattern)
-	return slices.DeleteFunc(slices.Clone(allSoakAttacks), func(a soakAttack) bool { return !names.MatchString(a.name) })
-}
-
-// attack starts attacks and returns a function that ends the attacks.
-func (m *mallory) attack(attacks []soakAttack) (end func()) {
-	ctx, cancel := context.WithCancel(m.soak.Context())
-	var acting sync.WaitGroup
-	for number, a := range attacks {
-		by := m.attacker(number, a.stranger)
-		for i := range a.together {
-			acting.Go(func() {
-				for ctx.Err() == nil {
-					outcome, err := a.act(by, ctx, i)
-					if ctx.Err() != nil {
-						return
-					}
-					m.count(a.name, outcome, err)
-					select {
-					case <-ctx.Done():
-					case <-time.After(repetition):
-					}
-				}
-			})
+// soakAttacksOf returns the names of the attacks that match a regular expression.
+func soakAttacksOf(pattern string) (names []string) {
+	matching := regexp.MustCompile(pattern)
+	for _, a := range allSoakAttacks {
+		if matching.MatchString(a.name) {
+			names = append(names, a.name)
 		}
 	}
-	return func() {
-		cancel()
-		acting.Wait()
-	}
+	return names
 }
 
-// attacker returns the attacker with a number.
-func (m *mallory) attacker(number int, stranger bool) *attacker {
+// attack starts a process with the attackers and returns a function that ends the attacks. The process yields the processors to the node
+// and to the tenants, as attackers on other machines would.
+func (m *mallory) attack(attacks []string, divisor int) (end func()) {
 	m.soak.Helper()
-	a := &attacker{mallory: m, address: fmt.Sprint("127.0.1.", 1+number)}
-	if !stranger {
-		a.key = m.keys[number%len(m.keys)]
-	}
-	a.http = clientFrom(a.address)
-	c, err := api.New(m.soak.node.address, a.key, api.WithHTTPClient(a.http), api.WithAttempts(1))
+	m.Attacks, m.Divisor = attacks, divisor
+	plan, err := json.Marshal(m.attackPlan)
 	if err != nil {
 		m.soak.Fatal(err)
 	}
-	a.api = c
-	return a
+	command := exec.Command("nice", "-n", "19", os.Args[0])
+	command.Env = append(os.Environ(), soakRole+"="+string(plan))
+	var out, errs bytes.Buffer
+	command.Stdout, command.Stderr = &out, &errs
+	in, err := command.StdinPipe()
+	if err == nil {
+		err = command.Start()
+	}
+	if err != nil {
+		m.soak.Fatal(err)
+	}
+	end = sync.OnceFunc(func() {
+		in.Close()
+		err := command.Wait()
+		if err == nil {
+			err = json.Unmarshal(out.Bytes(), &m.counts)
+		}
+		if err != nil {
+			m.soak.Errorf("the attackers: %v\n%s", err, &errs)
+		}
+	})
+	m.soak.Cleanup(end)
+	return end
 }
 
-func (m *mallory) count(name, outcome string, err error) {
+// runAttackers attacks by a plan until the standard input ends, and prints the outcomes.
+func runAttackers(plan string) error {
+	all := &attackers{counts: map[string]map[string]int{}}
+	if err := json.Unmarshal([]byte(plan), &all.attackPlan); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var acting sync.WaitGroup
+	for number, a := range allSoakAttacks {
+		if !slices.Contains(all.Attacks, a.name) {
+			continue
+		}
+		by, err := all.attacker(number, a.stranger)
+		if err != nil {
+			return err
+		}
+		for i := range max(a.together/all.Divisor, 1) {
+			acting.Go(func() { by.repeat(ctx, a, i) })
+		}
+	}
+	_, err := io.Copy(io.Discard, os.Stdin)
+	cancel()
+	acting.Wait()
+	return errors.Join(err, json.NewEncoder(os.Stdout).Encode(all.counts))
+}
+
+// attacker returns the attacker with a number.
+func (all *attackers) attacker(number int, stranger bool) (*attacker, error) {
+	a := &attacker{attackers: all, address: fmt.Sprint("127.0.1.", 1+number)}
+	if !stranger {
+		a.key = all.Keys[number%len(all.Keys)]
+	}
+	a.http = clientFrom(a.address)
+	var err error
+	a.api, err = api.New(all.Node, a.key, api.WithHTTPClient(a.http), api.WithAttempts(1))
+	return a, err
+}
+
+// repeat repeats an attack until the context ends.
+func (a *attacker) repeat(ctx context.Context, attack soakAttack, i int) {
+	for ctx.Err() == nil {
+		outcome, err := attack.act(a, ctx, i)
+		if ctx.Err() != nil {
+			return
+		}
+		a.count(attack.name, outcome, err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(repetition):
+		}
+	}
+}
+
+func (all *attackers) count(name, outcome string, err error) {
 	if refused, is := errors.AsType[*api.Error](err); is {
 		outcome = fmt.Sprint(refused.Status, " ", refused.Code)
 	} else if err != nil {
 		outcome = "connection"
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.counts[name] == nil {
-		m.counts[name] = map[string]int{}
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	if all.counts[name] == nil {
+		all.counts[name] = map[string]int{}
 	}
-	m.counts[name][outcome]++
+	all.counts[name][outcome]++
 }
 
 // report logs the outcomes of the attacks.
@@ -210,7 +279,7 @@ func (m *mallory) report() {
 
 // hold sends the beginning of a request over a connection of its own, and keeps the connection until the node closes it.
 func (a *attacker) hold(ctx context.Context, beginning string) (string, error) {
-	conn, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(a.address)}}).DialContext(ctx, "tcp", strings.TrimPrefix(a.soak.node.address, "http://"))
+	conn, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(a.address)}}).DialContext(ctx, "tcp", strings.TrimPrefix(a.Node, "http://"))
 	if err != nil {
 		return "", err
 	}
@@ -229,7 +298,7 @@ func (a *attacker) hold(ctx context.Context, beginning string) (string, error) {
 
 // send sends a request and returns the status of the response.
 func (a *attacker) send(ctx context.Context, method, path string, body []byte, headers ...string) (string, error) {
-	request, err := http.NewRequestWithContext(ctx, method, a.soak.node.address+path, bytes.NewReader(body))
+	request, err := http.NewRequestWithContext(ctx, method, a.Node+path, bytes.NewReader(body))
 	if err != nil {
 		return "", err
 	}

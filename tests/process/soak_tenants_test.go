@@ -30,7 +30,7 @@ type soakTenant struct {
 func (s *soak) newTenant(slug, address string) *soakTenant {
 	s.Helper()
 	// A request that is refused counts as failed, even where the client would repeat it.
-	t := &soakTenant{Client: s.person(slug, address, api.WithAttempts(1)), soak: s, slug: slug, http: clientFrom(address)}
+	t := &soakTenant{Client: s.person(slug, address, api.WithAttempts(1)), soak: s, slug: slug, http: s.client(address)}
 	s.workspace(t.Client, slug)
 	return t
 }
