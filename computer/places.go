@@ -27,19 +27,16 @@ import (
 const spareFactor = 3
 
 var (
-	errComputerBusy = &entity.Error{
-		Code: entity.Unavailable, Message: "the computer is being replaced, restored or stopped", RetryAfter: 5 * time.Second,
-	}
-	errNodeBusy = &entity.Error{
-		Code: entity.Unavailable, Message: "too many processes are running on the server", RetryAfter: 5 * time.Second,
-	}
-	errWorkspaceBusy = &entity.Error{
-		Code: entity.Unavailable, Message: "the workspace has its share of the processes of the server", RetryAfter: 5 * time.Second,
-	}
-	errPersonBusy = &entity.Error{
-		Code: entity.Unavailable, Message: "the person has their share of the processes of the server", RetryAfter: 5 * time.Second,
-	}
+	errComputerBusy  = busy("the computer is being replaced, restored or stopped")
+	errNodeBusy      = busy("too many processes are running on the server")
+	errWorkspaceBusy = busy("the workspace has its share of the processes of the server")
+	errPersonBusy    = busy("the person has their share of the processes of the server")
 )
+
+// busy returns the error of a start that may succeed a few seconds later.
+func busy(message string) *entity.Error {
+	return &entity.Error{Code: entity.Unavailable, Message: message, RetryAfter: 5 * time.Second}
+}
 
 // ErrEnding is the error of Running.Resume if the process is being ended, or has ended.
 var ErrEnding = errors.New("computer: the process is being ended")

@@ -8,8 +8,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"github.com/atelier-run/atelier/entity"
 )
 
 // The memory of all computers together has a limit, which the Host measures (Host.Memory without a workspace), so that the node and the
@@ -22,15 +20,9 @@ import (
 const memoryFull = 0.9
 
 var (
-	errNodeMemory = &entity.Error{
-		Code: entity.Unavailable, Message: "the processes of the server use all memory that computers may have", RetryAfter: 5 * time.Second,
-	}
-	errWorkspaceMemory = &entity.Error{
-		Code: entity.Unavailable, Message: "the workspace has its share of the memory of the server", RetryAfter: 5 * time.Second,
-	}
-	errPersonMemory = &entity.Error{
-		Code: entity.Unavailable, Message: "the person has their share of the memory of the server", RetryAfter: 5 * time.Second,
-	}
+	errNodeMemory      = busy("the processes of the server use all memory that computers may have")
+	errWorkspaceMemory = busy("the workspace has its share of the memory of the server")
+	errPersonMemory    = busy("the person has their share of the memory of the server")
 )
 
 // shared is the last measurement of the memory of all computers, in bytes. A limit of 0 means that there is none.
