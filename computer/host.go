@@ -84,6 +84,10 @@ type Spec struct {
 	// computer nor of another process, and the same reach to the outside as the computer has, of which it uses the limits. So two
 	// processes can listen on the same port. Listeners of Host.Listen are not reached from it; those of the process are.
 	OwnNetwork bool
+	// Private hides the process and its descendants from all other processes of the computer, and those from it, as far as the driver
+	// can: none can list, trace, read or signal the other. It excludes OwnNetwork. A process that is not private may see others that
+	// are not.
+	Private bool
 	// Prepare is called with the network of the process after Attribute, before any of its code runs, so that what it opens is
 	// there when the process looks for it. If it fails, the process is not started, and Start returns the error. It may be nil.
 	Prepare func(context.Context, Network) error

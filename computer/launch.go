@@ -59,6 +59,10 @@ func (l Launch) group(processID string) string {
 	}
 }
 
+// isPrivate reports whether the process is hidden from the others of its computer: an agent has a token for the turns of its session in
+// its memory, and often in its environment and in the arguments of its descendants.
+func (l Launch) isPrivate() bool { return l.Kind == computerv1.ProcessKind_PROCESS_KIND_SESSION }
+
 // person returns the person to whom the process counts: the creator of the session or the app, or else the caller.
 func (l Launch) person() string { return cmp.Or(l.UserID, l.Principal.GetUserId()) }
 

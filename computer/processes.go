@@ -195,7 +195,7 @@ func (f *Fleet) start(ctx context.Context, r *Running, l Launch, author *activit
 	}
 	r.process, err = f.o.Host.Start(ctx, l.WorkspaceID, Spec{
 		ID: r.ID, Group: r.group, Argv: l.Argv, Cwd: l.Cwd, Env: l.Env, Terminal: l.Terminal,
-		Limits: l.Limits, OwnNetwork: l.OwnNetwork, Attribute: watch.Attribute, Prepare: l.Prepare,
+		Limits: l.Limits, OwnNetwork: l.OwnNetwork, Private: l.isPrivate(), Attribute: watch.Attribute, Prepare: l.Prepare,
 	})
 	if err != nil {
 		return errors.Join(err, f.endWatch(r, watch))

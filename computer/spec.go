@@ -31,6 +31,8 @@ func (s Spec) Validate() error {
 		return entity.Errorf(entity.InvalidRequest, "the group of a process must be a word, or a word, a colon and an id")
 	case s.Limits.MemoryBytes < 0 || s.Limits.Processes < 0 || !(s.Limits.Processors >= 0):
 		return entity.Errorf(entity.InvalidRequest, "the limits of a process must not be negative")
+	case s.Private && s.OwnNetwork:
+		return entity.Errorf(entity.InvalidRequest, "a private process has the network of its computer")
 	case strings.Contains(s.Cwd, "\x00"):
 		return entity.Errorf(entity.InvalidRequest, "cwd must not contain NUL characters")
 	}

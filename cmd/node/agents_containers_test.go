@@ -36,6 +36,7 @@ func TestAgentsInContainers(t *testing.T) {
 		{"reprovision", testReprovisionWaitsForSessions},
 		{"stopped node", testTurnEndsWithItsNode},
 		{"tokens of agents", testAgentsHideTheirTokens},
+		{"tokens of strange agents", testTokensOfStrangeAgents},
 	} {
 		t.Run(one.name, func(t *testing.T) { one.test(t, inContainers) })
 	}

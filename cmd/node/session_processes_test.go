@@ -64,7 +64,9 @@ func (h *home) launch(l computer.Launch) *computer.Running {
 		testmachine.Lacks(h, fmt.Sprintf("this machine cannot isolate processes: %v", err))
 	}
 	h.check(err)
-	go func() { _, _ = io.Copy(io.Discard, r.Streams().Stderr) }()
+	if stderr := r.Streams().Stderr; stderr != nil {
+		go func() { _, _ = io.Copy(io.Discard, stderr) }()
+	}
 	return r
 }
 

@@ -33,6 +33,8 @@ type Subject struct {
 	Serve func(port int) []string
 	// Isolated is true if processes see neither the files of other workspaces nor the network of this machine.
 	Isolated bool
+	// Exposes has the ways to a private process that the driver leaves open; see ExposedInOneNamespace.
+	Exposes []string
 	// LimitsMemory and LimitsProcesses are true if the driver enforces these limits.
 	LimitsMemory, LimitsProcesses bool
 	// Freezes is true if Freeze suspends the processor time of processes.
@@ -86,6 +88,7 @@ var hostTests = []hostTest{
 	{"usage of apps", true, testUsageOfApps},
 	{"limits", true, testLimits},
 	{"isolation", false, testIsolation},
+	{"private processes", true, testPrivate},
 }
 
 // TestHost tests a driver that runs processes.

@@ -37,6 +37,9 @@
 //     (no-new-privileges), so that neither set-user-id programs nor device files in the drive give them any right.
 //   - The engine limits containers only. The agent checks a Spec's limits on memory and processes a few times per second, and ends
 //     the processes of the group that exceeds them. It cannot limit the processor time of a group.
+//   - A private process (computer.Spec) is not in a process namespace of its own, which only the engine makes, and only for containers:
+//     others see its arguments and can send it signals. They cannot trace it or read its memory, environment and open files if the
+//     kernel has Landlock and the engine permits it (sandbox.RestrictTracing). It has no folder of its own.
 //   - A process cannot have a network of its own, because only the engine makes networks, and only for containers.
 //   - The engine reports the exit status as a shell does: a program that itself exits with 137 looks like one that was killed.
 //   - Usage is measured from /proc in the container: pages that several processes share count for each, and the processor time

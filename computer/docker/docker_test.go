@@ -172,6 +172,7 @@ func testConformance(t *testing.T, engine *dockertest.Engine) {
 		func(id string) { rename(path(id), hidden(id)) }, func(id string) { rename(hidden(id), path(id)) })
 	computertest.TestHost(t, computertest.Subject{
 		Driver: f.Driver, Host: f.Driver, Files: path, Isolated: true, Freezes: true, LimitsMemory: true,
-		Serve: func(port int) []string { return []string{computer.ProgramPath, "serve", strconv.Itoa(port)} },
+		Exposes: computertest.ExposedInOneNamespace(),
+		Serve:   func(port int) []string { return []string{computer.ProgramPath, "serve", strconv.Itoa(port)} },
 	})
 }

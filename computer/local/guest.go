@@ -124,7 +124,7 @@ func (g *guest) start(ctx context.Context, s computer.Spec) (*process, error) {
 	}
 	started, err := box.Start(ctx, sandbox.Spec{
 		Argv: g.driver.argv(s.Argv), Env: g.driver.environment(g.id, &s), Cwd: s.Cwd, Terminal: terminalSize(s.Terminal),
-		OwnNetwork: s.OwnNetwork, Held: func(pid int, own *sandbox.Network) error { return p.hold(ctx, box, pid, own) },
+		OwnNetwork: s.OwnNetwork, Private: s.Private, Held: func(pid int, own *sandbox.Network) error { return p.hold(ctx, box, pid, own) },
 	})
 	if err != nil {
 		p.removeControl()

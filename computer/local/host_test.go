@@ -58,8 +58,13 @@ print "ready\n"; my $c=$s->accept; while (sysread($c,my $b,4096)) { print $b }`
 
 func subject(d *local.Driver, files *drives) computertest.Subject {
 	limited := d.Report().Limits == ""
+	var exposes []string
+	if d.Report().Unisolated {
+		exposes = computertest.ExposedInOneNamespace()
+	}
 	return computertest.Subject{
-		Driver: d, Host: d, Isolated: d.Report().Isolation == "", LimitsMemory: limited, LimitsProcesses: limited, Freezes: true,
+		Exposes: exposes,
+		Driver:  d, Host: d, Isolated: d.Report().Isolation == "", LimitsMemory: limited, LimitsProcesses: limited, Freezes: true,
 		Files: func(workspaceID string) string { return filepath.Join(files.dir, workspaceID, "files") },
 		Serve: func(port int) []string { return []string{"perl", "-e", fmt.Sprintf(listen, port)} },
 	}

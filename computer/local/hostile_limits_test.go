@@ -30,7 +30,7 @@ func TestHostileForkBomb(t *testing.T) {
 	bomb := e.start(t, "bomb() { bomb | bomb & }; echo started; bomb; wait; sleep 1000")
 	bomb.expect(t, "started")
 	most := 0
-	for most < 90 {
+	for most < 80 { // the init and the reaper of the computer have threads, too
 		used, err := d.Usage(t.Context(), "ws_1")
 		if err != nil {
 			t.Fatal(err)

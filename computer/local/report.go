@@ -120,7 +120,7 @@ func (d *Driver) tryComputer() error {
 	ctx, cancel := context.WithTimeout(d.running, examineTimeout)
 	defer cancel()
 	config := d.config("probe")
-	config.Files, config.Nested, config.Link = dir, true, guestnet.NoLink
+	config.Files, config.Nested, config.Link = dir, false, guestnet.NoLink // which needs all that nested processes need, and more
 	if config.UID == 0 {
 		config.UID = d.o.FirstUID
 	}

@@ -56,6 +56,9 @@ func (d *Driver) environment(workspaceID string, s *computer.Spec) []string {
 		"HOME=" + home, "USER=atelier", "LOGNAME=atelier", "SHELL=/bin/sh", "LANG=C.UTF-8",
 		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 	}
+	if s.Private && !d.report.Unisolated {
+		all = append(all, "ATELIER_PRIVATE="+sandbox.PrivateDir)
+	}
 	if s.Terminal != nil {
 		all = append(all, "TERM=xterm-256color")
 	}

@@ -29,6 +29,8 @@ const (
 	Greet = "greet"
 	// App is the process of an app, which answers requests with the other arguments.
 	App = "app"
+	// Spy looks for the secret on its standard input in the process with an id, or in "all" processes.
+	Spy = "spy"
 )
 
 // IsRequested reports whether the arguments of a program, as in os.Args, are those of a probe.
@@ -42,6 +44,8 @@ func Run(arguments []string, in io.Reader, out, errors io.Writer) int {
 		return 0
 	case command == App:
 		return serveApp(rest, out, errors)
+	case command == Spy && len(rest) == 1:
+		return spy(rest[0], in, out, errors)
 	case command == Send && len(rest) == 1:
 		return send(rest[0], in, out, errors)
 	case command == Serve && len(rest) == 2:

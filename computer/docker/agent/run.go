@@ -45,7 +45,7 @@ func run(s streams, cwd string, isTerminal bool, argv []string) int {
 	if err == nil {
 		runtime.LockOSThread()
 		// The files of a drive belong to the user of the server, and the engine does not mount it nosuid.
-		err = errors.Join(unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), sandbox.RestrictCalls())
+		err = errors.Join(unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), sandbox.RestrictTracing(), sandbox.RestrictCalls())
 	}
 	if err != nil {
 		s.writeLine(Refused, strings.ReplaceAll(err.Error(), "\n", " "))

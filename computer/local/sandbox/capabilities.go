@@ -11,12 +11,9 @@ import (
 // capabilities returns the capabilities that an init keeps once it has built the computer, to start processes as another user
 // and to end them.
 func (c *Config) capabilities() []uintptr {
-	kept := []uintptr{unix.CAP_SETPCAP}
+	kept := []uintptr{unix.CAP_SETPCAP, unix.CAP_SYS_ADMIN} // the latter for the namespaces of private and nested processes
 	if !c.Unprivileged {
 		kept = append(kept, unix.CAP_SETUID, unix.CAP_SETGID, unix.CAP_KILL)
-	}
-	if c.Nested {
-		kept = append(kept, unix.CAP_SYS_ADMIN)
 	}
 	return kept
 }

@@ -99,7 +99,7 @@ func (c *Computer) clone(socket *os.File) error {
 		}
 	}
 	c.command = &exec.Cmd{
-		Path: self, Args: []string{roleInit, c.config.Node, c.config.Name}, Env: []string{}, Dir: "/",
+		Path: self, Args: []string{roleInit, c.config.Node, c.config.Name}, Env: roleEnv, Dir: "/",
 		Stderr: &c.diagnosis, ExtraFiles: []*os.File{socket}, SysProcAttr: attributes, WaitDelay: time.Second,
 	}
 	if err := c.command.Start(); err != nil {

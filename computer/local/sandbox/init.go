@@ -104,7 +104,15 @@ func prepare(c *Config, files []*os.File) (*networks, []*os.File, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return networks, link, buildComputer(c, files)
+	if err := buildComputer(c, files); err != nil {
+		return nil, link, err
+	}
+	if !c.Nested {
+		if err := startShared(networks); err != nil {
+			return nil, link, err
+		}
+	}
+	return networks, link, errors.Join(networks.limit(c), limitCapabilities(c.capabilities()))
 }
 
 // serve handles the server's requests. It runs on the main thread, because the control group namespace is that of the thread.
@@ -160,10 +168,11 @@ func (p *initProcess) start(r request, files []*os.File) error {
 	if len(p.processes) >= maxProcesses {
 		return p.server.send(event{Event: eventExited, Process: r.Process, Error: "the computer has too many processes"})
 	}
+	isPrivate := r.Private && !p.config.Unisolated
 	var pid int
 	var status *os.File
-	err := p.networks.do(own, func() (err error) {
-		pid, status, err = p.fork(files)
+	err := p.networks.spawn(own, isPrivate, func() (err error) {
+		pid, status, err = p.fork(files, isPrivate)
 		return err
 	})
 	if err != nil {
@@ -177,8 +186,8 @@ func (p *initProcess) start(r request, files []*os.File) error {
 	return nil
 }
 
-// fork starts a process, below a monitor if processes are nested. It returns the pipe of the monitor.
-func (p *initProcess) fork(files []*os.File) (pid int, status *os.File, err error) {
+// fork starts a process, below a monitor if it is private or processes are nested. It returns the pipe of the monitor.
+func (p *initProcess) fork(files []*os.File, isPrivate bool) (pid int, status *os.File, err error) {
 	null, err := os.OpenFile("/dev/null", os.O_RDWR, 0)
 	if err != nil {
 		return 0, nil, err
@@ -190,7 +199,7 @@ func (p *initProcess) fork(files []*os.File) (pid int, status *os.File, err erro
 	if p.config.Unisolated {
 		attributes.AmbientCaps, attributes.Pdeathsig = nil, unix.SIGKILL // this is the main thread, which ends last
 	}
-	if !p.config.Nested {
+	if !p.config.Nested && !isPrivate {
 		pid, err = fork(roleProcess, attributes, passed)
 		return pid, nil, err
 	}
@@ -200,6 +209,9 @@ func (p *initProcess) fork(files []*os.File) (pid int, status *os.File, err erro
 	}
 	defer report.Close()
 	role := roleMonitor
+	if isPrivate {
+		role = rolePrivate
+	}
 	if p.config.Unisolated {
 		role = roleSupervisor
 	} else {
@@ -218,7 +230,7 @@ func fork(role string, attributes *syscall.SysProcAttr, files []*os.File) (int, 
 	for _, file := range files {
 		fds = append(fds, file.Fd())
 	}
-	pid, err := syscall.ForkExec(self, []string{role}, &syscall.ProcAttr{Dir: "/", Env: []string{}, Files: fds, Sys: attributes})
+	pid, err := syscall.ForkExec(self, []string{role}, &syscall.ProcAttr{Dir: "/", Env: roleEnv, Files: fds, Sys: attributes})
 	if err != nil {
 		return 0, os.NewSyscallError("fork", err)
 	}

@@ -41,31 +41,65 @@ func restrictFiles(s *spec) error {
 	if version >= 5 {
 		handled |= unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
 	}
-	attributes := unix.LandlockRulesetAttr{Handled_access_fs: handled}
-	size := unsafe.Sizeof(attributes.Handled_access_fs)
-	fd, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attributes)), size, 0)
-	if errno != 0 {
-		return os.NewSyscallError("landlock_create_ruleset", errno)
+	fd, err := newRuleset(handled)
+	if err != nil {
+		return err
 	}
-	defer unix.Close(int(fd))
+	defer unix.Close(fd)
 	readable := []string{"/"}
 	if s.Unisolated {
 		readable = append([]string{"/etc", "/proc", "/sys"}, systemFolders...)
 	}
-	if err := permit(int(fd), landlockRead, unix.O_DIRECTORY, readable...); err != nil {
+	if err := permit(fd, landlockRead, unix.O_DIRECTORY, readable...); err != nil {
 		return err
 	}
 	if s.Program != "" {
-		if err := permit(int(fd), landlockRead&^unix.LANDLOCK_ACCESS_FS_READ_DIR, 0, s.Program); err != nil {
+		if err := permit(fd, landlockRead&^unix.LANDLOCK_ACCESS_FS_READ_DIR, 0, s.Program); err != nil {
 			return err
 		}
 	}
 	// Files of /proc are not writable, so that a process cannot set its oom_score_adj to that of the server.
-	writable := []string{s.Drive, s.Home, "/tmp", "/var/tmp", "/run", "/dev"}
-	if err := permit(int(fd), handled, unix.O_DIRECTORY, writable...); err != nil {
+	writable := []string{s.Drive, s.Home, "/tmp", "/var/tmp", "/run", "/dev", PrivateDir}
+	if err := permit(fd, handled, unix.O_DIRECTORY, writable...); err != nil {
 		return err
 	}
-	if _, _, errno := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, fd, 0, 0); errno != 0 {
+	return restrictSelf(fd)
+}
+
+// RestrictTracing makes the calling thread, and the program that it executes, unable to trace other processes than its own descendants
+// and to read their memory, environments and open files. It restricts nothing else: Landlock lets no process trace one that is not
+// in its domain, whatever the domain is for. It does nothing if the kernel has no Landlock, or a container engine forbids it. The caller has
+// locked the thread to its goroutine, and has set no_new_privs.
+func RestrictTracing() error {
+	if LandlockVersion() == 0 {
+		return nil
+	}
+	const moves = unix.LANDLOCK_ACCESS_FS_REFER
+	ruleset, err := newRuleset(moves)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(ruleset)
+	if err := permit(ruleset, moves, unix.O_DIRECTORY, "/"); err != nil {
+		return err
+	}
+	return restrictSelf(ruleset)
+}
+
+// newRuleset returns a ruleset that forbids some rights but where permit adds them.
+func newRuleset(rights uint64) (int, error) {
+	attributes := unix.LandlockRulesetAttr{Handled_access_fs: rights}
+	size := unsafe.Sizeof(attributes.Handled_access_fs)
+	fd, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attributes)), size, 0)
+	if errno != 0 {
+		return -1, os.NewSyscallError("landlock_create_ruleset", errno)
+	}
+	return int(fd), nil
+}
+
+// restrictSelf puts the calling thread into a domain of its own with a ruleset.
+func restrictSelf(ruleset int) error {
+	if _, _, errno := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(ruleset), 0, 0); errno != 0 {
 		return os.NewSyscallError("landlock_restrict_self", errno)
 	}
 	return nil

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -22,7 +21,7 @@ import (
 //	                              do ──────────────────────► fork, in the namespace
 //	  Network.Dial ── namespace ► dial ── do ──────────────► opens sockets, in the namespace
 //
-// The thread alone keeps the capabilities for that. The init forgets a network when the server has its files, so a network
+// The thread alone keeps the capability for that. The init forgets a network when the server has its files, so a network
 // exists until its processes have ended and the server has closed its files and its sockets.
 type networks struct {
 	link guest.Link
@@ -31,12 +30,16 @@ type networks struct {
 	// home is the network namespace of the computer, which the thread leaves only during a call.
 	home  *os.File
 	calls chan func()
+	// proc is the path at which the thread finds the /proc of the init. isShared is set if it forks members of the shared process
+	// namespace (private.go).
+	proc     string
+	isShared bool
 }
 
 // startNetworks starts the thread. It must be called in the network namespace of the computer, while the calling thread has all
 // capabilities and the machine's /dev and /proc.
 func startNetworks(c *Config) (*networks, error) {
-	n := &networks{link: c.Link, calls: make(chan func())}
+	n := &networks{link: c.Link, calls: make(chan func()), proc: "/proc"}
 	if c.Link == guest.TUN {
 		var err error
 		if n.device, err = openPath(guest.Device); err != nil {
@@ -46,7 +49,7 @@ func startNetworks(c *Config) (*networks, error) {
 	started := make(chan error)
 	go func() {
 		runtime.LockOSThread() // never unlocked: no other goroutine may have the capabilities
-		started <- n.enter(c)
+		started <- n.enter()
 		for call := range n.calls {
 			call()
 		}
@@ -68,22 +71,23 @@ func openPath(path string) (*os.File, error) {
 
 // enter prepares the thread. Processes that it forks have its namespaces, so it makes one for control groups as buildComputer
 // does for the main thread.
-func (n *networks) enter(c *Config) (err error) {
+func (n *networks) enter() (err error) {
 	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
 		return os.NewSyscallError("unshare", err)
 	}
-	if n.home, err = openNamespace(); err != nil {
-		return err
-	}
-	kept := append(c.capabilities(), unix.CAP_NET_ADMIN)
-	if !c.Nested { // or it is one of them
-		kept = append(kept, unix.CAP_SYS_ADMIN)
-	}
-	return limitCapabilities(kept)
+	n.home, err = n.openNamespace()
+	return err
 }
 
-// openNamespace returns the network namespace of the calling thread.
-func openNamespace() (*os.File, error) { return os.Open("/proc/thread-self/ns/net") }
+// limit gives up the capabilities of the thread that networks do not need.
+func (n *networks) limit(c *Config) error {
+	return n.run(func() error { return limitCapabilities(append(c.capabilities(), unix.CAP_NET_ADMIN)) })
+}
+
+// openNamespace returns the network namespace of the thread, which calls it.
+func (n *networks) openNamespace() (*os.File, error) {
+	return os.Open(filepath.Join(n.proc, "thread-self/ns/net"))
+}
 
 // run calls f on the thread, which then returns to the computer's network.
 func (n *networks) run(f func() error) error {
@@ -117,19 +121,15 @@ func (n *networks) create() (files []*os.File, err error) {
 	if n == nil {
 		return nil, errors.New("without isolation a process has no network of its own")
 	}
-	device := guest.Device
-	if n.device != nil {
-		device = filepath.Join("/proc/thread-self/fd", strconv.Itoa(int(n.device.Fd())))
-	}
 	err = n.run(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			return os.NewSyscallError("unshare", err)
 		}
-		link, err := guest.PrepareNamespace(n.link, device)
+		link, err := guest.PrepareNamespace(n.link, n.devicePath())
 		if err != nil {
 			return err
 		}
-		namespace, err := openNamespace()
+		namespace, err := n.openNamespace()
 		files = append([]*os.File{namespace}, link...)
 		if err != nil {
 			closeAll(link)

@@ -25,6 +25,9 @@ type Spec struct {
 	Terminal *unix.Winsize
 	// OwnNetwork gives the process a network of its own. Otherwise it has that of the computer.
 	OwnNetwork bool
+	// Private gives the process and its descendants a process namespace and a folder of their own (private.go). It has no effect on
+	// unisolated processes, and excludes OwnNetwork.
+	Private bool
 	// Held is called with the process id in the namespace of the server, before any code of the program runs. If it fails, the
 	// program is not executed. own is the network of the process if OwnNetwork is set, and else nil. The callee owns it, and
 	// closes it when the process has ended, or has not been started.
@@ -140,7 +143,7 @@ func (c *Computer) Start(ctx context.Context, s Spec) (*Process, error) {
 		p.Close()
 		return nil, err
 	}
-	err = c.server.send(request{Op: opStart, Process: p.number, OwnNetwork: s.OwnNetwork}, files...)
+	err = c.server.send(request{Op: opStart, Process: p.number, OwnNetwork: s.OwnNetwork, Private: s.Private}, files...)
 	closeAll(files) // so that the gate and the streams end with the process
 	files = nil
 	if err == nil {

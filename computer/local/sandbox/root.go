@@ -54,10 +54,7 @@ func buildComputer(c *Config, files []*os.File) error {
 	if err := unix.Sethostname([]byte(c.Hostname)); err != nil {
 		return fmt.Errorf("cannot set the name of the computer: %w", err)
 	}
-	if err := buildRoot(c, files); err != nil {
-		return err
-	}
-	return limitCapabilities(c.capabilities())
+	return buildRoot(c, files)
 }
 
 // buildRoot builds the file system of a computer and makes it the root.
@@ -89,7 +86,7 @@ func buildRoot(c *Config, files []*os.File) error {
 	if err := mountTmpfs(stage, "mode=755,size=1m,nr_inodes=1k", unix.MS_NOSUID|unix.MS_NODEV); err != nil {
 		return err
 	}
-	for _, dir := range []string{"/proc", "/dev", "/etc", "/sys", "/home", Home, "/var", "/var/tmp", "/tmp", "/run", "/root"} {
+	for _, dir := range []string{"/proc", "/dev", "/etc", "/sys", "/home", Home, "/var", "/var/tmp", "/tmp", "/run", "/root", PrivateDir} {
 		if err := os.MkdirAll(stage+dir, 0o755); err != nil {
 			return err
 		}

@@ -16,7 +16,8 @@
 // # Roles
 //
 // The program is executed again for each of these: as the init of a computer (runInit), as a process before its program
-// (runWorkload), as the monitor of a process without control groups (runMonitor), as the keeper of the server (RunKeeper)
+// (runWorkload), as the monitor of a private process or of one without control groups (runPrivate, runMonitor), as the reaper of a
+// computer (runReaper), as the keeper of the server (RunKeeper)
 // and to make a user namespace (runMapping). The function init of this package recognizes them by the name under which
 // the program was executed, and they end there. It does so rather than a function that main must call, because a test binary
 // that did not call it would run its tests again in place of a computer, and because the packages that are
@@ -35,6 +36,8 @@
 //   - no_new_privs, an empty bounding set of capabilities, a filter of system calls (newFilter), and Landlock if the kernel has
 //     it. The init is not dumpable and has another user or more capabilities, so that processes cannot trace it.
 //   - Control groups limit the use of the machine; package local puts processes into them in Spec.Held.
+//   - Processes of one computer share a process namespace, but a private process and its descendants have their own (private.go): neither
+//     side sees the other. With Landlock, each process has a domain of its own, so that it cannot trace or read those that it sees either.
 //   - A process may have a network namespace of its own (networks.go). It keeps the ports of processes of one computer apart. What
 //     isolates a process from other computers, and from the machine, is the same with it and without.
 //
@@ -66,6 +69,8 @@ const (
 	roleInit    = "atelier-computer"
 	roleProcess = "atelier-process"
 	roleMonitor = "atelier-monitor"
+	rolePrivate = "atelier-private"
+	roleReaper  = "atelier-reaper"
 	// roleSupervisor is that of the monitor of an unisolated process.
 	roleSupervisor = "atelier-supervisor"
 	roleKeeper     = "atelier-keeper"
@@ -74,7 +79,8 @@ const (
 
 func init() {
 	roles := map[string]func() error{
-		roleInit: runInit, roleProcess: runWorkload, roleMonitor: runMonitor, roleSupervisor: runSupervisor, roleMapping: runMapping,
+		roleInit: runInit, roleProcess: runWorkload, roleMonitor: runMonitor, rolePrivate: runPrivate,
+		roleReaper: runReaper, roleSupervisor: runSupervisor, roleMapping: runMapping,
 	}
 	run, is := roles[filepath.Base(os.Args[0])]
 	if !is {
@@ -82,6 +88,10 @@ func init() {
 	}
 	exit(run())
 }
+
+// roleEnv is the environment of a process in a role. One processor makes the runtime of Go start few threads, which count as processes
+// of the computer.
+var roleEnv = []string{"GOMAXPROCS=1"}
 
 // exit ends the process of a role.
 func exit(err error) {
@@ -107,7 +117,8 @@ type Config struct {
 	UID int
 	// Unprivileged is true if the server does not run as root.
 	Unprivileged bool
-	// Nested gives each process a process namespace of its own, which ends its descendants. Control groups do so otherwise.
+	// Nested gives each process a process namespace of its own, which ends its descendants. Control groups do so otherwise, and only
+	// private processes have one.
 	Nested bool
 	// Unisolated makes the processes plain descendants of the init, which has no namespaces. Nested then means that descendants
 	// of a process are looked for to end them.

@@ -14,7 +14,7 @@ import (
 )
 
 // wireVersion is the version of the messages. Both ends are the same program, so that a difference is an error.
-const wireVersion = 3
+const wireVersion = 4
 
 // maxPacket limits a message between the server and an init, maxSpec one between the server and a process that starts.
 const (
@@ -54,6 +54,8 @@ type request struct {
 	Port    int            `json:",omitempty"`
 	// OwnNetwork is that of Spec.
 	OwnNetwork bool `json:",omitempty"`
+	// Private is that of Spec.
+	Private bool `json:",omitempty"`
 }
 
 // An event is a message of an init to the server.
