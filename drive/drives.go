@@ -41,9 +41,12 @@ type Options struct {
 	// which hold two more each, and for two walks that measure drives, which hold three each. 0: 4096; smaller values are raised
 	// to MinDescriptors.
 	Descriptors int
-	// Quota limits each drive. Reserve is the space of the file system that drives leave free.
-	Quota   quota.Limit
-	Reserve quota.Usage
+	// Quota limits each drive. Reserve is the space of the file system that drives leave free, of which the drives of workspaces with a small
+	// use may have a part, and Least what no drive may have (package quota).
+	Quota          quota.Limit
+	Reserve, Least quota.Usage
+	// Journal returns the bytes that the journal has of a workspace. They belong to its share of a disk that is nearly full. nil: none.
+	Journal func(workspaceID string) uint64
 	// Room returns an error of code Full if a workspace has so little room in the journal that nothing may happen on its drive that is
 	// recorded and cannot be refused: processes, and reads. nil: there is always room.
 	Room func(workspaceID string) error
@@ -116,7 +119,10 @@ func New(options Options) (*Drives, error) {
 	if d.room == nil {
 		d.room = func(string) error { return nil }
 	}
-	d.quota = quota.New(quota.Options{Dir: dir, Limit: options.Quota, Reserve: options.Reserve, Measure: d.measure, Log: d.log})
+	d.quota = quota.New(quota.Options{
+		Dir: dir, Limit: options.Quota, Reserve: options.Reserve, Least: options.Least, Measure: d.measure, Journal: options.Journal,
+		Refused: d.metrics.countRefusal, Log: d.log,
+	})
 	d.running, d.stop = context.WithCancel(context.Background())
 	return d, nil
 }

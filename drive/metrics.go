@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/atelier-run/atelier/drive/quota"
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/volume"
 )
@@ -18,6 +19,7 @@ type metrics struct {
 	unresolved prometheus.Gauge
 	open       prometheus.Gauge
 	evicted    prometheus.Counter
+	refused    *prometheus.CounterVec
 	// freeBytes and freeFiles are measured at each collection.
 	freeBytes, freeFiles prometheus.GaugeFunc
 }
@@ -43,6 +45,10 @@ func newMetrics(dir string) *metrics {
 		evicted: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "atelier_drive_evictions_total", Help: "Idle drives that were closed to free file descriptors.",
 		}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "atelier_drive_space_refused_total", Help: "Uploads and other changes, and checks before and while processes run, that were " +
+				"refused for want of space: the quota of the drive, the share of its workspace of a disk that is nearly full, or the disk.",
+		}, []string{"reason"}),
 	}
 	m.freeBytes = newFreeGauge(dir, "bytes", "Free bytes of the file system of the drives.", func(u volume.Usage) uint64 { return u.FreeBytes })
 	m.freeFiles = newFreeGauge(dir, "files", "Free inodes of the file system of the drives; +Inf if their number is not limited.",
@@ -50,8 +56,13 @@ func newMetrics(dir string) *metrics {
 	for _, direction := range []string{"in", "out"} {
 		m.bytes.WithLabelValues(direction) // a series that begins at 0 shows its first increase
 	}
+	for _, reason := range quota.Reasons {
+		m.refused.WithLabelValues(reason)
+	}
 	return m
 }
+
+func (m *metrics) countRefusal(reason string) { m.refused.WithLabelValues(reason).Inc() }
 
 // newFreeGauge returns a gauge of a resource of a folder's file system; NaN if it cannot be measured.
 func newFreeGauge(dir, resource, help string, of func(volume.Usage) uint64) prometheus.GaugeFunc {
@@ -69,7 +80,7 @@ func newFreeGauge(dir, resource, help string, of func(volume.Usage) uint64) prom
 }
 
 func (m *metrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.operations, m.bytes, m.inFlight, m.unresolved, m.open, m.evicted, m.freeBytes, m.freeFiles}
+	return []prometheus.Collector{m.operations, m.bytes, m.inFlight, m.unresolved, m.open, m.evicted, m.refused, m.freeBytes, m.freeFiles}
 }
 
 // Describe implements prometheus.Collector.

@@ -17,8 +17,6 @@ const (
 	markAttribute = "user.atelier.restore"
 	// maxMark is the maximum length of the value in bytes.
 	maxMark = 128
-	// reservedBytes is the space that a restore leaves free on the disk.
-	reservedBytes = 64 << 20
 )
 
 // Restore replaces the whole tree of the drive by the content of an archive that Export has written, as one operation.
@@ -91,7 +89,7 @@ func (d *Drive) stageArchive(ctx context.Context, name, mark string, archive io.
 	if err := setMark(root, mark); err != nil {
 		return nil, err
 	}
-	u, err := newUnpacker(ctx, root, d.requireSpace)
+	u, err := newUnpacker(ctx, root, func(size int64) error { return d.requireSpace(ctx, size) })
 	if err != nil {
 		return nil, err
 	}
@@ -112,10 +110,10 @@ func (d *Drive) stageArchive(ctx context.Context, name, mark string, archive io.
 	return openTree(d.tmp, name)
 }
 
-// requireSpace returns Full if the disk has no space for size bytes beside reservedBytes and that which drives leave free. It
+// requireSpace returns Full if the disk has no space for size bytes beside that which the drive leaves free. It
 // ignores the quota, because the tree replaces another one.
-func (d *Drive) requireSpace(size int64) error {
-	return d.drives.quota.RequireFree(quota.Usage{Bytes: uint64(size) + reservedBytes, Files: 1})
+func (d *Drive) requireSpace(ctx context.Context, size int64) error {
+	return d.drives.quota.RequireFree(ctx, d.workspaceID, quota.Usage{Bytes: uint64(size), Files: 1})
 }
 
 // exchange swaps a staged tree and the drive's tree atomically.

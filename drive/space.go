@@ -2,6 +2,7 @@ package drive
 
 import (
 	"context"
+	"errors"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -16,8 +17,12 @@ func (d *Drive) Space(ctx context.Context) (used, available uint64, err error) {
 	return used, available, fromOS(err)
 }
 
-// CheckSpace returns Full if processes may not run on a workspace's drive, because the drive exceeds its quota, the disk has too
-// little free space, or the workspace has no room in the journal (Options.Room). It is to be called before a process is started, and every few seconds while processes run. It returns
+// WatchSpace returns a channel that receives a value whenever CheckSpace is to be called at once for the drives on which processes run,
+// because the free space of the disk falls fast. The caller calls stop when no process runs on its drive.
+func (d *Drives) WatchSpace() (fell <-chan struct{}, stop func()) { return d.quota.Watch() }
+
+// CheckSpace returns Full if processes may not run on a workspace's drive, because the drive exceeds its quota or the workspace its share of
+// a disk that is nearly full (package quota), or the workspace has no room in the journal (Options.Room). It is to be called before a process is started, and every few seconds while processes run. It returns
 // NotFound if there is no drive, and ctx's error.
 func (d *Drives) CheckSpace(ctx context.Context, workspaceID string) error {
 	if err := validateWorkspaceID(workspaceID); err != nil {
@@ -29,9 +34,21 @@ func (d *Drives) CheckSpace(ctx context.Context, workspaceID string) error {
 	return fromOS(d.quota.Check(ctx, workspaceID))
 }
 
+// RequireShare returns Full if a workspace may not write size bytes to the disk of the drives beside its drive.
+func (d *Drives) RequireShare(ctx context.Context, workspaceID string, size int) error {
+	return d.quota.RequireFree(ctx, workspaceID, quota.Usage{Bytes: uint64(size)})
+}
+
+// CheckJournal returns Full if a workspace with its share of a disk that is nearly full may not write size bytes to the journal. It does not
+// wait.
+func (d *Drives) CheckJournal(workspaceID string, size int) error {
+	return d.quota.CheckJournal(workspaceID, size)
+}
+
 // measure returns what the folder of a workspace uses, and what its processes hold (CountHeld). A file counts once for all its links. What is in folders that this process
-// may not read does not count: without a result, no process could start that gives the folders other modes.
-func (d *Drives) measure(ctx context.Context, workspaceID string) (used quota.Usage, err error) {
+// may not read does not count: without a result, no process could start that gives the folders other modes. If enough is not nil, the walk
+// ends as soon as enough returns true for what it has found.
+func (d *Drives) measure(ctx context.Context, workspaceID string, enough func(quota.Usage) bool) (used quota.Usage, err error) {
 	home, err := d.root.Open(workspaceID)
 	if err != nil {
 		return used, fromOS(err)
@@ -42,6 +59,9 @@ func (d *Drives) measure(ctx context.Context, workspaceID string) (used quota.Us
 		file: func(_ handle, _, _ string, st *unix.Stat_t, _ int) error {
 			used.Files++
 			used.Bytes += uint64(st.Blocks) * statBlock / max(uint64(st.Nlink), 1)
+			if enough != nil && enough(used) {
+				return errEnough
+			}
 			return nil
 		},
 		leave: func(folder handle, _ string) error {
@@ -56,7 +76,9 @@ func (d *Drives) measure(ctx context.Context, workspaceID string) (used quota.Us
 			return nil
 		},
 	}
-	if err := w.run(handle{home}, ""); err != nil {
+	if err := w.run(handle{home}, ""); errors.Is(err, errEnough) {
+		return used, nil
+	} else if err != nil {
 		return used, fromOS(err)
 	}
 	st, err := statFile(home)
@@ -67,6 +89,9 @@ func (d *Drives) measure(ctx context.Context, workspaceID string) (used quota.Us
 	used.Bytes, used.Files = used.Bytes+held.Bytes, used.Files+held.Files
 	return used, err
 }
+
+// errEnough ends a walk that has found enough.
+var errEnough = errors.New("the walk has found enough")
 
 // statBlock is the size of a block of stat(2) in bytes.
 const statBlock = 512

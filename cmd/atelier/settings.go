@@ -77,9 +77,9 @@ type serveCommand struct {
 	BackupKeep   int           `group:"Drive" default:"7" help:"Number of scheduled backups of a workspace that are stored; the oldest are removed."`
 	DriveQuota   size          `group:"Drive" default:"0" help:"Bytes that the drive of a workspace may occupy, as 10GiB. 0: no limit."`
 	DriveFiles   int           `group:"Drive" default:"1000000" help:"Files, folders and links that the drive of a workspace may have. 0: no limit."`
-	DriveReserve size          `group:"Drive" default:"512MiB" help:"Free space on the disk below which uploads are refused and computers run no processes; at least min-free-space."`
+	DriveReserve size          `group:"Drive" default:"512MiB" help:"Free space on the disk below which workspaces with much of the disk upload nothing and run no processes; those with little go on for a part of it. At least min-free-space."`
 
-	DriveReserveFiles int `group:"Drive" default:"1000" help:"Free inodes on the disk below which uploads are refused and computers run no processes; at least min-free-files."`
+	DriveReserveFiles int `group:"Drive" default:"1000" help:"Free inodes on the disk, as drive-reserve. At least min-free-files, and a sixteenth of the inodes of the disk up to 65536."`
 
 	GeneratedTrees []string `group:"Drive" default:"node_modules,.git,target,dist,build,.venv,__pycache__,.cache" help:"Names of folders whose content is generated: operations below them are recorded in summaries."`
 

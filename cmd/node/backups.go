@@ -6,6 +6,8 @@ import (
 	"io"
 	"path/filepath"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/atelier-run/atelier/computer"
 	"github.com/atelier-run/atelier/computer/archive"
 	"github.com/atelier-run/atelier/computer/bucket"
@@ -45,13 +47,40 @@ type archiveDrives struct {
 	asker computer.Asker
 	// ofTasks reports that drives are restored by tasks of computers, which can be cancelled; the mark is the id of the task.
 	ofTasks bool
+	// onDisk reports that archives are stored on the disk of the drives, where they belong to the workspace's share of a nearly full disk.
+	onDisk bool
 }
 
 var _ archive.Drives = archiveDrives{}
 
 // newArchive returns an archive of the node's drives in a bucket, for the tasks of computers.
 func (n *Node) newArchive(b bucket.Bucket) *archive.Archive {
-	return archive.New(b, archiveDrives{Drives: n.Drives, asker: n.Router, ofTasks: true})
+	return archive.New(b, archiveDrives{Drives: n.Drives, asker: n.Router, ofTasks: true, onDisk: isOnDisk(b, n.Drives.Dir())})
+}
+
+// isOnDisk reports whether a bucket is a folder on the file system of another folder.
+func isOnDisk(b bucket.Bucket, dir string) bool {
+	folder, is := b.(*bucket.Folder)
+	if !is {
+		return false
+	}
+	var ofBucket, ofDir unix.Stat_t
+	return unix.Stat(folder.Dir(), &ofBucket) == nil && unix.Stat(dir, &ofDir) == nil && ofBucket.Dev == ofDir.Dev
+}
+
+// A shareWriter writes an archive of a drive to the disk of the drives.
+type shareWriter struct {
+	io.Writer
+	require func(size int) error
+	// refusal is the error of require. Export hides the errors of its writer.
+	refusal error
+}
+
+func (w *shareWriter) Write(p []byte) (int, error) {
+	if w.refusal = w.require(len(p)); w.refusal != nil {
+		return 0, w.refusal
+	}
+	return w.Writer.Write(p)
 }
 
 // Sequence implements archive.Drives.
@@ -76,7 +105,14 @@ func (a archiveDrives) Export(ctx context.Context, workspaceID string, to io.Wri
 		return archive.Exported{}, err
 	}
 	defer release()
+	bounded := &shareWriter{Writer: to, require: func(size int) error { return a.RequireShare(ctx, workspaceID, size) }}
+	if a.onDisk {
+		to = bounded
+	}
 	exported, err := d.Export(ctx, to)
+	if bounded.refusal != nil {
+		err = bounded.refusal
+	}
 	return archive.Exported(exported), err
 }
 

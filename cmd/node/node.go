@@ -54,6 +54,7 @@ type Options struct {
 	// GeneratedTrees are the names of folders with generated content; operations in them are recorded in summaries.
 	GeneratedTrees []string
 	// DriveQuota limits the drive of each workspace. DriveReserve is the space of the disk that drives leave free.
+	// Workspaces with a small use may have a part of it, but not what the journal needs: see package quota.
 	DriveQuota   quota.Limit
 	DriveReserve quota.Usage
 	// WorkspaceJournal is the number of bytes that each workspace may have in the journal; 0: no limit. A quarter of the file system of Dir is
@@ -193,9 +194,11 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	if n.Drives, err = drive.New(drive.Options{
 		Dir: filepath.Join(o.Dir, datadir.DrivesName), Asker: n.Router, Generated: o.GeneratedTrees, Log: o.Log,
 		Descriptors: shares.drives, Quota: o.DriveQuota, Reserve: o.DriveReserve, Room: n.room.checkDrive,
+		Least: quota.Usage{Bytes: o.Journal.MinFreeBytes, Files: o.Journal.MinFreeFiles}, Journal: n.room.used,
 	}); err != nil {
 		return n, err
 	}
+	n.room.checkShare = n.Drives.CheckJournal
 	if err := n.newDomains(o, secret); err != nil {
 		return n, err
 	}

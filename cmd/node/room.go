@@ -12,10 +12,11 @@ import (
 	"github.com/atelier-run/atelier/volume"
 )
 
-// room limits the bytes that each workspace has in the journal (persistence.Journal.WorkspaceBytes), in two steps:
+// room limits the bytes that each workspace has in the journal (persistence.Journal.WorkspaceBytes), in steps:
 //
 //   - At the limit, commands are refused for which kinds.IsLimited returns true. The room of requests that are in flight is not reserved: together
 //     they exceed the limit by no more than the journal's queue holds.
+//   - The commands are also refused before the limit, when the disk is nearly full and the workspace has its share (package quota).
 //   - What the platform records of things that have happened is never refused. An eighth beyond the limit, it therefore permits nothing that
 //     makes it record more: processes end and none start, and files cannot be read (drive.Options.Room).
 type room struct {
@@ -24,6 +25,8 @@ type room struct {
 	// limit is the number of bytes; 0: there is no limit.
 	limit   uint64
 	refused prometheus.Counter
+	// checkShare returns InsufficientStorage if a workspace may not write so many bytes, because the disk is nearly full: Drives.CheckJournal.
+	checkShare func(workspaceID string, size int) error
 }
 
 func (n *Node) newRoom(o Options) (*room, error) {
@@ -46,11 +49,20 @@ func (n *Node) newRoom(o Options) (*room, error) {
 
 // admit returns InsufficientStorage if a command is refused.
 func (r *room) admit(c entity.Command) error {
-	if r.limit == 0 || !kinds.IsLimited(c) {
+	if !kinds.IsLimited(c) {
 		return nil
 	}
 	workspaceID, _, _ := strings.Cut(c.Identity, "/")
-	return r.check(workspaceID, uint64(proto.Size(c.Message)), r.limit)
+	size := proto.Size(c.Message)
+	if r.limit > 0 {
+		if err := r.check(workspaceID, uint64(size), r.limit); err != nil {
+			return err
+		}
+	}
+	if r.used(workspaceID) == 0 { // an identity that is no workspace's
+		return nil
+	}
+	return r.checkShare(workspaceID, size)
 }
 
 // checkDrive returns InsufficientStorage if neither processes may run on the drive of a workspace, nor files be read.
@@ -61,10 +73,15 @@ func (r *room) checkDrive(workspaceID string) error {
 	return r.check(workspaceID, 0, r.limit+r.limit/8)
 }
 
+// used returns the bytes that a workspace has in the journal.
+func (r *room) used(workspaceID string) uint64 {
+	return r.journal.WorkspaceBytes(r.partition(workspaceID), workspaceID)
+}
+
 // check returns InsufficientStorage if a workspace has more than limit with a number of further bytes. An identity that is no workspace's
 // has none.
 func (r *room) check(workspaceID string, further, limit uint64) error {
-	if used := r.journal.WorkspaceBytes(r.partition(workspaceID), workspaceID); used+further <= limit || used == 0 {
+	if used := r.used(workspaceID); used+further <= limit || used == 0 {
 		return nil
 	}
 	r.refused.Inc()

@@ -24,7 +24,8 @@ func TestRoom(t *testing.T) {
 	defer journal.Close()
 	r := &room{
 		journal: journal, partition: func(string) persistence.Partition { return 0 }, limit: 80_000,
-		refused: prometheus.NewCounter(prometheus.CounterOpts{Name: "refused"}),
+		refused:    prometheus.NewCounter(prometheus.CounterOpts{Name: "refused"}),
+		checkShare: func(string, int) error { return nil },
 	}
 	version := uint64(0)
 	fill := func(bytes int) {

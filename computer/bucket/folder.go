@@ -31,6 +31,9 @@ func OpenFolder(dir string) (*Folder, error) {
 	return &Folder{dir}, syncFolder(os.Open, filepath.Dir(dir))
 }
 
+// Dir returns the folder.
+func (f *Folder) Dir() string { return f.dir }
+
 // Put implements Bucket.
 func (f *Folder) Put(ctx context.Context, name string, write func(to io.Writer) error) (err error) {
 	root, err := f.open()

@@ -37,6 +37,8 @@ func (d drives) CheckSpace(_ context.Context, workspaceID string) error {
 	return nil
 }
 
+func (d drives) WatchSpace() (<-chan struct{}, func()) { return nil, func() {} }
+
 func (d drives) Usage(workspaceID string) (used, total uint64, err error) {
 	_, err = os.Stat(d.files(workspaceID))
 	return 1 << 20, 1 << 30, err

@@ -54,11 +54,14 @@ func (d *Driver) checkSpace(ctx context.Context, workspaceID string) error {
 func (c *runningContainer) followSpace() {
 	ticker := time.NewTicker(spaceEvery)
 	defer ticker.Stop()
+	fell, stop := c.driver.options.Drives.WatchSpace()
+	defer stop()
 	for {
 		select {
 		case <-c.ended:
 			return
 		case <-ticker.C:
+		case <-fell:
 		}
 		if all := c.running(); len(all) > 0 {
 			c.checkSpace(all)

@@ -51,6 +51,8 @@ func (d *drives) CheckSpace(context.Context, string) error {
 	return d.full
 }
 
+func (d *drives) WatchSpace() (<-chan struct{}, func()) { return nil, func() {} }
+
 func (d *drives) Dir() string { return d.dir }
 
 func (d *drives) set(id string, lost bool) {

@@ -40,6 +40,8 @@ func (g *guest) followSpace(box *sandbox.Computer) {
 	defer cancel()
 	ticker := time.NewTicker(spaceEvery)
 	defer ticker.Stop()
+	fell, stop := g.driver.o.Drives.WatchSpace()
+	defer stop()
 	for {
 		select {
 		case <-box.Ended():
@@ -47,6 +49,7 @@ func (g *guest) followSpace(box *sandbox.Computer) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
+		case <-fell:
 		}
 		if all := g.running(); len(all) > 0 && isFull(g.checkSpace(ctx)) {
 			g.endFull(ctx, all)

@@ -18,12 +18,17 @@ func (a *account) mayHaveGrown() bool {
 
 // grown returns how much the file system has grown since the drive was measured: processes have written no more than that to the drive,
 // unless others have freed something meanwhile.
-func (a *account) grown(free volume.Usage) (grown Usage) {
+func (a *account) grown(free volume.Usage) Usage {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	grown.Bytes = a.free.FreeBytes - min(free.FreeBytes, a.free.FreeBytes)
-	if free.FreeFiles != volume.Unlimited {
-		grown.Files = a.free.FreeFiles - min(free.FreeFiles, a.free.FreeFiles)
+	return growth(a.free, free)
+}
+
+// growth returns what a file system has less free than before.
+func growth(before, now volume.Usage) (grown Usage) {
+	grown.Bytes = before.FreeBytes - min(now.FreeBytes, before.FreeBytes)
+	if now.FreeFiles != volume.Unlimited {
+		grown.Files = before.FreeFiles - min(now.FreeFiles, before.FreeFiles)
 	}
 	return grown
 }
@@ -39,12 +44,8 @@ func (l *Limiter) remeasure(ctx context.Context, a *account, workspaceID string)
 			Code: entity.Unavailable, Message: "the drive is nearly full and is being measured; try again", RetryAfter: wait,
 		}
 	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := sleep(ctx, wait); err != nil {
+		return err
 	}
 	return l.measureNow(ctx, a, workspaceID, func() bool { return l.isDue(a, 0, true) })
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -204,4 +205,42 @@ func setProject(path string, project uint32) error {
 		return &os.PathError{Op: "set the project of", Path: path, Err: code}
 	}
 	return nil
+}
+
+// count asks the kernel what a drive uses.
+func (l *Limiter) count(a *account) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	used, err := readProject(l.options.Dir, a.project)
+	if err != nil {
+		return fmt.Errorf("quota: cannot read what a project uses: %w", err)
+	}
+	a.used, a.added, a.measured = used, Usage{}, time.Now()
+	return nil
+}
+
+// isCounted reports whether the kernel counts what a drive uses. At the first call for a drive, it makes an empty drive a project
+// and sets its limit.
+func (l *Limiter) isCounted(a *account, workspaceID string) bool {
+	if l.kernel == ignores {
+		return false
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.isOpened {
+		a.isOpened = true
+		project, err := openProject(l.options.Dir, filepath.Join(l.options.Dir, workspaceID), l.options.Limit)
+		if err != nil {
+			l.options.Log.Warn("the kernel does not count what a drive uses; it is walked", "workspace", workspaceID, "error", err)
+		}
+		a.project = project
+	}
+	return a.project != 0
+}
+
+// Prepare makes a new drive, whose folders are empty, a project of its own if the file system can do that.
+func (l *Limiter) Prepare(workspaceID string) {
+	if l.isLimited() {
+		l.isCounted(l.account(workspaceID), workspaceID)
+	}
 }

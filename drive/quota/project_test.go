@@ -75,7 +75,7 @@ func write(path, size string) string {
 
 func projects(t *testing.T, dir string, limit Limit) *Limiter {
 	t.Helper()
-	return New(Options{Dir: dir, Limit: limit, Log: slog.New(slog.DiscardHandler), Measure: func(_ context.Context, workspaceID string) (Usage, error) {
+	return New(Options{Dir: dir, Limit: limit, Log: slog.New(slog.DiscardHandler), Measure: func(_ context.Context, workspaceID string, _ func(Usage) bool) (Usage, error) {
 		t.Errorf("%s is walked", workspaceID)
 		return Usage{}, errors.New("no walk was expected")
 	}})

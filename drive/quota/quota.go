@@ -15,14 +15,26 @@
 // The space that files occupy on the disk, and not their length: a sparse file counts with its blocks. Everything below the
 // drive's folder counts, so also uploads that are not finished, and what was deleted and is not yet swept. Files, folders and links
 // count as files. If the whole file system has fewer files than a drive may have, the drive need not be walked for them.
+//
+// # The share of a workspace
+//
+// The disk has a reserve, of which drives with a small use may have a part. A drive is refused when the free space is below a threshold that
+// grows with the use of the drive (band): from the lower threshold, for a 512th of the disk or less, to the reserve, for half of the
+// disk or more. So no drive is refused because a larger one has grown, alone a drive may have everything but the reserve, and no
+// number of workspaces has to be known. The use of a drive is measured only while less than the reserve is free, and only as far as
+// that decides. What the workspace has in the journal belongs to its use.
+//
+// Processes end by the same thresholds. They write gigabytes between two calls of Check, so that the free space is watched (Watch), and what
+// they write until they end is taken from the rest of the reserve below the lower threshold. Smaller drives are refused a moment later than
+// larger ones (requireShare), whose processes may hold removed files until they end.
 package quota
 
 import (
 	"context"
 	"fmt"
 	"log/slog"
-	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/atelier-run/atelier/entity"
@@ -54,27 +66,56 @@ type Options struct {
 	Dir string
 	// Limit is the limit of each drive.
 	Limit Limit
-	// Reserve is the space of the file system that drives leave free.
-	Reserve Usage
-	// Measure walks the folder of a workspace and returns what it uses.
-	Measure func(ctx context.Context, workspaceID string) (Usage, error)
+	// Reserve is the space of the file system that drives leave free, apart from small ones, and Least that which no drive may take.
+	Reserve, Least Usage
+	// Measure walks the folder of a workspace and returns what it uses. If enough is not nil, the walk calls it from time to time with what
+	// it has found, and returns that as soon as enough returns true.
+	Measure func(ctx context.Context, workspaceID string, enough func(Usage) bool) (Usage, error)
+	// Journal returns the bytes that the journal has of a workspace, which belong to its share of the disk. nil: none.
+	Journal func(workspaceID string) uint64
+	// Refused is called with the reason of each refusal. nil: nothing is called.
+	Refused func(reason string)
 	Log     *slog.Logger
 }
+
+// The reasons of refusals: the limit of the drive is exhausted; the disk is nearly full and the workspace uses more than its share; the disk
+// is full for all.
+const (
+	ReasonQuota = "quota"
+	ReasonShare = "share"
+	ReasonDisk  = "disk"
+)
+
+// Reasons are all reasons of refusals.
+var Reasons = []string{ReasonQuota, ReasonShare, ReasonDisk}
 
 // A Limiter limits the drives below one folder. All methods may be called concurrently.
 type Limiter struct {
 	options Options
 	kernel  kernel
+	// statfs measures the file system of a folder. Tests replace it.
+	statfs func(dir string) (volume.Usage, error)
+	// turn is for how long a drive waits for each step before it is refused; see eachTurn.
+	turn time.Duration
 	// walks limits the walks at the same time.
 	walks chan struct{}
 
+	// recent is the last measurement of CheckJournal.
+	recent atomic.Pointer[recentDisk]
+
 	mu       sync.Mutex
 	accounts map[string]*account
+	// watchers are the channels that Watch has returned, and stopWatch ends the measurements for them.
+	watchers  map[chan struct{}]bool
+	stopWatch context.CancelFunc
 }
 
 // New returns a limiter, which finds out what the file system of the folder can do.
 func New(o Options) *Limiter {
-	return &Limiter{options: o, kernel: detect(o.Dir), walks: make(chan struct{}, 2), accounts: map[string]*account{}}
+	return &Limiter{
+		options: o, kernel: detect(o.Dir), statfs: volume.Measure, turn: eachTurn, walks: make(chan struct{}, 2), accounts: map[string]*account{},
+		watchers: map[chan struct{}]bool{},
+	}
 }
 
 // An account has the measured use of one drive.
@@ -95,6 +136,8 @@ type account struct {
 	free     volume.Usage
 	// checked is when Check was last called, because processes are about to run or do.
 	checked time.Time
+	// share is the last measurement by shareUse.
+	share shareUse
 }
 
 func (l *Limiter) account(workspaceID string) *account {
@@ -140,7 +183,7 @@ func (l *Limiter) Fits(ctx context.Context, workspaceID string, need Usage) erro
 }
 
 func (l *Limiter) allow(ctx context.Context, workspaceID string, need, granted Usage) error {
-	free, err := l.requireFree(need)
+	free, err := l.requireShare(ctx, workspaceID, need)
 	if err != nil || !l.isLimited() {
 		return err
 	}
@@ -154,7 +197,7 @@ func (l *Limiter) allow(ctx context.Context, workspaceID string, need, granted U
 		if err := l.measure(ctx, a, workspaceID, 0); err != nil {
 			return err
 		}
-		if free, err = l.requireFree(need); err != nil { // what others have freed meanwhile is not pending
+		if free, err = l.requireShare(ctx, workspaceID, need); err != nil { // what others have freed meanwhile is not pending
 			return err
 		}
 	}
@@ -198,23 +241,10 @@ func (a *account) grant(need, granted Usage, limit Limit) bool {
 	return true
 }
 
-// RequireFree returns Full if the disk would have too little free space after an operation that needs so much.
-func (l *Limiter) RequireFree(need Usage) error {
-	_, err := l.requireFree(need)
+// RequireFree returns Full if the disk has no space for what a drive needs, whatever the limit of the drive, in the same way as Require.
+func (l *Limiter) RequireFree(ctx context.Context, workspaceID string, need Usage) error {
+	_, err := l.requireShare(ctx, workspaceID, need)
 	return err
-}
-
-func (l *Limiter) requireFree(need Usage) (volume.Usage, error) {
-	free, err := volume.Measure(l.options.Dir)
-	switch reserve := l.options.Reserve; {
-	case err != nil:
-		return free, fmt.Errorf("quota: %w", err)
-	case isShort(free.FreeBytes, reserve.Bytes, need.Bytes):
-		return free, entity.Errorf(Full, "the disk of the server has too little free space; tell its operator")
-	case isShort(free.FreeFiles, reserve.Files, need.Files):
-		return free, entity.Errorf(Full, "the disk of the server has room for too few further files; tell its operator")
-	}
-	return free, nil
 }
 
 // isShort reports whether less than reserve would be free after need was taken.
@@ -231,9 +261,17 @@ func (l *Limiter) mayExceed(free volume.Usage, need Usage) bool {
 // the kernel does not enforce it. It is to be called before a process is started, and every few seconds while processes run. It
 // returns the errors of Measure, and ctx's error.
 func (l *Limiter) Check(ctx context.Context, workspaceID string) error {
-	free, err := l.requireFree(Usage{})
-	if err != nil || !l.isLimited() {
+	free, err := l.requireShare(ctx, workspaceID, Usage{})
+	if err != nil {
 		return err
+	}
+	if d, err := l.measureDisk(); err == nil && d.isNear() && d.isAbove(Usage{}) {
+		if err := l.anticipate(ctx, workspaceID, d); err != nil {
+			return err
+		}
+	}
+	if !l.isLimited() {
+		return nil
 	}
 	a := l.account(workspaceID)
 	if isCounted := l.isCounted(a, workspaceID); !l.mayExceed(free, Usage{}) || isCounted && l.kernel == enforces {
@@ -258,7 +296,15 @@ func (a *account) noteCheck() {
 }
 
 func (l *Limiter) errExceeded() error {
-	return entity.Errorf(Full, "the drive's quota of %s is exhausted; delete something", l.options.Limit)
+	return l.refuse(ReasonQuota, entity.Errorf(Full, "the drive's quota of %s is exhausted; delete something", l.options.Limit))
+}
+
+// refuse counts a refusal and returns its error.
+func (l *Limiter) refuse(reason string, err error) error {
+	if l.options.Refused != nil {
+		l.options.Refused(reason)
+	}
+	return err
 }
 
 // String returns a text such as "1000000 bytes and 1000 files".
@@ -275,11 +321,19 @@ func (l Limit) String() string {
 // Space returns the bytes that a drive uses and those that it may still use. Without a limit on bytes, used is that of the whole
 // file system. It returns the errors of Measure, and ctx's error. The result may be a minute old.
 func (l *Limiter) Space(ctx context.Context, workspaceID string) (used, available uint64, err error) {
-	free, err := volume.Measure(l.options.Dir)
+	free, err := l.measureDisk()
 	if err != nil {
 		return 0, 0, err
 	}
-	used, available = free.UsedBytes, free.FreeBytes-min(free.FreeBytes, l.options.Reserve.Bytes)
+	threshold := free.bytes.high
+	if !free.isAbove(Usage{}) {
+		of, err := l.shareUse(ctx, workspaceID, free, Usage{})
+		if err != nil {
+			return 0, 0, err
+		}
+		threshold = free.bytes.threshold(of.Bytes, free.TotalBytes)
+	}
+	used, available = free.UsedBytes, free.FreeBytes-min(free.FreeBytes, threshold)
 	if l.options.Limit.Bytes == 0 {
 		return used, available, nil
 	}
@@ -302,7 +356,7 @@ func (l *Limiter) Total() (uint64, error) {
 	if l.options.Limit.Bytes > 0 {
 		return l.options.Limit.Bytes, nil
 	}
-	free, err := volume.Measure(l.options.Dir)
+	free, err := l.statfs(l.options.Dir)
 	return free.TotalBytes, err
 }
 
@@ -318,37 +372,43 @@ func (l *Limiter) measureNow(ctx context.Context, a *account, workspaceID string
 	if !isCounted && !isDue() {
 		return nil
 	}
-	select {
-	case a.measuring <- struct{}{}:
-		defer func() { <-a.measuring }()
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := occupy(ctx, a.measuring); err != nil {
+		return err
 	}
+	defer func() { <-a.measuring }()
 	if isCounted {
 		return l.count(a)
 	}
 	if !isDue() { // another caller has measured
 		return nil
 	}
+	if err := occupy(ctx, l.walks); err != nil {
+		return err
+	}
+	defer func() { <-l.walks }()
+	return l.walk(ctx, a, workspaceID)
+}
+
+// occupy acquires a place of a semaphore, or returns ctx's error.
+func occupy(ctx context.Context, places chan struct{}) error {
 	select {
-	case l.walks <- struct{}{}:
-		defer func() { <-l.walks }()
+	case places <- struct{}{}:
+		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	return l.walk(ctx, a, workspaceID)
 }
 
 func (l *Limiter) walk(ctx context.Context, a *account, workspaceID string) error {
 	began := time.Now()
-	free, err := volume.Measure(l.options.Dir)
+	free, err := l.statfs(l.options.Dir)
 	if err != nil {
 		return err
 	}
 	a.mu.Lock()
 	granted := a.added
 	a.mu.Unlock()
-	used, err := l.options.Measure(ctx, workspaceID)
+	used, err := l.options.Measure(ctx, workspaceID, nil)
 	if err != nil {
 		return err
 	}
@@ -372,7 +432,7 @@ func (l *Limiter) isDue(a *account, pause time.Duration, isUrgent bool) bool {
 	if age < max(pause, (urgentShare-1)*a.took) {
 		return false
 	}
-	free, err := volume.Measure(l.options.Dir)
+	free, err := l.statfs(l.options.Dir)
 	switch {
 	case err != nil || age > staleAfter:
 		return true
@@ -383,42 +443,4 @@ func (l *Limiter) isDue(a *account, pause time.Duration, isUrgent bool) bool {
 		return true
 	}
 	return isUrgent || age >= (share-1)*a.took
-}
-
-// count asks the kernel what a drive uses.
-func (l *Limiter) count(a *account) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	used, err := readProject(l.options.Dir, a.project)
-	if err != nil {
-		return fmt.Errorf("quota: cannot read what a project uses: %w", err)
-	}
-	a.used, a.added, a.measured = used, Usage{}, time.Now()
-	return nil
-}
-
-// isCounted reports whether the kernel counts what a drive uses. At the first call for a drive, it makes an empty drive a project
-// and sets its limit.
-func (l *Limiter) isCounted(a *account, workspaceID string) bool {
-	if l.kernel == ignores {
-		return false
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if !a.isOpened {
-		a.isOpened = true
-		project, err := openProject(l.options.Dir, filepath.Join(l.options.Dir, workspaceID), l.options.Limit)
-		if err != nil {
-			l.options.Log.Warn("the kernel does not count what a drive uses; it is walked", "workspace", workspaceID, "error", err)
-		}
-		a.project = project
-	}
-	return a.project != 0
-}
-
-// Prepare makes a new drive, whose folders are empty, a project of its own if the file system can do that.
-func (l *Limiter) Prepare(workspaceID string) {
-	if l.isLimited() {
-		l.isCounted(l.account(workspaceID), workspaceID)
-	}
 }

@@ -26,7 +26,7 @@ type fakeDrive struct {
 	during func()
 }
 
-func (d *fakeDrive) measure(context.Context, string) (Usage, error) {
+func (d *fakeDrive) measure(context.Context, string, func(Usage) bool) (Usage, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.walks++
@@ -300,9 +300,11 @@ func TestMayExceed(t *testing.T) {
 }
 
 func TestReserve(t *testing.T) {
-	l := New(Options{Dir: t.TempDir(), Reserve: Usage{Bytes: 1 << 62}, Log: slog.New(slog.DiscardHandler)})
+	d := &fakeDrive{}
+	l := d.limiter(t, Limit{})
+	l.options.Reserve = Usage{Bytes: 1 << 62}
 	for name, err := range map[string]error{
-		"Require": l.Require(t.Context(), "ws_1", Usage{}), "Check": l.Check(t.Context(), "ws_1"), "RequireFree": l.RequireFree(Usage{}),
+		"Require": l.Require(t.Context(), "ws_1", Usage{}), "Check": l.Check(t.Context(), "ws_1"), "RequireFree": l.RequireFree(t.Context(), "ws_1", Usage{}),
 	} {
 		if !isFull(err) {
 			t.Errorf("%s: %v", name, err)
@@ -316,7 +318,7 @@ func TestReserve(t *testing.T) {
 	if err := errors.Join(l.Require(t.Context(), "ws_1", Usage{Bytes: 1}), l.Check(t.Context(), "ws_1")); err != nil {
 		t.Error(err)
 	}
-	if err := l.RequireFree(Usage{Bytes: 1 << 62}); !isFull(err) {
+	if err := l.RequireFree(t.Context(), "ws_1", Usage{Bytes: 1 << 62}); !isFull(err) {
 		t.Error(err)
 	}
 	l.options.Dir = filepath.Join(l.options.Dir, "none")

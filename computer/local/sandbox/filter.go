@@ -54,6 +54,10 @@ var deniedControls = []uint32{
 	0x40046602, // FS_IOC32_SETFLAGS
 }
 
+// freeing are the modes of fallocate that free space. With the others one call takes any part of the disk before anybody can notice. They
+// are refused as by file systems that cannot preallocate, for which programs are prepared.
+const freeing = unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_COLLAPSE_RANGE
+
 // families are the families of sockets that a process may open. Others may reach beyond the network namespace, as AF_VSOCK does.
 var families = []uint32{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6}
 
@@ -124,6 +128,7 @@ func newFilter() []bpf.Instruction {
 	f.on(unix.SYS_PERSONALITY, append([]bpf.Instruction{load(0)}, oneOf(personalities, refuse(unix.EPERM))...)...)
 	f.on(unix.SYS_IOCTL, append([]bpf.Instruction{load(1)}, noneOf(deniedControls, refuse(unix.EPERM))...)...)
 	f.on(unix.SYS_SOCKET, socketRules()...)
+	f.on(unix.SYS_FALLOCATE, load(1), bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: freeing, SkipTrue: 1}, refuse(unix.EOPNOTSUPP))
 	f.onMode(unix.SYS_FCHMOD, 1)
 	f.onMode(unix.SYS_FCHMODAT, 2)
 	f.onMode(unix.SYS_FCHMODAT2, 2)

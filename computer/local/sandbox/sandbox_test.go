@@ -115,6 +115,7 @@ func TestFilter(t *testing.T) {
 		"file flags":         "touch f; chattr +A f && echo done",
 		"keyring":            `perl -e 'syscall(250, 0, -3, 1) >= 0 and print "done\n"'`,
 		"io_uring":           `perl -e 'my $p = "\0" x 120; syscall(425, 1, $p) >= 0 and print "done\n"'`,
+		"preallocation":      "fallocate -l 4096 f && echo done",
 		"new call":           `perl -e 'syscall(468, 0, 0, 0, 0, 0) == -1 && $! != 38 and print "done\n"'`,
 	} {
 		if got := run(t, c, script); strings.Contains(got, "done") {
@@ -123,10 +124,13 @@ func TestFilter(t *testing.T) {
 	}
 	for name, script := range map[string]string{
 		"thread and fork": `perl -e 'my $p = fork; if (!$p) { exit 0 } waitpid($p, 0); print "done\n"'`,
-		"mode":            "touch f; chmod 750 f && echo done",
-		"route socket":    `perl -e 'socket(S, 16, 3, 0) and print "done\n"'`,
-		"stream socket":   `perl -e 'socket(S, 2, 1, 0) and socket(S, 10, 2, 17) and socket(S, 1, 1, 0) and print "done\n"'`,
-		"personality":     `perl -e 'syscall(135, 0xffffffff) == 0 and print "done\n"'`,
+		"hole":            "dd if=/dev/zero of=holes bs=64k count=2 2>/dev/null && fallocate -p -o 0 -l 65536 holes && echo done",
+		"preallocation that is not needed": `perl -e 'open(F, ">", "p"); $! = 0; syscall(285, fileno(F), 0, 0, 4096) == -1 and $! == 95 and print "done
+"'`,
+		"mode":          "touch f; chmod 750 f && echo done",
+		"route socket":  `perl -e 'socket(S, 16, 3, 0) and print "done\n"'`,
+		"stream socket": `perl -e 'socket(S, 2, 1, 0) and socket(S, 10, 2, 17) and socket(S, 1, 1, 0) and print "done\n"'`,
+		"personality":   `perl -e 'syscall(135, 0xffffffff) == 0 and print "done\n"'`,
 	} {
 		if got := run(t, c, script); got != "done\n" {
 			t.Errorf("%s: got %q, want it to be permitted", name, got)

@@ -1,0 +1,313 @@
+package quota
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/volume"
+)
+
+// A band is the free space of one resource of the disk, bytes or files, in which the drives of small workspaces grow and those of large
+// workspaces do not. Above high, every drive may grow. Below low, no drive may.
+type band struct{ low, high uint64 }
+
+const (
+	// shareSteps is the number of times that the use of a drive is halved, from half of the disk, until the drive may use the whole band.
+	shareSteps = 8
+	// reservedShare is the inverse of the share of the disk's files that the reserve has at least, and maxReservedFiles limits that
+	// share: a process makes a thousand files in a few milliseconds.
+	reservedShare    = 16
+	maxReservedFiles = 64 << 10
+	// nearBands is the number of bands above the reserve in which drives with processes are measured (anticipate).
+	nearBands = 2
+	// refresh is the number of files that are walked until the disk is measured again.
+	refresh = 1024
+	// eachTurn is the time for which a drive waits for each step of shareSteps before it is refused in the band: meanwhile the processes of
+	// the drives with more end, which may hold removed files.
+	eachTurn = 25 * time.Millisecond
+)
+
+// steps returns how many times a use can be doubled until it is half of total, at most shareSteps.
+func steps(used, total uint64) float64 {
+	if used == 0 {
+		return shareSteps
+	}
+	return min(max(math.Log2(float64(total)/2/float64(used)), 0), shareSteps)
+}
+
+// threshold returns the free space below which a drive with a use of the total is refused. It grows with the use: so the space between
+// the thresholds of two drives is left to the drive that uses less, however much the other one wants.
+func (b band) threshold(used, total uint64) uint64 {
+	return b.high - min(uint64(float64(b.high-b.low)*steps(used, total)/shareSteps), b.high-b.low)
+}
+
+// A disk has the bands of the two resources of a file system, and its use.
+type disk struct {
+	volume.Usage
+	bytes, files band
+}
+
+// bandOf returns the band between a reserve and what nobody may take from the reserve. A quarter of the reserve stays free below the band,
+// for what is written until processes have ended.
+func bandOf(reserve, least uint64) band {
+	least = min(least, reserve)
+	return band{low: least + (reserve-least)/4, high: reserve}
+}
+
+func (l *Limiter) measureDisk() (d disk, err error) {
+	if d.Usage, err = l.statfs(l.options.Dir); err != nil {
+		return d, fmt.Errorf("quota: %w", err)
+	}
+	reserve, least := l.options.Reserve, l.options.Least
+	if total := d.totalFiles(); reserve.Files > 0 && total != volume.Unlimited {
+		reserve.Files = max(reserve.Files, min(total/reservedShare, maxReservedFiles))
+	}
+	d.bytes, d.files = bandOf(reserve.Bytes, least.Bytes), bandOf(reserve.Files, least.Files)
+	return d, nil
+}
+
+// isNear reports whether the disk is soon nearly full.
+func (d disk) isNear() bool { return d.FreeBytes < d.bytes.near() || d.FreeFiles < d.files.near() }
+
+// near returns the free space below which processes may soon reach the reserve.
+func (b band) near() uint64 { return b.high + nearBands*(b.high-b.low) }
+
+// totalFiles returns the number of files that the file system may have, or volume.Unlimited.
+func (d disk) totalFiles() uint64 {
+	if d.FreeFiles == volume.Unlimited || d.UsedFiles == volume.Unlimited {
+		return volume.Unlimited
+	}
+	return d.FreeFiles + d.UsedFiles
+}
+
+// isAbove reports whether what is needed leaves the reserve free, so that any drive may have it.
+func (d disk) isAbove(need Usage) bool {
+	return !isShort(d.FreeBytes, d.bytes.high, need.Bytes) && !isShort(d.FreeFiles, d.files.high, need.Files)
+}
+
+// isBelow reports whether what is needed does not leave the lower threshold free, so that no drive may have it.
+func (d disk) isBelow(need Usage) bool {
+	return isShort(d.FreeBytes, d.bytes.low, need.Bytes) || isShort(d.FreeFiles, d.files.low, need.Files)
+}
+
+// admits reports whether a drive that uses so much may have what it needs.
+func (d disk) admits(used, need Usage) bool {
+	after := used.plus(need)
+	return !isShort(d.FreeBytes, d.bytes.threshold(after.Bytes, d.TotalBytes), need.Bytes) &&
+		!isShort(d.FreeFiles, d.files.threshold(after.Files, d.totalFiles()), need.Files)
+}
+
+// steps returns the steps of the resource of which a drive uses more.
+func (d disk) steps(used Usage) float64 {
+	return min(steps(used.Bytes, d.TotalBytes), steps(used.Files, d.totalFiles()))
+}
+
+// requireShare returns Full if the disk has no space for what a drive needs: below the reserve, drives with a large use are refused, and
+// drives with a small use go on until the lower threshold. It returns the use of the disk; the errors of Measure; and ctx's error.
+func (l *Limiter) requireShare(ctx context.Context, workspaceID string, need Usage) (volume.Usage, error) {
+	d, err := l.measureDisk()
+	if err != nil || d.isAbove(need) {
+		return d.Usage, err
+	}
+	used, err := l.shareUse(ctx, workspaceID, d, need)
+	if err != nil {
+		return d.Usage, err
+	}
+	if d, err = l.measureDisk(); err != nil || d.admits(used, need) {
+		return d.Usage, err
+	}
+	if wait := time.Duration(d.steps(used) * float64(l.turn)); wait > 0 {
+		if err := sleep(ctx, wait); err != nil {
+			return d.Usage, err
+		}
+		if d, err = l.measureDisk(); err != nil || d.admits(used, need) {
+			return d.Usage, err
+		}
+	}
+	if d.isBelow(need) {
+		isBytes := isShort(d.FreeBytes, d.bytes.low, need.Bytes)
+		return d.Usage, l.refuse(ReasonDisk, entity.Errorf(Full, "%s; tell its operator", shortage(isBytes)))
+	}
+	return d.Usage, l.refuse(ReasonShare, errShare(d.admits(Usage{used.Bytes, 0}, need)))
+}
+
+// recentFor is for how long CheckJournal uses a measurement of the disk.
+const recentFor = 50 * time.Millisecond
+
+// CheckJournal returns Full if a workspace may not write so many bytes to the journal, because the disk is nearly full and the workspace is
+// known to have its share. It walks no drive. Its thresholds lie in the lower half of the band, so that a workspace whose uploads are refused
+// can still be worked in, and those with the smallest use are never refused: the journal itself refuses what it has no space for.
+func (l *Limiter) CheckJournal(workspaceID string, size int) error {
+	recent := l.recent.Load()
+	if recent == nil || time.Since(recent.measured) > recentFor {
+		d, err := l.measureDisk()
+		if err != nil {
+			return nil // the journal measures the disk as well
+		}
+		recent = &recentDisk{d, time.Now()}
+		l.recent.Store(recent)
+	}
+	d, need := recent.disk, uint64(size)
+	if !isShort(d.FreeBytes, d.bytes.high, need) || d.FreeBytes < l.options.Least.Bytes {
+		return nil // for all, or for nobody: then the journal refuses the change
+	}
+	a := l.account(workspaceID)
+	a.mu.Lock()
+	used := max(a.share.used.Bytes, a.used.Bytes) + need
+	a.mu.Unlock()
+	if l.options.Journal != nil {
+		used += l.options.Journal(workspaceID)
+	}
+	half := band{low: d.bytes.low, high: d.bytes.low + (d.bytes.high-d.bytes.low)/2}
+	if steps(used, d.TotalBytes) == shareSteps || !isShort(d.FreeBytes, half.threshold(used, d.TotalBytes), need) {
+		return nil
+	}
+	return l.refuse(ReasonShare, errShare(false))
+}
+
+// A recentDisk is a measurement of the disk.
+type recentDisk struct {
+	disk
+	measured time.Time
+}
+
+// errShare returns the error for a workspace with its share of the disk: of its files, or else of its bytes.
+func errShare(ofFiles bool) error {
+	return entity.Errorf(Full, "%s, and this workspace has its share: what is left is for workspaces with less; delete something", shortage(!ofFiles))
+}
+
+// shortage returns the text for a disk that has too few bytes, or else too few files.
+func shortage(ofBytes bool) string {
+	if ofBytes {
+		return "the disk of the server has too little free space"
+	}
+	return "the disk of the server has room for too few further files"
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// A shareUse is what a drive was last measured to use while the disk was nearly full.
+type shareUse struct {
+	used Usage
+	// isPartial is set if the walk ended as soon as the drive had more than its share: used is then less than the drive uses.
+	isPartial bool
+	// free is the use of the disk before the walk, measured the end of the walk, and took its duration.
+	free     volume.Usage
+	measured time.Time
+	took     time.Duration
+}
+
+// shareUse returns what a drive uses as far as that decides about what the drive needs: no more than the drive uses if that is refused.
+// A drive that has not been walked for long enough is walked. Between two walks, the growth of the disk limits that of the drive.
+func (l *Limiter) shareUse(ctx context.Context, workspaceID string, d disk, need Usage) (Usage, error) {
+	a := l.account(workspaceID)
+	var journal Usage
+	if l.options.Journal != nil {
+		journal.Bytes = l.options.Journal(workspaceID)
+	}
+	if l.isCounted(a, workspaceID) {
+		if err := l.count(a); err != nil {
+			return Usage{}, err
+		}
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return a.used.plus(journal), nil
+	}
+	admits := func(used Usage) bool { return d.admits(used.plus(journal), need) }
+	files := uint64(0)
+	used, err := l.walkShare(ctx, a, workspaceID, d, func() (Usage, bool) { return a.knownShare(d.Usage, admits) }, func(used Usage) bool {
+		if files++; files%refresh == 0 { // processes go on writing
+			if now, err := l.measureDisk(); err == nil {
+				d = now
+			}
+		}
+		// The rest is for the next decisions, which then need no walk either.
+		return !admits(Usage{used.Bytes - used.Bytes/16, used.Files - used.Files/16})
+	})
+	return used.plus(journal), err
+}
+
+// anticipate measures a drive before the disk is nearly full, so that the decision then need not wait for a walk. The walk is repeated when the
+// disk has less free by half a band.
+func (l *Limiter) anticipate(ctx context.Context, workspaceID string, d disk) error {
+	a := l.account(workspaceID)
+	if l.isCounted(a, workspaceID) {
+		return nil
+	}
+	isKnown := func() (Usage, bool) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		s, grown := a.share, growth(a.share.free, d.Usage)
+		isRecent := grown.Bytes < (d.bytes.high-d.bytes.low)/2 && grown.Files < (d.files.high-d.files.low)/2
+		return s.used, !s.measured.IsZero() && (isRecent || time.Since(s.measured) < (share-1)*s.took)
+	}
+	_, err := l.walkShare(ctx, a, workspaceID, d, isKnown, func(used Usage) bool {
+		return 2*used.Bytes > d.TotalBytes || 2*used.Files > d.totalFiles() // the threshold is the reserve
+	})
+	return err
+}
+
+// walkShare walks a drive until enough returns true, unless isKnown has the result.
+func (l *Limiter) walkShare(
+	ctx context.Context, a *account, workspaceID string, d disk, isKnown func() (Usage, bool), enough func(Usage) bool,
+) (Usage, error) {
+	if used, is := isKnown(); is {
+		return used, nil
+	}
+	if err := occupy(ctx, a.measuring); err != nil {
+		return Usage{}, err
+	}
+	defer func() { <-a.measuring }()
+	if used, is := isKnown(); is { // another caller has measured
+		return used, nil
+	}
+	if err := occupy(ctx, l.walks); err != nil {
+		return Usage{}, err
+	}
+	defer func() { <-l.walks }()
+	began, s := time.Now(), shareUse{free: d.Usage}
+	var err error
+	s.used, err = l.options.Measure(ctx, workspaceID, func(used Usage) bool {
+		s.isPartial = enough(used)
+		return s.isPartial
+	})
+	if err != nil {
+		return Usage{}, err
+	}
+	s.measured, s.took = time.Now(), time.Since(began)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.share = s
+	return s.used, nil
+}
+
+// knownShare returns what a drive uses if the drive need not be walked.
+func (a *account) knownShare(free volume.Usage, admits func(Usage) bool) (_ Usage, isKnown bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := a.share
+	if s.measured.IsZero() || s.isPartial && admits(s.used) {
+		return Usage{}, false
+	}
+	if most := s.used.plus(growth(s.free, free)); !s.isPartial && admits(most) {
+		return most, true
+	}
+	pause := (urgentShare - 1) * s.took
+	if !admits(s.used) {
+		pause = (share - 1) * s.took
+	}
+	age := time.Since(s.measured)
+	return s.used, age < pause || s.free == free && age < staleAfter
+}

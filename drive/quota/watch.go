@@ -1,0 +1,92 @@
+package quota
+
+import (
+	"context"
+	"time"
+)
+
+// A process may write gigabytes within the second between two calls of Check. So the free space of the disk is measured more often as it
+// nears the reserve, which takes a microsecond each time, and Check is called at once when it falls within the band.
+const (
+	// fastestBytes and fastestFiles are what processes write in a second at the most, as the watch assumes.
+	fastestBytes, fastestFiles = 4 << 30, 500_000
+	watchLeast, watchMost      = 10 * time.Millisecond, time.Second
+	// watchSteps is the number of times that the watch reports a fall from the upper to the lower threshold, and it reports falls
+	// near the reserve as well.
+	watchSteps = 32
+)
+
+// Watch returns a channel that receives a value whenever the free space of the disk has fallen by a part of the band, below the
+// reserve or near it: Check is to be called for drives with processes. The caller calls stop when no process runs on its drive.
+func (l *Limiter) Watch() (fell <-chan struct{}, stop func()) {
+	c := make(chan struct{}, 1)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.watchers[c] = true
+	if len(l.watchers) == 1 {
+		ctx, cancel := context.WithCancel(context.Background())
+		l.stopWatch = cancel
+		go l.watch(ctx)
+	}
+	return c, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.watchers, c)
+		if len(l.watchers) == 0 {
+			l.stopWatch()
+		}
+	}
+}
+
+func (l *Limiter) watch(ctx context.Context) {
+	var w falls
+	for pause := watchLeast; sleep(ctx, pause) == nil; {
+		d, err := l.measureDisk()
+		if err != nil { // Check returns the error
+			pause = watchMost
+			continue
+		}
+		if w.next(d) {
+			l.mu.Lock()
+			for c := range l.watchers {
+				select {
+				case c <- struct{}{}:
+				default: // the last value was not received yet
+				}
+			}
+			l.mu.Unlock()
+		}
+		pause = nextMeasurement(d)
+	}
+}
+
+// nextMeasurement returns the time in which processes cannot come near the reserve.
+func nextMeasurement(d disk) time.Duration {
+	bytes := float64(d.FreeBytes-min(d.FreeBytes, d.bytes.near())) / fastestBytes
+	files := float64(d.FreeFiles-min(d.FreeFiles, d.files.near())) / fastestFiles
+	return time.Duration(min(max(min(bytes, files)*float64(time.Second), float64(watchLeast)), float64(watchMost)))
+}
+
+// falls finds when the free space has fallen by a part of the band. bytes and files are what was free at the last report, or more that has
+// become free since, but no more than is near the reserve.
+type falls struct {
+	isStarted    bool
+	bytes, files uint64
+}
+
+// next reports whether a measurement is to be reported.
+func (f *falls) next(d disk) bool {
+	if !f.isStarted {
+		f.isStarted, f.bytes, f.files = true, d.bytes.near(), d.files.near()
+	}
+	hasFallen := d.bytes.hasFallen(f.bytes, d.FreeBytes) || d.files.hasFallen(f.files, d.FreeFiles)
+	if hasFallen {
+		f.bytes, f.files = 0, 0
+	}
+	f.bytes, f.files = min(max(f.bytes, d.FreeBytes), d.bytes.near()), min(max(f.files, d.FreeFiles), d.files.near())
+	return hasFallen
+}
+
+func (b band) hasFallen(before, free uint64) bool {
+	return free < before && before-free > (b.high-b.low)/watchSteps
+}
