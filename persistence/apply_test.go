@@ -31,7 +31,7 @@ type replica struct {
 
 func newReplica(t *testing.T) *replica {
 	db := newMemoryDB(t)
-	w, err := openWorkspaceBytes(db, 2, slog.New(slog.DiscardHandler))
+	w, err := openWorkspaceBytes(db, 2, defaultRecountRows, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

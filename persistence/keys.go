@@ -16,6 +16,7 @@ import (
 //	P x name 00 value 00 order   index entry
 //	P s stream              snapshot of an entity's state
 //	P t                     term (epoch)
+//	P r                     progress of counting these bytes, see recounting
 //	P u workspace           bytes of a workspace; without an id: the partition has these rows
 //	P a                     applied index of a replicated log
 //	P c                     configuration of a replicated log
@@ -29,6 +30,7 @@ const (
 	tagEvent         = 'e'
 	tagFeed          = 'g'
 	tagHead          = 'h'
+	tagRecount       = 'r'
 	tagSnapshot      = 's'
 	tagTerm          = 't'
 	tagWorkspace     = 'u'

@@ -40,6 +40,8 @@ type Options struct {
 	// CachedHeads is the number of streams that have their versions in memory: 65,536 by default.
 	CachedHeads int
 
+	// recountRows bounds the rows between two commits of recount.
+	recountRows int
 	// mayLackFeed opens a journal although a feed ends before the sequence in the marks. Repair has found the events of the feed.
 	mayLackFeed bool
 }
@@ -88,6 +90,7 @@ func (o Options) withDefaults() Options {
 	o.QueueProposals = positiveOr(o.QueueProposals, defaultQueue)
 	o.QueueBytes = positiveOr(o.QueueBytes, defaultQueueBytes)
 	o.CachedHeads = positiveOr(o.CachedHeads, defaultHeads)
+	o.recountRows = positiveOr(o.recountRows, defaultRecountRows)
 	return o
 }
 

@@ -107,7 +107,7 @@ func (s *Store) start() error {
 	}
 	s.db = db
 	compactions.start()
-	if s.workspaces, err = openWorkspaceBytes(db, s.directory.format.partitions, s.options.Logger); err != nil {
+	if s.workspaces, err = openWorkspaceBytes(db, s.directory.format.partitions, s.options.recountRows, s.options.Logger); err != nil {
 		return err
 	}
 	states, err := beginTerms(db, s.directory.format.partitions)

@@ -28,7 +28,7 @@ func BenchmarkCount(b *testing.B) {
 			b.Fatal(err)
 		}
 		b.Cleanup(func() { _ = db.Close() })
-		w, err := openWorkspaceBytes(db, 1, o.Logger)
+		w, err := openWorkspaceBytes(db, 1, o.recountRows, o.Logger)
 		if err != nil {
 			b.Fatal(err)
 		}

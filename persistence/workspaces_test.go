@@ -107,7 +107,9 @@ type countLaw struct {
 }
 
 func (l *countLaw) open() {
-	l.store = mustOpen(l.t, smallOptions(l.fs, "data"))
+	o := smallOptions(l.fs, "data")
+	o.recountRows = 3
+	l.store = mustOpen(l.t, o)
 	l.epoch = l.store.watchers.notices[0].Epoch
 }
 
