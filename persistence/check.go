@@ -107,7 +107,7 @@ func (c *checker) checkFiles(d *directory) {
 	}
 	logs := v.readOnly.logs.Finish()
 	for i, l := range logs {
-		if err := readLog(l, i == len(logs)-1, reached); err != nil {
+		if _, err := readLog(l, i == len(logs)-1, reached); err != nil {
 			c.damage(v.pathOfLog(l), err)
 			isWhole = false
 		}

@@ -16,6 +16,7 @@ import (
 //
 //	LOCK     locked by the process that has the directory open
 //	FORMAT   format, number of partitions and id; written last, so that an interrupted copy does not open
+//	ACCEPTED a line for each acceptance of a loss (see accepted), unless there was none
 //	SYNCED   the promised beginnings of the logs (see syncedLogs)
 //	MARKS    identity and high-water marks (see marks), unless Options.Marks names another file
 //	store/   Pebble's files
@@ -296,19 +297,24 @@ func (d *directory) readFormat() (string, error) {
 
 // writeFormat makes the format file durable, and the directory with it.
 func (d *directory) writeFormat() error {
-	temporary := d.join(formatName + ".new")
+	return errors.Join(d.replace(formatName, []byte(d.format.String())), syncDirectory(d.fs, d.fs.PathDir(d.path)))
+}
+
+// replace replaces a part of the directory atomically and durably.
+func (d *directory) replace(base string, content []byte) error {
+	temporary := d.join(base + ".new")
 	file, err := d.fs.Create(temporary, vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return err
 	}
-	_, err = file.Write([]byte(d.format.String()))
+	_, err = file.Write(content)
 	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
 		return err
 	}
-	if err := d.fs.Rename(temporary, d.join(formatName)); err != nil {
+	if err := d.fs.Rename(temporary, d.join(base)); err != nil {
 		return err
 	}
-	return errors.Join(syncDirectory(d.fs, d.path), syncDirectory(d.fs, d.fs.PathDir(d.path)))
+	return syncDirectory(d.fs, d.path)
 }
 
 // syncDirectory makes the names in a directory durable.
@@ -318,71 +324,4 @@ func syncDirectory(fs vfs.FS, path string) error {
 		return err
 	}
 	return errors.Join(dir.Sync(), dir.Close())
-}
-
-// Acceptance is the result of Accept.
-type Acceptance struct {
-	// Events is the number of events in the journal, according to the sequences of its feeds.
-	Events uint64
-	// Missing is the number of further events that the marks promise, or 0 if the marks are missing or unreadable.
-	Missing uint64
-	// Lost names each log that lacks acknowledged rows, or has other ones, and says why.
-	Lost []string
-}
-
-// Accept lets a data directory open although it contains less than its marks promise, after its operator has restored only
-// parts of it, or does without the missing events. It replaces the marks and begins a new timeline, so that older cursors are
-// refused; the events stay unchanged. The journal must not be open. Accept fails if the store cannot be read.
-func Accept(o Options) (Acceptance, error) {
-	o = o.withDefaults()
-	a, err := acceptStore(o)
-	if err != nil {
-		return a, fmt.Errorf("data directory %s: %w", o.Dir, err)
-	}
-	return a, nil
-}
-
-// acceptStore is Accept without the name of the directory in its errors.
-func acceptStore(o Options) (a Acceptance, err error) {
-	d := &directory{fs: o.FS, path: o.Dir, marksPath: o.Marks}
-	for _, part := range []string{formatName, storeName} {
-		if has, err := d.contains(part); err != nil {
-			return a, err
-		} else if !has {
-			return a, damaged("%s is missing", d.join(part))
-		}
-	}
-	if d.lock, err = d.fs.Lock(d.join(lockName)); err != nil {
-		return a, fmt.Errorf("in use by another process: %w", err)
-	}
-	defer d.lock.Close()
-	text, err := d.readFormat()
-	if err != nil {
-		return a, err
-	}
-	if d.format, err = parseFormat(text); err != nil {
-		return a, err
-	}
-	held, err := o.verifier(d).verify(nil, d.format.partitions)
-	if err != nil {
-		return a, err
-	}
-	promised, _, _ := readMarks(o.FS, o.Marks) // unreadable marks are replaced
-	logs, _ := d.readSynced()                  // an illegible file is replaced
-	for _, e := range logs {
-		if err := o.verifier(d).checkExtent(e); err != nil {
-			a.Lost = append(a.Lost, fmt.Sprintf("%s: %v", d.fs.PathJoin(d.join(storeName), e.name), err))
-		}
-	}
-	for p, has := range held.partitions {
-		a.Events += has.sequence
-		if promised != nil && p < len(promised.partitions) {
-			a.Missing += max(promised.partitions[p].sequence, has.sequence) - has.sequence
-		}
-	}
-	if err := d.replaceSynced(); err != nil {
-		return a, err
-	}
-	_, err = d.writeMarksOf(held, newID())
-	return a, err
 }

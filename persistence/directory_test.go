@@ -168,26 +168,29 @@ func TestMemoryDefaults(t *testing.T) {
 	}
 }
 
-func TestCollector(t *testing.T) {
-	f := newFaultyJournal(t, Options{})
+// metricOf returns the sum of a metric of a journal, or of the samples of a histogram.
+func metricOf(t *testing.T, s *Store, name string) (total float64) {
+	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
-	registry.MustRegister(f.Collector())
-	f.mustAppend("a", 0)
-	f.append("a", 0)
-	value := func(name string) (total float64) {
-		families, err := registry.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, family := range families {
-			for _, m := range family.Metric {
-				if family.GetName() == name {
-					total += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
-				}
+	registry.MustRegister(s.Collector())
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		for _, m := range family.Metric {
+			if family.GetName() == name {
+				total += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
 			}
 		}
-		return total
 	}
+	return total
+}
+
+func TestCollector(t *testing.T) {
+	f := newFaultyJournal(t, Options{})
+	f.mustAppend("a", 0)
+	f.append("a", 0)
 	for name, least := range map[string]float64{
 		"atelier_journal_batch_proposals":           2,
 		"atelier_journal_commit_seconds":            2,
@@ -207,10 +210,10 @@ func TestCollector(t *testing.T) {
 		"atelier_journal_failed":                    0,
 		"atelier_journal_disk_full":                 0,
 	} {
-		if got := value(name); got < least {
+		if got := metricOf(t, f.Store, name); got < least {
 			t.Errorf("%s is %g, want at least %g", name, got, least)
 		}
 	}
 	f.mustClose()
-	value("after the end, without a panic")
+	metricOf(t, f.Store, "after the end, without a panic")
 }

@@ -24,7 +24,7 @@
 //  4. committer.stage compares versions and epochs (applier.apply) and adds the rows of accepted proposals to the batch of
 //     the commit. A refused proposal adds nothing and does not affect the rest of its round.
 //  5. barrier.sync writes the batch and syncs Pebble's log, once for all partitions. syncedLogs.promise then records, without a
-//     sync, up to where the log is durable, so that a start notices if its end is lost. Views that are opened meanwhile show
+//     sync, up to where the log is durable, so that a start notices if its end is lost (see syncedLogs). Views that are opened meanwhile show
 //     the state before (views.beginCommit, views.endCommit).
 //  6. watchers.publishCommit claims each round (queue.claimRound), so that it is answered exactly once, and notifies the
 //     owner of each partition with an advanced feed.
@@ -55,7 +55,7 @@
 //
 // A data directory is opened by one process at a time. Its number of partitions is fixed when it is created, and its id is
 // unique. Checkpoint creates another data directory. Accept makes a directory open although its marks promise more than
-// it contains. Positions in streams and feeds belong to a Timeline, which a restore renews.
+// it contains, and records that for the metrics. Positions in streams and feeds belong to a Timeline, which a restore renews.
 //
 // # Ownership
 //

@@ -259,9 +259,9 @@ func (w *marksWriter) recordNotice(n Notice) {
 	w.changed = true
 }
 
-// writePeriodically writes changed marks at intervals until stopPeriodicWrites is called. It logs errors, and retries
-// after the next interval.
-func (w *marksWriter) writePeriodically() {
+// writePeriodically makes the promises of logs durable with syncPromises, and writes changed marks, at intervals until stopPeriodicWrites is
+// called. It logs errors, and retries after the next interval.
+func (w *marksWriter) writePeriodically(syncPromises func() error) {
 	defer close(w.stopped)
 	ticker := time.NewTicker(marksInterval)
 	defer ticker.Stop()
@@ -270,6 +270,9 @@ func (w *marksWriter) writePeriodically() {
 		case <-w.stop:
 			return
 		case <-ticker.C:
+		}
+		if err := syncPromises(); err != nil {
+			w.logger.Warn("cannot make the promised ends of the journal's logs durable, will retry", "error", err)
 		}
 		w.mu.Lock()
 		changed := w.changed

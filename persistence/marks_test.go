@@ -52,7 +52,7 @@ func TestMarksAreWrittenAgain(t *testing.T) {
 			return nil
 		}))
 		w := newMarksWriter(fs, marksName, marks{partitions: make([]partitionMark, 1)}, slog.New(slog.DiscardHandler))
-		go w.writePeriodically()
+		go w.writePeriodically(func() error { return nil })
 		defer w.stopPeriodicWrites()
 		w.recordNotice(Notice{Epoch: 3, Sequence: 7})
 		time.Sleep(marksInterval + 1)
@@ -109,6 +109,22 @@ func TestMarks(t *testing.T) {
 	})
 }
 
+// removeLogs removes the logs of the journal in data.
+func removeLogs(t *testing.T, fs vfs.FS) {
+	t.Helper()
+	names, err := fs.List("data/store")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if strings.HasSuffix(name, logSuffix) {
+			if err := fs.Remove("data/store/" + name); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
 // TestLogRemovedAfterCrash removes the log after a crash, and with it events that the marks promise.
 func TestLogRemovedAfterCrash(t *testing.T) {
 	fs := vfs.NewCrashableMem()
@@ -119,17 +135,7 @@ func TestLogRemovedAfterCrash(t *testing.T) {
 	}
 	crashed := fs.CrashClone(vfs.CrashCloneCfg{})
 	mustClose(t, s)
-	names, err := crashed.List("data/store")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range names {
-		if strings.HasSuffix(name, logSuffix) {
-			if err := crashed.Remove("data/store/" + name); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
+	removeLogs(t, crashed)
 	mustBeDamaged(t, crashed, smallOptions(crashed, "data"), "partition", "has contained event")
 }
 

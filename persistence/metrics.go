@@ -31,6 +31,7 @@ type metrics struct {
 	backgroundErrors prometheus.Counter
 	damagedReads     prometheus.Counter
 	checkFaults      prometheus.Counter
+	tornLogs         prometheus.Counter
 	stalls           prometheus.Counter
 
 	partitionFailures prometheus.Counter
@@ -56,6 +57,7 @@ func newMetrics() *metrics {
 		backgroundErrors: counter("background_errors_total", "Failed flushes and compactions."),
 		damagedReads:     counter("damaged_reads_total", "Reads that met a damaged block of a table."),
 		checkFaults:      counter("check_faults_total", "Faults that checks of the running journal have found."),
+		tornLogs:         counter("incomplete_logs_total", "Starts whose last log ended with an incomplete record."),
 		stalls:           counter("write_stalls_total", "Times when writes had to wait for flushes or compactions."),
 
 		partitionFailures: counter("partition_failures_total", "Errors that ended the term of a single partition."),
@@ -102,7 +104,7 @@ func reasonOf(err error) reason {
 
 // collectors returns all metrics.
 func (m *metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.batch, m.latency, m.bytes, m.snapshots, m.refused, m.backgroundErrors, m.damagedReads, m.checkFaults, m.stalls,
+	return []prometheus.Collector{m.batch, m.latency, m.bytes, m.snapshots, m.refused, m.backgroundErrors, m.damagedReads, m.checkFaults, m.tornLogs, m.stalls,
 		m.partitionFailures}
 }
 
@@ -143,6 +145,10 @@ var storeMetrics = []storeMetric{
 		func(s *Store, _ *pebble.Metrics) float64 { sum, _ := s.workspaces.total(); return float64(sum) }),
 	newStoreMetric("largest_workspace_bytes", "Bytes of the events of the workspace that has most.", prometheus.GaugeValue,
 		func(s *Store, _ *pebble.Metrics) float64 { _, most := s.workspaces.total(); return float64(most) }),
+	newStoreMetric("acceptances", "Times an operator has accepted the journal as it was, over all processes.", prometheus.GaugeValue,
+		func(s *Store, _ *pebble.Metrics) float64 { return float64(s.accepted.times) }),
+	newStoreMetric("accepted_missing_events", "Events that were known to be missing when the journal was accepted.", prometheus.GaugeValue,
+		func(s *Store, _ *pebble.Metrics) float64 { return float64(s.accepted.missing) }),
 	newStoreMetric("pebble_disk_bytes", "Disk space that Pebble uses.", prometheus.GaugeValue,
 		func(_ *Store, m *pebble.Metrics) float64 { return float64(m.DiskSpaceUsage()) }),
 	newStoreMetric("pebble_wal_bytes_total", "Bytes written to the log.", prometheus.CounterValue,

@@ -31,6 +31,7 @@ type Store struct {
 	diskSpace   *diskSpace
 	reclaimer   *reclaimer
 	reserve     *reserve
+	accepted    accepted
 	members     memberSet
 	// local is DefaultMember.
 	local *Member
@@ -85,10 +86,12 @@ func (s *Store) releaseDirectory() {
 
 // start carries out the steps 2 to 6 of opening a store. It returns an error if one of them fails.
 func (s *Store) start() error {
-	m, err := s.directory.verifyStore(s.options.verifier(s.directory))
+	v := s.options.verifier(s.directory)
+	m, err := s.directory.verifyStore(v)
 	if err != nil {
 		return err
 	}
+	s.reportLosses(v)
 	if s.synced, err = createSynced(s.directory, s.directory.synced, s.options.Logger); err != nil {
 		return err
 	}
@@ -148,7 +151,7 @@ func (s *Store) start() error {
 	s.disk.running.Store(true)
 	go s.writer.run()
 	go s.reclaimer.run()
-	go s.marksWriter.writePeriodically()
+	go s.marksWriter.writePeriodically(s.synced.sync)
 	return s.failure.cause()
 }
 

@@ -20,8 +20,13 @@ import (
 // itself does not say where it ended.
 //
 // A promise is written after the sync of the log and before the proposals are answered, without a sync of its own. After the end of the
-// process, the file has the last promise. After a loss of power it may have an earlier one, which promises less. A log is removed
-// or reused only when a file without its promise is durable.
+// process, the file has the last promise. After a loss of power it may have an earlier one, which promises less, but not less than what was
+// promised at the last call of sync, which marksWriter.writePeriodically makes. A log is removed or reused only when a file without its
+// promise is durable.
+//
+// So a start does not notice a loss of the end of the last log only if all of these are true: the machine has lost power, the disk has
+// lost bytes that it had reported as durable, and these were written after the last sync of the file. Nothing on the disk tells such a log
+// from one whose later bytes were never written.
 //
 // The file has two slots, which are written in turn, so that a torn write leaves the promise before. Of two legible slots the one with the
 // higher number counts. A slot is text with a checksum, and zeros up to its end.
@@ -35,6 +40,8 @@ type syncedLogs struct {
 	number uint64
 	logs   []extent
 	buffer []byte
+	// isUnsynced reports that there is a promise since the last call of sync.
+	isUnsynced bool
 	// isFailing reports that the last write has failed.
 	isFailing bool
 }
@@ -82,11 +89,31 @@ func (s *syncedLogs) promise(e extent) {
 		s.logs = append(s.logs, extent{})
 	}
 	s.logs[at] = e
+	s.isUnsynced = true
 	err := s.write()
 	if err != nil && !s.isFailing {
 		s.logger.Warn("cannot record the end of the journal's log: a start would not notice the loss of its end", "error", err)
 	}
 	s.isFailing = err != nil
+}
+
+// sync makes the promises durable. Promises are not held up meanwhile: a slot that is being written may be torn on the disk, and then the
+// other slot, with the promise before, counts.
+func (s *syncedLogs) sync() error {
+	s.mu.Lock()
+	isUnsynced := s.isUnsynced
+	s.isUnsynced = false
+	s.mu.Unlock()
+	if !isUnsynced {
+		return nil
+	}
+	err := s.file.SyncData()
+	if err != nil {
+		s.mu.Lock()
+		s.isUnsynced = true // the next call repeats the sync
+		s.mu.Unlock()
+	}
+	return err
 }
 
 // forget durably removes the promise for a log from both slots, before the log is removed or reused: a torn write of the newer slot

@@ -1,6 +1,9 @@
 package persistence
 
 import (
+	"bytes"
+	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -86,6 +89,89 @@ func TestAcceptNamesLostLogs(t *testing.T) {
 		t.Fatalf("%+v, %v", a, err)
 	}
 	mustClose(t, mustOpen(t, smallOptions(fs, "data")))
+}
+
+// lostEnd is a directory whose disk has lost power, with the rows of which the promises were synced, and all acknowledged rows.
+type lostEnd struct {
+	image         image
+	log           string
+	promised, all map[string]string
+	// promisedBytes are the bytes of the log with the promised rows.
+	promisedBytes int
+}
+
+// losePowerAfterSync appends rows, syncs their promises as marksWriter does at intervals, appends more rows, and loses power.
+func losePowerAfterSync(t *testing.T) (l lostEnd) {
+	t.Helper()
+	disk := vfs.NewCrashableMem()
+	s := mustOpen(t, smallOptions(disk, "data"))
+	defer mustClose(t, s)
+	rows := func() map[string]string {
+		rows, err := rowsOf(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rows
+	}
+	appendRows(t, s, 0, 0, 0)
+	l.promised = rows()
+	if err := s.synced.sync(); err != nil {
+		t.Fatal(err)
+	}
+	for path, content := range imageOf(t, disk.CrashClone(vfs.CrashCloneCfg{}), "data") {
+		if strings.HasSuffix(path, logSuffix) && len(content) > 0 {
+			l.log, l.promisedBytes = path, len(content)
+		}
+	}
+	appendRows(t, s, 1, 0, 1)
+	l.all = rows()
+	l.image = imageOf(t, disk.CrashClone(vfs.CrashCloneCfg{}), "data")
+	return l
+}
+
+// TestLostEndOfLog cuts the last log off after a loss of power, as a disk does that loses what it has stored. A loss of what was
+// promised when SYNCED was synced last is refused, and the log is named. A loss after that is refused or noticed only if it tears a record;
+// the log is named then, too. The rest is lost without a sign: it is what was written since the last sync of SYNCED.
+func TestLostEndOfLog(t *testing.T) {
+	l := losePowerAfterSync(t)
+	content := l.image[l.log]
+	if l.promisedBytes == 0 || l.promisedBytes >= len(content) {
+		t.Fatalf("%d of %d bytes are promised", l.promisedBytes, len(content))
+	}
+	unnoticed := 0
+	for at := range len(content) + 1 {
+		var log bytes.Buffer
+		fs := l.image.replace(l.log, content[:at]).fileSystem(t)
+		o := smallOptions(fs, "data")
+		o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		if at < l.promisedBytes {
+			if at%16 == 0 || at == l.promisedBytes-1 {
+				mustBeDamaged(t, fs, o, l.log)
+			}
+			continue
+		}
+		s := mustOpen(t, o)
+		rows, err := rowsOf(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for row, value := range l.promised {
+			if rows[row] != value {
+				t.Errorf("cut off at byte %d of %d: the promised row %q is lost", at, len(content), row)
+			}
+		}
+		torn := metricOf(t, s, "atelier_journal_incomplete_logs_total")
+		mustClose(t, s)
+		if named := strings.Contains(log.String(), "level=ERROR") && strings.Contains(log.String(), l.log); named != (torn == 1) {
+			t.Errorf("cut off at byte %d: %v incomplete logs, and the log says %q", at, torn, log.String())
+		}
+		if torn == 0 && !maps.Equal(rows, l.all) {
+			unnoticed++
+		}
+	}
+	if unnoticed == 0 || unnoticed > len(l.all) { // at most the boundaries of records
+		t.Errorf("a loss was unnoticed at %d of %d bytes", unnoticed, len(content))
+	}
 }
 
 // TestTornPromise tears each slot of SYNCED, as a loss of power may. The promise of the other slot counts.

@@ -1,10 +1,8 @@
 package persistence
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -16,8 +14,6 @@ import (
 
 	"github.com/cockroachdb/errors/oserror"
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/cockroachdb/pebble/v2/batchrepr"
-	"github.com/cockroachdb/pebble/v2/record"
 	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/sstable/block"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -42,6 +38,9 @@ type verifier struct {
 	synced []extent
 	// mayLackFeed is that of Options.
 	mayLackFeed bool
+	// lastLog is the path of the last log that verify has read, if there is one. isTorn reports that its last record is incomplete.
+	lastLog string
+	isTorn  bool
 }
 
 // maxCheckedBytes bounds the bytes of tables with blocks that are verified before the journal opens, beginning with the
@@ -96,8 +95,8 @@ func (v *verifier) verify(m *marks, partitions int) (storeContents, error) {
 	}
 	for p, least := range m.partitions {
 		if has := f.partitions[p]; has.epoch < least.epoch || has.sequence < least.sequence && !v.mayLackFeed {
-			return f, damaged("partition %d ends at event %d of epoch %d, but has contained event %d of epoch %d",
-				p, has.sequence, has.epoch, least.sequence, least.epoch)
+			return f, damaged("%s: partition %d ends at event %d of epoch %d, but has contained event %d of epoch %d",
+				cmp.Or(v.lastLog, v.store), p, has.sequence, has.epoch, least.sequence, least.epoch)
 		}
 	}
 	return f, nil
@@ -356,87 +355,4 @@ func (l readOnlyLogger) Errorf(format string, args ...any) { l.Infof(format, arg
 // Fatalf panics, because it must not return.
 func (l readOnlyLogger) Fatalf(format string, args ...any) {
 	panic(pebbleFatal{fmt.Errorf(format, args...)})
-}
-
-// readLogs reads the logs that Pebble is going to replay, and raises reached to their epochs and sequences. As Pebble
-// does, it accepts an unreadable record only at the end of the last log, where a crash may have torn it.
-func (v *verifier) readLogs(reached []partitionMark) error {
-	logs := v.readOnly.logs.Finish()
-	for i, l := range logs {
-		if err := readLog(l, i == len(logs)-1, reached); err != nil {
-			return fmt.Errorf("log %s: %w", v.pathOfLog(l), err)
-		}
-	}
-	return nil
-}
-
-// readLog reads one log to its end, and raises reached to the epochs and sequences in it.
-func readLog(l wal.LogicalLog, mayBeTorn bool, reached []partitionMark) error {
-	reader := l.OpenForRead()
-	defer reader.Close()
-	var batch bytes.Buffer
-	for {
-		r, at, err := reader.NextRecord()
-		if err == nil {
-			batch.Reset()
-			_, err = batch.ReadFrom(r)
-		}
-		if errors.Is(err, io.EOF) || mayBeTorn && errors.Is(err, record.ErrUnexpectedEOF) {
-			return nil
-		}
-		if err == nil {
-			err = readBatch(batch.Bytes(), reached)
-		}
-		if err != nil {
-			return fmt.Errorf("record at %s: %w", at, err)
-		}
-	}
-}
-
-// readBatch decodes one record of a log, which is a batch, and raises reached to its epochs and sequences. Deletions
-// are ignored, since rows of feeds and terms are never deleted.
-func readBatch(batch []byte, reached []partitionMark) error {
-	header, ok := batchrepr.ReadHeader(batch)
-	if !ok {
-		return batchrepr.ErrInvalidBatch
-	}
-	rows := uint32(0)
-	for r := batchrepr.Read(batch); ; rows++ {
-		kind, key, value, ok, err := r.Next()
-		if err != nil {
-			return err
-		}
-		if !ok {
-			break
-		}
-		if kind != pebble.InternalKeyKindSet {
-			continue
-		}
-		if err := addRow(reached, key, value); err != nil {
-			return fmt.Errorf("row %q: %w", key, err)
-		}
-	}
-	if rows != header.Count {
-		return fmt.Errorf("the batch has %d rows, not %d: %w", rows, header.Count, batchrepr.ErrInvalidBatch)
-	}
-	return nil
-}
-
-// addRow raises the mark of a partition to the sequence or epoch in a row. Other rows are ignored.
-func addRow(reached []partitionMark, key, value []byte) error {
-	if len(key) < keyHeader || int(binary.BigEndian.Uint16(key)) >= len(reached) {
-		return nil
-	}
-	state := &reached[binary.BigEndian.Uint16(key)]
-	switch key[keyHeader-1] {
-	case tagFeed:
-		sequence, err := keyNumber(key)
-		state.sequence = max(state.sequence, sequence)
-		return err
-	case tagTerm:
-		epoch, err := decodeNumber(value)
-		state.epoch = max(state.epoch, epoch)
-		return err
-	}
-	return nil
 }

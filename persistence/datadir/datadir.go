@@ -64,7 +64,7 @@ func Prepare(dir string, journal persistence.Options) (secret []byte, err error)
 	if err := makeDir(dir); err != nil {
 		return nil, err
 	}
-	return makeParts(dir)
+	return makeParts(dir, journal.Logger)
 }
 
 // exists reports whether a file or folder exists.
@@ -93,13 +93,7 @@ func readParts(dir string, log *slog.Logger) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := makeSum(dir, secret); err != nil { // on a full disk, the node starts so that operators can free space
-		if log == nil {
-			log = slog.Default()
-		}
-		log.Error("cannot write the checksum of the secret; the next start repeats it", slog.Any("error", err))
-	}
-	return secret, nil
+	return secret, ensureSum(dir, secret, log)
 }
 
 // ForeignFiles returns the names in a directory that a node does not make. It returns none if the directory has a journal: a
@@ -143,7 +137,7 @@ func checkUnused(dir string) error {
 }
 
 // makeParts makes the folder of drives and the secret, unless they exist, and returns the secret.
-func makeParts(dir string) ([]byte, error) {
+func makeParts(dir string, log *slog.Logger) ([]byte, error) {
 	drives := filepath.Join(dir, DrivesName)
 	if err := os.MkdirAll(drives, 0o750); err != nil {
 		return nil, err
@@ -152,7 +146,7 @@ func makeParts(dir string) ([]byte, error) {
 	secret, err := os.ReadFile(path)
 	switch {
 	case err == nil && len(secret) == secretBytes:
-		return secret, errors.Join(makeSum(dir, secret), syncDir(dir))
+		return secret, errors.Join(ensureSum(dir, secret, log), syncDir(dir))
 	case err == nil:
 		return nil, fmt.Errorf("%s does not have %d bytes: remove it, and the next start makes another one", path, secretBytes)
 	case !errors.Is(err, fs.ErrNotExist):
@@ -207,7 +201,7 @@ func Accept(dir string, log *slog.Logger) (persistence.Acceptance, error) {
 	if err != nil {
 		return accepted, err
 	}
-	_, err = makeParts(dir)
+	_, err = makeParts(dir, log)
 	return accepted, err
 }
 

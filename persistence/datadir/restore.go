@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -75,7 +76,7 @@ func BeginRestore(dir, backupID string) (_ *Restoration, err error) {
 		return nil, err
 	}
 	if !r.IsComplete {
-		if _, err := makeParts(r.Dir); err != nil {
+		if _, err := makeParts(r.Dir, slog.Default()); err != nil {
 			return nil, err
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -52,6 +53,23 @@ func makeSum(dir string, secret []byte) error {
 		return err
 	}
 	return WriteDurably(path, sumOf(secret))
+}
+
+// ensureSum makes the checksum of a secret durable. A directory without a checksum may remain so: on a full disk, the node starts, so that
+// operators can free space, and the next start repeats it. ensureSum fails if a checksum of another secret remains.
+func ensureSum(dir string, secret []byte, log *slog.Logger) error {
+	err := makeSum(dir, secret)
+	if err == nil {
+		return nil
+	}
+	if _, readErr := os.ReadFile(filepath.Join(dir, sumName)); !errors.Is(readErr, fs.ErrNotExist) {
+		return err
+	}
+	if log == nil {
+		log = slog.Default()
+	}
+	log.Error("cannot write the checksum of the secret; the next start repeats it", slog.Any("error", err))
+	return nil
 }
 
 // Check checks that a data directory with a journal has the folder of drives, and that the secret agrees with its checksum. It reports each
