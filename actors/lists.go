@@ -1,6 +1,7 @@
 package actors
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"strings"
@@ -130,6 +131,11 @@ func (p OwnedPartition) IndexOwners(index, after string, limit int) ([]string, e
 	return p.system.IndexOwners(p.partition, index, after, limit)
 }
 
+// FindRow returns the first row of a list behind a position that want selects; see System.FindRow.
+func (p OwnedPartition) FindRow(list, after string, want func(row []byte) bool) (position string, row []byte, found bool, err error) {
+	return p.system.FindRow(p.partition, list, after, want)
+}
+
 // Rows returns a page of an owner's list; see System.Rows.
 func (p OwnedPartition) Rows(owner string, asked *wirev1.List) (*wirev1.Page, error) {
 	return p.system.Rows(p.partition, owner, asked)
@@ -163,6 +169,25 @@ func (s *System) IndexOwners(p persistence.Partition, index, after string, limit
 		found, after = append(found, next), next
 	}
 	return found, nil
+}
+
+// FindRow returns the first row of a list, of any owner, behind a position, for which want returns true; found is false if there is none. The
+// position of a row is its owner, a zero byte and its key. want must not keep the row.
+func (s *System) FindRow(p persistence.Partition, list, after string, want func(row []byte) bool) (position string, row []byte, found bool, err error) {
+	v, err := s.journal.View()
+	if err != nil {
+		return "", nil, false, err
+	}
+	defer v.Close()
+	for entry, err := range v.Index(p, persistence.Query{Index: listIndex(list), Prefix: true, After: after}) {
+		if err != nil {
+			return "", nil, false, err
+		}
+		if want(entry.Data) {
+			return strings.Clone(entry.Value), bytes.Clone(entry.Data), true, nil
+		}
+	}
+	return "", nil, false, nil
 }
 
 // ownerAfter returns the first owner after one id, or "" if there is none. The values of an owner's entries begin with its id

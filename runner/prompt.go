@@ -307,12 +307,12 @@ func (l *agent) introduction(in *sessionv1.Input) string {
 	}
 }
 
-// image returns the content of an image of a session, from its file, or from its row if that was written before images were files; nil if
-// the image is lost: the file was damaged, or its session was deleted while the backup was taken from which the node is restored.
+// image returns the content of an image of a session, from its file, or from its row if that was written before images were files and is not
+// moved yet; nil if the image is lost: the file was damaged, or its session was deleted while the backup was taken from which the node is
+// restored.
 func (r *Runner) image(ctx context.Context, id sessionID, image *sessionv1.Image) ([]byte, error) {
-	content, err := r.o.Images.ReadImage(ctx, id.workspace, id.session, image.GetSha256())
-	refused, is := errors.AsType[*entity.Error](err)
-	if !is || refused.Code != entity.NotFound {
+	content, err := r.imageFile(ctx, id, image)
+	if content != nil || err != nil {
 		return content, err
 	}
 	page, err := r.list(ctx, id.workspace, &wirev1.List{
@@ -322,12 +322,24 @@ func (r *Runner) image(ctx context.Context, id sessionID, image *sessionv1.Image
 		return nil, err
 	}
 	if len(page.GetRows()) == 0 {
+		if content, err := r.imageFile(ctx, id, image); content != nil || err != nil {
+			return content, err // the image was moved to the file meanwhile
+		}
 		r.o.Log.Error("an image of a session is lost", "workspace", id.workspace, "session", id.session)
 		return nil, nil
 	}
 	var stored sessionv1.StoredImage
 	err = proto.Unmarshal(page.GetRows()[0], &stored)
 	return stored.GetContent(), err
+}
+
+// imageFile returns the content of the file of an image; nil if there is no such file.
+func (r *Runner) imageFile(ctx context.Context, id sessionID, image *sessionv1.Image) ([]byte, error) {
+	content, err := r.o.Images.ReadImage(ctx, id.workspace, id.session, image.GetSha256())
+	if refused, is := errors.AsType[*entity.Error](err); is && refused.Code == entity.NotFound {
+		return nil, nil
+	}
+	return content, err
 }
 
 // list returns a page of a list of a workspace.

@@ -5,18 +5,24 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+
+	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/cmd/node/nodebackup"
 	"github.com/atelier-run/atelier/drive"
+	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/session"
 	"github.com/atelier-run/atelier/http/operator"
 	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+	"github.com/atelier-run/atelier/persistence"
 	"github.com/atelier-run/atelier/runner/modeltest"
 )
 
@@ -115,5 +121,102 @@ func TestBackUpAndRestoreImages(t *testing.T) {
 	var last operator.NodeProgress
 	if _, err := r.backUp(t.Context(), t.TempDir(), func(p operator.NodeProgress) { last = p }); err != nil || last.DoneBytes != last.TotalBytes {
 		t.Errorf("a backup of the restored node: %+v, %v", last, err)
+	}
+}
+
+// storeInRow replaces the row and the file of an image of a session by a row with the content, as earlier versions have it.
+func (h *home) storeInRow(id string, content []byte) {
+	h.Helper()
+	sum := sha256.Sum256(content)
+	stored, err := proto.Marshal(&sessionv1.StoredImage{MediaType: "image/png", Content: content})
+	h.check(err)
+	row := func(key string) persistence.Entry {
+		return persistence.Entry{Index: entity.ListIndex(session.ImageList), Value: ws + "\x00" + key, Data: stored}
+	}
+	committed := make(chan error, 1)
+	h.Journal.Append(persistence.Proposal{Partition: h.Router.Partition(ws), Stream: "rows/test", Epoch: 1, Entries: []persistence.Change{
+		{Entry: row(session.Key(id, string(sum[:])))}, {Entry: row(session.ImageKey(id, sum[:])), Remove: true},
+	}}, func(r persistence.Result) { committed <- r.Err })
+	h.check(<-committed)
+	h.check(h.Drives.RemoveImages(h.Context(), ws, id))
+}
+
+// imageCopies returns the rows of the images of a session, of which stored have the content, the files of its images, and the markers.
+func (h *home) imageCopies(id string) (rows, stored, files, markers int) {
+	h.Helper()
+	v, err := h.Journal.View()
+	h.check(err)
+	defer v.Close()
+	prefix := ws + "\x00" + session.Key(id, "")
+	for row, err := range v.Index(h.Router.Partition(ws), persistence.Query{Index: entity.ListIndex(session.ImageList), Value: prefix, Prefix: true}) {
+		h.check(err)
+		rows++
+		if hasContent(row.Data) {
+			stored++
+		}
+	}
+	count := func(pattern string) int {
+		found, err := filepath.Glob(pattern)
+		h.check(err)
+		return len(found)
+	}
+	dir := strings.ReplaceAll(filepath.Join(h.Drives.Dir(), ws), "[", "\\[")
+	return rows, stored, count(filepath.Join(dir, drive.ImagesName, id, "*")), count(filepath.Join(dir, "tmp", id+".*"))
+}
+
+// TestImagesOfEarlierVersionsMove starts nodes over images that an earlier version stored in the journal, after a kill at each step of moving
+// them. The image is then in one file, and no content is in the journal.
+func TestImagesOfEarlierVersionsMove(t *testing.T) {
+	content := png(300_000)
+	sum := sha256.Sum256(content)
+	errKilled := errors.New("killed")
+	for name, kill := range map[string]func(h *home, id string){
+		"before": func(*home, string) {},
+		"after a part of the marker": func(h *home, id string) {
+			marker := filepath.Join(h.Drives.Dir(), ws, "tmp", id+"."+hex.EncodeToString(sum[:])+".image")
+			h.check(os.WriteFile(marker, content[:1000], 0o600))
+		},
+		"after the file, before the row": func(h *home, id string) {
+			err := h.Drives.KeepImages(t.Context(), ws, id, map[string][]byte{string(sum[:]): content}, func() error { return errKilled })
+			if !errors.Is(err, errKilled) {
+				t.Error(err)
+			}
+		},
+		"after the row, before the marker is removed": func(h *home, id string) {
+			err := h.Drives.KeepImages(t.Context(), ws, id, map[string][]byte{string(sum[:]): content}, func() error {
+				_, err := h.Router.Ask(t.Context(), entity.Command{
+					Kind: entity.KindSession, Identity: session.Identity(ws, id), Principal: entity.Platform(),
+					Message: &sessionv1.MoveImage{Image: &sessionv1.Image{MediaType: "image/png", Sha256: sum[:], Size: int64(len(content))}},
+				})
+				return errors.Join(err, errKilled)
+			})
+			if !errors.Is(err, errKilled) {
+				t.Error(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHome(t)
+			h.done()
+			id := h.keepImage("earlier", content)
+			h.storeInRow(id, content)
+			if rows, stored, files, _ := h.imageCopies(id); rows != 1 || stored != 1 || files != 0 {
+				t.Fatalf("the earlier version has %d rows, %d with content, and %d files", rows, stored, files)
+			}
+			kill(h, id)
+			h.stop()
+			h.start()
+			h.put("wakes the drive", "")
+			h.until(func() bool {
+				_, stored, files, markers := h.imageCopies(id)
+				return stored == 0 && files == 1 && markers == 0
+			})
+			if rows, _, _, _ := h.imageCopies(id); rows != 1 {
+				t.Errorf("%d rows", rows)
+			}
+			if got, err := h.Drives.ReadImage(t.Context(), ws, id, sum[:]); err != nil || !bytes.Equal(got, content) {
+				t.Errorf("the image has %d bytes, %v", len(got), err)
+			}
+		})
 	}
 }

@@ -170,7 +170,7 @@ func accessOf(c sessionv1.Command) entity.Access {
 	case *sessionv1.DescribeSession, *sessionv1.AwaitInput:
 		return readAccess
 	case *sessionv1.ClaimTurn, *sessionv1.AwaitTurn, *sessionv1.RecordRows, *sessionv1.EndTurn, *sessionv1.PublishDelta,
-		*sessionv1.WakeSession, *sessionv1.EraseRows, *sessionv1.ReportErased:
+		*sessionv1.WakeSession, *sessionv1.EraseRows, *sessionv1.MoveImage, *sessionv1.ReportErased:
 	}
 	return entity.PlatformOnly()
 }

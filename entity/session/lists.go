@@ -49,7 +49,7 @@ func Lists() map[string]entity.List {
 func Key(sessionID, rest string) string { return sessionID + "\x00" + rest }
 
 // ImageKey returns the key in ImageList of an image of a session with a SHA-256. Rows that have the content of their image, which were
-// written before images were files, have the SHA-256 itself in their keys, and not its digits.
+// written before images were files, have the SHA-256 itself in their keys, and not its digits; MoveImage replaces them.
 func ImageKey(sessionID string, sha256 []byte) string {
 	return Key(sessionID, hex.EncodeToString(sha256))
 }
@@ -160,6 +160,9 @@ func Rows(call entity.Call, before, after *sessionv1.Session, c sessionv1.Comman
 	switch c := c.(type) {
 	case *sessionv1.EraseRows:
 		return erasedRows(after, c)
+	case *sessionv1.MoveImage:
+		old := Key(after.GetId(), string(c.GetImage().GetSha256()))
+		return []entity.Row{imageRow(after, c.GetImage()), {List: ImageList, Key: old}}
 	default: // the rows follow from the events
 	}
 	if len(events) == 0 {
@@ -242,12 +245,17 @@ func eventRows(s *sessionv1.Session, e sessionv1.Event) []entity.Row {
 func imageRows(s *sessionv1.Session, in *sessionv1.Input) []entity.Row {
 	var rows []entity.Row
 	for _, i := range in.GetImages() {
-		rows = append(rows, entity.Row{
-			List: ImageList, Key: ImageKey(s.GetId(), i.GetSha256()),
-			Message: &sessionv1.StoredImage{MediaType: i.GetMediaType(), Sha256: i.GetSha256(), Size: i.GetSize()},
-		})
+		rows = append(rows, imageRow(s, i))
 	}
 	return rows
+}
+
+// imageRow returns the row of an image in a file.
+func imageRow(s *sessionv1.Session, i *sessionv1.Image) entity.Row {
+	return entity.Row{
+		List: ImageList, Key: ImageKey(s.GetId(), i.GetSha256()),
+		Message: &sessionv1.StoredImage{MediaType: i.GetMediaType(), Sha256: i.GetSha256(), Size: i.GetSize()},
+	}
 }
 
 // requestRows returns the rows of an input with a request id, or none if it has no request id.

@@ -87,6 +87,8 @@ func Decide(call entity.Call, s *sessionv1.Session, c sessionv1.Command) ([]sess
 		return seal(call, s)
 	case *sessionv1.EraseRows:
 		return nil, checkErasing(s)
+	case *sessionv1.MoveImage:
+		return nil, nil // Rows
 	case *sessionv1.ReportErased:
 		return reportErased(call, s), nil
 	case *sessionv1.Interrupt:
@@ -156,7 +158,7 @@ func Reply(call entity.Call, s *sessionv1.Session, c sessionv1.Command, events [
 		*sessionv1.RecordRows, *sessionv1.AllowUsage:
 		return &sessionv1.Description{Session: s, Permissions: PermissionsOf(call, s)}
 	case *sessionv1.DeleteSession, *sessionv1.EndTurn, *sessionv1.PublishDelta, *sessionv1.WakeSession,
-		*sessionv1.EraseRows, *sessionv1.ReportErased:
+		*sessionv1.EraseRows, *sessionv1.MoveImage, *sessionv1.ReportErased:
 	}
 	return &wirev1.Done{}
 }

@@ -302,7 +302,14 @@ func TestImagesHaveRows(t *testing.T) {
 	}
 	old := session.ImageList + " " + session.Key("ses_1", "two")
 	w.rows[old] = &sessionv1.StoredImage{Content: []byte("two")}
+	move := &sessionv1.MoveImage{Image: &sessionv1.Image{MediaType: "image/gif", Sha256: []byte("two"), Size: 3}}
+	w.platform().must(move)
+	if moved, is := w.rows[session.ImageList+" "+keys[1]].(*sessionv1.StoredImage); w.rows[old] != nil || !is || moved.GetMediaType() != "image/gif" || moved.GetSize() != 3 {
+		t.Errorf("the rows of the moved image are %v", w.rows)
+	}
+	w.rows[old] = &sessionv1.StoredImage{Content: []byte("two")}
 	w.must(&sessionv1.DeleteSession{})
+	w.platform().refused(move, entity.NotFound)
 	w.platform().must(&sessionv1.EraseRows{Rows: []*sessionv1.RowKey{{List: session.ImageList, Key: keys[1]}}})
 	if w.rows[old] != nil || w.rows[session.ImageList+" "+keys[1]] != nil {
 		t.Errorf("the rows %v remain", w.rows)

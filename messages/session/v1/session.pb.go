@@ -3825,6 +3825,52 @@ func (x *RowKey) GetKey() string {
 	return ""
 }
 
+// MoveImage replaces the row with the content of an image, which an earlier version has written, by the row of the image in a file. The file
+// is durable.
+type MoveImage struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Image         *Image                 `protobuf:"bytes,1,opt,name=image,proto3" json:"image,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MoveImage) Reset() {
+	*x = MoveImage{}
+	mi := &file_messages_session_v1_session_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MoveImage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MoveImage) ProtoMessage() {}
+
+func (x *MoveImage) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_session_v1_session_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MoveImage.ProtoReflect.Descriptor instead.
+func (*MoveImage) Descriptor() ([]byte, []int) {
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *MoveImage) GetImage() *Image {
+	if x != nil {
+		return x.Image
+	}
+	return nil
+}
+
 // ReportErased completes a deletion.
 type ReportErased struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3834,7 +3880,7 @@ type ReportErased struct {
 
 func (x *ReportErased) Reset() {
 	*x = ReportErased{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[46]
+	mi := &file_messages_session_v1_session_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3846,7 +3892,7 @@ func (x *ReportErased) String() string {
 func (*ReportErased) ProtoMessage() {}
 
 func (x *ReportErased) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[46]
+	mi := &file_messages_session_v1_session_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3859,7 +3905,7 @@ func (x *ReportErased) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportErased.ProtoReflect.Descriptor instead.
 func (*ReportErased) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{46}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{47}
 }
 
 type Description struct {
@@ -3873,7 +3919,7 @@ type Description struct {
 
 func (x *Description) Reset() {
 	*x = Description{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[47]
+	mi := &file_messages_session_v1_session_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3885,7 +3931,7 @@ func (x *Description) String() string {
 func (*Description) ProtoMessage() {}
 
 func (x *Description) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[47]
+	mi := &file_messages_session_v1_session_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3898,7 +3944,7 @@ func (x *Description) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Description.ProtoReflect.Descriptor instead.
 func (*Description) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{47}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Description) GetSession() *Session {
@@ -3930,7 +3976,7 @@ type Accepted struct {
 
 func (x *Accepted) Reset() {
 	*x = Accepted{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[48]
+	mi := &file_messages_session_v1_session_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3942,7 +3988,7 @@ func (x *Accepted) String() string {
 func (*Accepted) ProtoMessage() {}
 
 func (x *Accepted) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[48]
+	mi := &file_messages_session_v1_session_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3955,7 +4001,7 @@ func (x *Accepted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Accepted.ProtoReflect.Descriptor instead.
 func (*Accepted) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{48}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Accepted) GetInputSeq() uint64 {
@@ -3995,7 +4041,7 @@ type Permissions struct {
 
 func (x *Permissions) Reset() {
 	*x = Permissions{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[49]
+	mi := &file_messages_session_v1_session_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4007,7 +4053,7 @@ func (x *Permissions) String() string {
 func (*Permissions) ProtoMessage() {}
 
 func (x *Permissions) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[49]
+	mi := &file_messages_session_v1_session_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4020,7 +4066,7 @@ func (x *Permissions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Permissions.ProtoReflect.Descriptor instead.
 func (*Permissions) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{49}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Permissions) GetSend() bool {
@@ -4088,7 +4134,7 @@ type Interrupted struct {
 
 func (x *Interrupted) Reset() {
 	*x = Interrupted{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[50]
+	mi := &file_messages_session_v1_session_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4100,7 +4146,7 @@ func (x *Interrupted) String() string {
 func (*Interrupted) ProtoMessage() {}
 
 func (x *Interrupted) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[50]
+	mi := &file_messages_session_v1_session_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4113,7 +4159,7 @@ func (x *Interrupted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Interrupted.ProtoReflect.Descriptor instead.
 func (*Interrupted) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{50}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Interrupted) GetInterrupted() bool {
@@ -4143,7 +4189,7 @@ type SessionStarted struct {
 
 func (x *SessionStarted) Reset() {
 	*x = SessionStarted{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[51]
+	mi := &file_messages_session_v1_session_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4155,7 +4201,7 @@ func (x *SessionStarted) String() string {
 func (*SessionStarted) ProtoMessage() {}
 
 func (x *SessionStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[51]
+	mi := &file_messages_session_v1_session_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4168,7 +4214,7 @@ func (x *SessionStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionStarted.ProtoReflect.Descriptor instead.
 func (*SessionStarted) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{51}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *SessionStarted) GetWorkspaceId() string {
@@ -4273,7 +4319,7 @@ type RowAdded struct {
 
 func (x *RowAdded) Reset() {
 	*x = RowAdded{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[52]
+	mi := &file_messages_session_v1_session_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4285,7 +4331,7 @@ func (x *RowAdded) String() string {
 func (*RowAdded) ProtoMessage() {}
 
 func (x *RowAdded) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[52]
+	mi := &file_messages_session_v1_session_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4298,7 +4344,7 @@ func (x *RowAdded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RowAdded.ProtoReflect.Descriptor instead.
 func (*RowAdded) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{52}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *RowAdded) GetRow() *Row {
@@ -4352,7 +4398,7 @@ type TurnStarted struct {
 
 func (x *TurnStarted) Reset() {
 	*x = TurnStarted{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[53]
+	mi := &file_messages_session_v1_session_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4364,7 +4410,7 @@ func (x *TurnStarted) String() string {
 func (*TurnStarted) ProtoMessage() {}
 
 func (x *TurnStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[53]
+	mi := &file_messages_session_v1_session_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4377,7 +4423,7 @@ func (x *TurnStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnStarted.ProtoReflect.Descriptor instead.
 func (*TurnStarted) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{53}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *TurnStarted) GetTurn() *Turn {
@@ -4398,7 +4444,7 @@ type TurnClaimed struct {
 
 func (x *TurnClaimed) Reset() {
 	*x = TurnClaimed{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[54]
+	mi := &file_messages_session_v1_session_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4410,7 +4456,7 @@ func (x *TurnClaimed) String() string {
 func (*TurnClaimed) ProtoMessage() {}
 
 func (x *TurnClaimed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[54]
+	mi := &file_messages_session_v1_session_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4423,7 +4469,7 @@ func (x *TurnClaimed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnClaimed.ProtoReflect.Descriptor instead.
 func (*TurnClaimed) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{54}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *TurnClaimed) GetTurnId() uint64 {
@@ -4456,7 +4502,7 @@ type InputsJoined struct {
 
 func (x *InputsJoined) Reset() {
 	*x = InputsJoined{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[55]
+	mi := &file_messages_session_v1_session_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4468,7 +4514,7 @@ func (x *InputsJoined) String() string {
 func (*InputsJoined) ProtoMessage() {}
 
 func (x *InputsJoined) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[55]
+	mi := &file_messages_session_v1_session_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4481,7 +4527,7 @@ func (x *InputsJoined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InputsJoined.ProtoReflect.Descriptor instead.
 func (*InputsJoined) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{55}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *InputsJoined) GetSeqs() []uint64 {
@@ -4505,7 +4551,7 @@ type BatchRecorded struct {
 
 func (x *BatchRecorded) Reset() {
 	*x = BatchRecorded{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[56]
+	mi := &file_messages_session_v1_session_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4517,7 +4563,7 @@ func (x *BatchRecorded) String() string {
 func (*BatchRecorded) ProtoMessage() {}
 
 func (x *BatchRecorded) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[56]
+	mi := &file_messages_session_v1_session_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4530,7 +4576,7 @@ func (x *BatchRecorded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchRecorded.ProtoReflect.Descriptor instead.
 func (*BatchRecorded) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{56}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *BatchRecorded) GetBatch() uint64 {
@@ -4586,7 +4632,7 @@ type TurnEnded struct {
 
 func (x *TurnEnded) Reset() {
 	*x = TurnEnded{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[57]
+	mi := &file_messages_session_v1_session_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4598,7 +4644,7 @@ func (x *TurnEnded) String() string {
 func (*TurnEnded) ProtoMessage() {}
 
 func (x *TurnEnded) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[57]
+	mi := &file_messages_session_v1_session_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4611,7 +4657,7 @@ func (x *TurnEnded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnEnded.ProtoReflect.Descriptor instead.
 func (*TurnEnded) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{57}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *TurnEnded) GetTurnId() uint64 {
@@ -4686,7 +4732,7 @@ type InterruptRequested struct {
 
 func (x *InterruptRequested) Reset() {
 	*x = InterruptRequested{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[58]
+	mi := &file_messages_session_v1_session_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4698,7 +4744,7 @@ func (x *InterruptRequested) String() string {
 func (*InterruptRequested) ProtoMessage() {}
 
 func (x *InterruptRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[58]
+	mi := &file_messages_session_v1_session_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4711,7 +4757,7 @@ func (x *InterruptRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InterruptRequested.ProtoReflect.Descriptor instead.
 func (*InterruptRequested) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{58}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *InterruptRequested) GetReason() *Failure {
@@ -4731,7 +4777,7 @@ type InputsDropped struct {
 
 func (x *InputsDropped) Reset() {
 	*x = InputsDropped{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[59]
+	mi := &file_messages_session_v1_session_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4743,7 +4789,7 @@ func (x *InputsDropped) String() string {
 func (*InputsDropped) ProtoMessage() {}
 
 func (x *InputsDropped) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[59]
+	mi := &file_messages_session_v1_session_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4756,7 +4802,7 @@ func (x *InputsDropped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InputsDropped.ProtoReflect.Descriptor instead.
 func (*InputsDropped) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{59}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *InputsDropped) GetSeqs() []uint64 {
@@ -4777,7 +4823,7 @@ type SessionWoken struct {
 
 func (x *SessionWoken) Reset() {
 	*x = SessionWoken{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[60]
+	mi := &file_messages_session_v1_session_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4789,7 +4835,7 @@ func (x *SessionWoken) String() string {
 func (*SessionWoken) ProtoMessage() {}
 
 func (x *SessionWoken) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[60]
+	mi := &file_messages_session_v1_session_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4802,7 +4848,7 @@ func (x *SessionWoken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionWoken.ProtoReflect.Descriptor instead.
 func (*SessionWoken) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{60}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *SessionWoken) GetAt() int64 {
@@ -4832,7 +4878,7 @@ type SessionArchived struct {
 
 func (x *SessionArchived) Reset() {
 	*x = SessionArchived{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[61]
+	mi := &file_messages_session_v1_session_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4844,7 +4890,7 @@ func (x *SessionArchived) String() string {
 func (*SessionArchived) ProtoMessage() {}
 
 func (x *SessionArchived) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[61]
+	mi := &file_messages_session_v1_session_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4857,7 +4903,7 @@ func (x *SessionArchived) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionArchived.ProtoReflect.Descriptor instead.
 func (*SessionArchived) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{61}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *SessionArchived) GetScope() ArchiveScope {
@@ -4890,7 +4936,7 @@ type AudienceChanged struct {
 
 func (x *AudienceChanged) Reset() {
 	*x = AudienceChanged{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[62]
+	mi := &file_messages_session_v1_session_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4902,7 +4948,7 @@ func (x *AudienceChanged) String() string {
 func (*AudienceChanged) ProtoMessage() {}
 
 func (x *AudienceChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[62]
+	mi := &file_messages_session_v1_session_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4915,7 +4961,7 @@ func (x *AudienceChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AudienceChanged.ProtoReflect.Descriptor instead.
 func (*AudienceChanged) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{62}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *AudienceChanged) GetAudience() *Audience {
@@ -4935,7 +4981,7 @@ type ReadMarked struct {
 
 func (x *ReadMarked) Reset() {
 	*x = ReadMarked{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[63]
+	mi := &file_messages_session_v1_session_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4947,7 +4993,7 @@ func (x *ReadMarked) String() string {
 func (*ReadMarked) ProtoMessage() {}
 
 func (x *ReadMarked) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[63]
+	mi := &file_messages_session_v1_session_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4960,7 +5006,7 @@ func (x *ReadMarked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadMarked.ProtoReflect.Descriptor instead.
 func (*ReadMarked) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{63}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ReadMarked) GetUserId() string {
@@ -4986,7 +5032,7 @@ type ChildAdmitted struct {
 
 func (x *ChildAdmitted) Reset() {
 	*x = ChildAdmitted{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[64]
+	mi := &file_messages_session_v1_session_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4998,7 +5044,7 @@ func (x *ChildAdmitted) String() string {
 func (*ChildAdmitted) ProtoMessage() {}
 
 func (x *ChildAdmitted) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[64]
+	mi := &file_messages_session_v1_session_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5011,7 +5057,7 @@ func (x *ChildAdmitted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChildAdmitted.ProtoReflect.Descriptor instead.
 func (*ChildAdmitted) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{64}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *ChildAdmitted) GetChildId() string {
@@ -5030,7 +5076,7 @@ type UsageAllowed struct {
 
 func (x *UsageAllowed) Reset() {
 	*x = UsageAllowed{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[65]
+	mi := &file_messages_session_v1_session_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5042,7 +5088,7 @@ func (x *UsageAllowed) String() string {
 func (*UsageAllowed) ProtoMessage() {}
 
 func (x *UsageAllowed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[65]
+	mi := &file_messages_session_v1_session_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5055,7 +5101,7 @@ func (x *UsageAllowed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UsageAllowed.ProtoReflect.Descriptor instead.
 func (*UsageAllowed) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{65}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *UsageAllowed) GetUsage() *Usage {
@@ -5076,7 +5122,7 @@ type SessionSealed struct {
 
 func (x *SessionSealed) Reset() {
 	*x = SessionSealed{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[66]
+	mi := &file_messages_session_v1_session_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5088,7 +5134,7 @@ func (x *SessionSealed) String() string {
 func (*SessionSealed) ProtoMessage() {}
 
 func (x *SessionSealed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[66]
+	mi := &file_messages_session_v1_session_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5101,7 +5147,7 @@ func (x *SessionSealed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionSealed.ProtoReflect.Descriptor instead.
 func (*SessionSealed) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{66}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *SessionSealed) GetAt() int64 {
@@ -5134,7 +5180,7 @@ type SessionErased struct {
 
 func (x *SessionErased) Reset() {
 	*x = SessionErased{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[67]
+	mi := &file_messages_session_v1_session_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5146,7 +5192,7 @@ func (x *SessionErased) String() string {
 func (*SessionErased) ProtoMessage() {}
 
 func (x *SessionErased) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[67]
+	mi := &file_messages_session_v1_session_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5159,7 +5205,7 @@ func (x *SessionErased) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionErased.ProtoReflect.Descriptor instead.
 func (*SessionErased) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{67}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *SessionErased) GetAt() int64 {
@@ -5180,7 +5226,7 @@ type SummaryRow struct {
 
 func (x *SummaryRow) Reset() {
 	*x = SummaryRow{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[68]
+	mi := &file_messages_session_v1_session_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5192,7 +5238,7 @@ func (x *SummaryRow) String() string {
 func (*SummaryRow) ProtoMessage() {}
 
 func (x *SummaryRow) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[68]
+	mi := &file_messages_session_v1_session_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5205,7 +5251,7 @@ func (x *SummaryRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SummaryRow.ProtoReflect.Descriptor instead.
 func (*SummaryRow) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{68}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *SummaryRow) GetSession() *Session {
@@ -5225,7 +5271,7 @@ type Reference struct {
 
 func (x *Reference) Reset() {
 	*x = Reference{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[69]
+	mi := &file_messages_session_v1_session_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5237,7 +5283,7 @@ func (x *Reference) String() string {
 func (*Reference) ProtoMessage() {}
 
 func (x *Reference) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[69]
+	mi := &file_messages_session_v1_session_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5250,7 +5296,7 @@ func (x *Reference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reference.ProtoReflect.Descriptor instead.
 func (*Reference) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{69}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *Reference) GetKey() string {
@@ -5277,7 +5323,7 @@ type Filter struct {
 
 func (x *Filter) Reset() {
 	*x = Filter{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[70]
+	mi := &file_messages_session_v1_session_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5289,7 +5335,7 @@ func (x *Filter) String() string {
 func (*Filter) ProtoMessage() {}
 
 func (x *Filter) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[70]
+	mi := &file_messages_session_v1_session_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5302,7 +5348,7 @@ func (x *Filter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Filter.ProtoReflect.Descriptor instead.
 func (*Filter) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{70}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *Filter) GetAgentId() string {
@@ -5343,7 +5389,7 @@ type ChildRow struct {
 
 func (x *ChildRow) Reset() {
 	*x = ChildRow{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[71]
+	mi := &file_messages_session_v1_session_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5355,7 +5401,7 @@ func (x *ChildRow) String() string {
 func (*ChildRow) ProtoMessage() {}
 
 func (x *ChildRow) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[71]
+	mi := &file_messages_session_v1_session_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5368,7 +5414,7 @@ func (x *ChildRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChildRow.ProtoReflect.Descriptor instead.
 func (*ChildRow) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{71}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *ChildRow) GetChildId() string {
@@ -5390,7 +5436,7 @@ type TerminalRow struct {
 
 func (x *TerminalRow) Reset() {
 	*x = TerminalRow{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[72]
+	mi := &file_messages_session_v1_session_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5402,7 +5448,7 @@ func (x *TerminalRow) String() string {
 func (*TerminalRow) ProtoMessage() {}
 
 func (x *TerminalRow) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[72]
+	mi := &file_messages_session_v1_session_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5415,7 +5461,7 @@ func (x *TerminalRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TerminalRow.ProtoReflect.Descriptor instead.
 func (*TerminalRow) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{72}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *TerminalRow) GetSeq() uint64 {
@@ -5456,7 +5502,7 @@ type RequestRow struct {
 
 func (x *RequestRow) Reset() {
 	*x = RequestRow{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[73]
+	mi := &file_messages_session_v1_session_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5468,7 +5514,7 @@ func (x *RequestRow) String() string {
 func (*RequestRow) ProtoMessage() {}
 
 func (x *RequestRow) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[73]
+	mi := &file_messages_session_v1_session_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5481,7 +5527,7 @@ func (x *RequestRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestRow.ProtoReflect.Descriptor instead.
 func (*RequestRow) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{73}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *RequestRow) GetInputSeq() uint64 {
@@ -5529,7 +5575,7 @@ type TurnTask struct {
 
 func (x *TurnTask) Reset() {
 	*x = TurnTask{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[74]
+	mi := &file_messages_session_v1_session_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5541,7 +5587,7 @@ func (x *TurnTask) String() string {
 func (*TurnTask) ProtoMessage() {}
 
 func (x *TurnTask) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[74]
+	mi := &file_messages_session_v1_session_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5554,7 +5600,7 @@ func (x *TurnTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnTask.ProtoReflect.Descriptor instead.
 func (*TurnTask) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{74}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *TurnTask) GetTurnId() uint64 {
@@ -5574,7 +5620,7 @@ type DeletionTask struct {
 
 func (x *DeletionTask) Reset() {
 	*x = DeletionTask{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[75]
+	mi := &file_messages_session_v1_session_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5586,7 +5632,7 @@ func (x *DeletionTask) String() string {
 func (*DeletionTask) ProtoMessage() {}
 
 func (x *DeletionTask) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[75]
+	mi := &file_messages_session_v1_session_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5599,7 +5645,7 @@ func (x *DeletionTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletionTask.ProtoReflect.Descriptor instead.
 func (*DeletionTask) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{75}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *DeletionTask) GetSessionId() string {
@@ -5884,7 +5930,9 @@ const file_messages_session_v1_session_proto_rawDesc = "" +
 	"\x04rows\x18\x01 \x03(\v2\x1a.atelier.session.v1.RowKeyR\x04rows\".\n" +
 	"\x06RowKey\x12\x12\n" +
 	"\x04list\x18\x01 \x01(\tR\x04list\x12\x10\n" +
-	"\x03key\x18\x02 \x01(\tR\x03key\"\x0e\n" +
+	"\x03key\x18\x02 \x01(\tR\x03key\"<\n" +
+	"\tMoveImage\x12/\n" +
+	"\x05image\x18\x01 \x01(\v2\x19.atelier.session.v1.ImageR\x05image\"\x0e\n" +
 	"\fReportErased\"\x87\x01\n" +
 	"\vDescription\x125\n" +
 	"\asession\x18\x01 \x01(\v2\x1b.atelier.session.v1.SessionR\asession\x12A\n" +
@@ -6080,7 +6128,7 @@ func file_messages_session_v1_session_proto_rawDescGZIP() []byte {
 }
 
 var file_messages_session_v1_session_proto_enumTypes = make([]protoimpl.EnumInfo, 10)
-var file_messages_session_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 78)
+var file_messages_session_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 79)
 var file_messages_session_v1_session_proto_goTypes = []any{
 	(TurnStatus)(0),            // 0: atelier.session.v1.TurnStatus
 	(Behavior)(0),              // 1: atelier.session.v1.Behavior
@@ -6138,39 +6186,40 @@ var file_messages_session_v1_session_proto_goTypes = []any{
 	(*AllowUsage)(nil),         // 53: atelier.session.v1.AllowUsage
 	(*EraseRows)(nil),          // 54: atelier.session.v1.EraseRows
 	(*RowKey)(nil),             // 55: atelier.session.v1.RowKey
-	(*ReportErased)(nil),       // 56: atelier.session.v1.ReportErased
-	(*Description)(nil),        // 57: atelier.session.v1.Description
-	(*Accepted)(nil),           // 58: atelier.session.v1.Accepted
-	(*Permissions)(nil),        // 59: atelier.session.v1.Permissions
-	(*Interrupted)(nil),        // 60: atelier.session.v1.Interrupted
-	(*SessionStarted)(nil),     // 61: atelier.session.v1.SessionStarted
-	(*RowAdded)(nil),           // 62: atelier.session.v1.RowAdded
-	(*TurnStarted)(nil),        // 63: atelier.session.v1.TurnStarted
-	(*TurnClaimed)(nil),        // 64: atelier.session.v1.TurnClaimed
-	(*InputsJoined)(nil),       // 65: atelier.session.v1.InputsJoined
-	(*BatchRecorded)(nil),      // 66: atelier.session.v1.BatchRecorded
-	(*TurnEnded)(nil),          // 67: atelier.session.v1.TurnEnded
-	(*InterruptRequested)(nil), // 68: atelier.session.v1.InterruptRequested
-	(*InputsDropped)(nil),      // 69: atelier.session.v1.InputsDropped
-	(*SessionWoken)(nil),       // 70: atelier.session.v1.SessionWoken
-	(*SessionArchived)(nil),    // 71: atelier.session.v1.SessionArchived
-	(*AudienceChanged)(nil),    // 72: atelier.session.v1.AudienceChanged
-	(*ReadMarked)(nil),         // 73: atelier.session.v1.ReadMarked
-	(*ChildAdmitted)(nil),      // 74: atelier.session.v1.ChildAdmitted
-	(*UsageAllowed)(nil),       // 75: atelier.session.v1.UsageAllowed
-	(*SessionSealed)(nil),      // 76: atelier.session.v1.SessionSealed
-	(*SessionErased)(nil),      // 77: atelier.session.v1.SessionErased
-	(*SummaryRow)(nil),         // 78: atelier.session.v1.SummaryRow
-	(*Reference)(nil),          // 79: atelier.session.v1.Reference
-	(*Filter)(nil),             // 80: atelier.session.v1.Filter
-	(*ChildRow)(nil),           // 81: atelier.session.v1.ChildRow
-	(*TerminalRow)(nil),        // 82: atelier.session.v1.TerminalRow
-	(*RequestRow)(nil),         // 83: atelier.session.v1.RequestRow
-	(*TurnTask)(nil),           // 84: atelier.session.v1.TurnTask
-	(*DeletionTask)(nil),       // 85: atelier.session.v1.DeletionTask
-	nil,                        // 86: atelier.session.v1.Session.PersonalArchivedAtEntry
-	nil,                        // 87: atelier.session.v1.Session.ReadEntry
-	(v1.Tier)(0),               // 88: atelier.workspace.v1.Tier
+	(*MoveImage)(nil),          // 56: atelier.session.v1.MoveImage
+	(*ReportErased)(nil),       // 57: atelier.session.v1.ReportErased
+	(*Description)(nil),        // 58: atelier.session.v1.Description
+	(*Accepted)(nil),           // 59: atelier.session.v1.Accepted
+	(*Permissions)(nil),        // 60: atelier.session.v1.Permissions
+	(*Interrupted)(nil),        // 61: atelier.session.v1.Interrupted
+	(*SessionStarted)(nil),     // 62: atelier.session.v1.SessionStarted
+	(*RowAdded)(nil),           // 63: atelier.session.v1.RowAdded
+	(*TurnStarted)(nil),        // 64: atelier.session.v1.TurnStarted
+	(*TurnClaimed)(nil),        // 65: atelier.session.v1.TurnClaimed
+	(*InputsJoined)(nil),       // 66: atelier.session.v1.InputsJoined
+	(*BatchRecorded)(nil),      // 67: atelier.session.v1.BatchRecorded
+	(*TurnEnded)(nil),          // 68: atelier.session.v1.TurnEnded
+	(*InterruptRequested)(nil), // 69: atelier.session.v1.InterruptRequested
+	(*InputsDropped)(nil),      // 70: atelier.session.v1.InputsDropped
+	(*SessionWoken)(nil),       // 71: atelier.session.v1.SessionWoken
+	(*SessionArchived)(nil),    // 72: atelier.session.v1.SessionArchived
+	(*AudienceChanged)(nil),    // 73: atelier.session.v1.AudienceChanged
+	(*ReadMarked)(nil),         // 74: atelier.session.v1.ReadMarked
+	(*ChildAdmitted)(nil),      // 75: atelier.session.v1.ChildAdmitted
+	(*UsageAllowed)(nil),       // 76: atelier.session.v1.UsageAllowed
+	(*SessionSealed)(nil),      // 77: atelier.session.v1.SessionSealed
+	(*SessionErased)(nil),      // 78: atelier.session.v1.SessionErased
+	(*SummaryRow)(nil),         // 79: atelier.session.v1.SummaryRow
+	(*Reference)(nil),          // 80: atelier.session.v1.Reference
+	(*Filter)(nil),             // 81: atelier.session.v1.Filter
+	(*ChildRow)(nil),           // 82: atelier.session.v1.ChildRow
+	(*TerminalRow)(nil),        // 83: atelier.session.v1.TerminalRow
+	(*RequestRow)(nil),         // 84: atelier.session.v1.RequestRow
+	(*TurnTask)(nil),           // 85: atelier.session.v1.TurnTask
+	(*DeletionTask)(nil),       // 86: atelier.session.v1.DeletionTask
+	nil,                        // 87: atelier.session.v1.Session.PersonalArchivedAtEntry
+	nil,                        // 88: atelier.session.v1.Session.ReadEntry
+	(v1.Tier)(0),               // 89: atelier.workspace.v1.Tier
 }
 var file_messages_session_v1_session_proto_depIdxs = []int32{
 	4,  // 0: atelier.session.v1.Sender.kind:type_name -> atelier.session.v1.SenderKind
@@ -6184,7 +6233,7 @@ var file_messages_session_v1_session_proto_depIdxs = []int32{
 	25, // 8: atelier.session.v1.Row.setting:type_name -> atelier.session.v1.Setting
 	3,  // 9: atelier.session.v1.Input.kind:type_name -> atelier.session.v1.InputKind
 	10, // 10: atelier.session.v1.Input.sender:type_name -> atelier.session.v1.Sender
-	88, // 11: atelier.session.v1.Input.tier:type_name -> atelier.workspace.v1.Tier
+	89, // 11: atelier.session.v1.Input.tier:type_name -> atelier.workspace.v1.Tier
 	1,  // 12: atelier.session.v1.Input.behavior:type_name -> atelier.session.v1.Behavior
 	12, // 13: atelier.session.v1.Input.images:type_name -> atelier.session.v1.Image
 	14, // 14: atelier.session.v1.Input.attachments:type_name -> atelier.session.v1.Attachment
@@ -6193,15 +6242,15 @@ var file_messages_session_v1_session_proto_depIdxs = []int32{
 	22, // 17: atelier.session.v1.Ask.options:type_name -> atelier.session.v1.Option
 	0,  // 18: atelier.session.v1.Terminal.turn_status:type_name -> atelier.session.v1.TurnStatus
 	24, // 19: atelier.session.v1.Terminal.error:type_name -> atelier.session.v1.Failure
-	88, // 20: atelier.session.v1.Setting.tier:type_name -> atelier.workspace.v1.Tier
+	89, // 20: atelier.session.v1.Setting.tier:type_name -> atelier.workspace.v1.Tier
 	10, // 21: atelier.session.v1.Session.created_by:type_name -> atelier.session.v1.Sender
 	2,  // 22: atelier.session.v1.Session.mode:type_name -> atelier.session.v1.Mode
 	5,  // 23: atelier.session.v1.Session.title_origin:type_name -> atelier.session.v1.TitleOrigin
 	6,  // 24: atelier.session.v1.Session.title_status:type_name -> atelier.session.v1.TitleStatus
-	88, // 25: atelier.session.v1.Session.tier:type_name -> atelier.workspace.v1.Tier
+	89, // 25: atelier.session.v1.Session.tier:type_name -> atelier.workspace.v1.Tier
 	29, // 26: atelier.session.v1.Session.audience:type_name -> atelier.session.v1.Audience
-	86, // 27: atelier.session.v1.Session.personal_archived_at:type_name -> atelier.session.v1.Session.PersonalArchivedAtEntry
-	87, // 28: atelier.session.v1.Session.read:type_name -> atelier.session.v1.Session.ReadEntry
+	87, // 27: atelier.session.v1.Session.personal_archived_at:type_name -> atelier.session.v1.Session.PersonalArchivedAtEntry
+	88, // 28: atelier.session.v1.Session.read:type_name -> atelier.session.v1.Session.ReadEntry
 	0,  // 29: atelier.session.v1.Session.turn_status:type_name -> atelier.session.v1.TurnStatus
 	30, // 30: atelier.session.v1.Session.turn:type_name -> atelier.session.v1.Turn
 	31, // 31: atelier.session.v1.Session.pending:type_name -> atelier.session.v1.Pending
@@ -6210,26 +6259,26 @@ var file_messages_session_v1_session_proto_depIdxs = []int32{
 	26, // 34: atelier.session.v1.Session.usage:type_name -> atelier.session.v1.Usage
 	26, // 35: atelier.session.v1.Session.allowed:type_name -> atelier.session.v1.Usage
 	34, // 36: atelier.session.v1.Session.agent:type_name -> atelier.session.v1.AgentState
-	88, // 37: atelier.session.v1.Session.last_tier:type_name -> atelier.workspace.v1.Tier
+	89, // 37: atelier.session.v1.Session.last_tier:type_name -> atelier.workspace.v1.Tier
 	28, // 38: atelier.session.v1.Session.participant:type_name -> atelier.session.v1.Participant
 	11, // 39: atelier.session.v1.Session.wake_bounds:type_name -> atelier.session.v1.Bounds
-	88, // 40: atelier.session.v1.Turn.tier:type_name -> atelier.workspace.v1.Tier
+	89, // 40: atelier.session.v1.Turn.tier:type_name -> atelier.workspace.v1.Tier
 	11, // 41: atelier.session.v1.Turn.bounds:type_name -> atelier.session.v1.Bounds
 	3,  // 42: atelier.session.v1.Pending.kind:type_name -> atelier.session.v1.InputKind
 	1,  // 43: atelier.session.v1.Pending.behavior:type_name -> atelier.session.v1.Behavior
-	88, // 44: atelier.session.v1.Pending.tier:type_name -> atelier.workspace.v1.Tier
+	89, // 44: atelier.session.v1.Pending.tier:type_name -> atelier.workspace.v1.Tier
 	11, // 45: atelier.session.v1.Pending.bounds:type_name -> atelier.session.v1.Bounds
 	28, // 46: atelier.session.v1.Pending.participant:type_name -> atelier.session.v1.Participant
 	22, // 47: atelier.session.v1.PendingAsk.options:type_name -> atelier.session.v1.Option
 	11, // 48: atelier.session.v1.PendingAsk.bounds:type_name -> atelier.session.v1.Bounds
 	8,  // 49: atelier.session.v1.Machine.outcome:type_name -> atelier.session.v1.Outcome
 	2,  // 50: atelier.session.v1.StartSession.mode:type_name -> atelier.session.v1.Mode
-	88, // 51: atelier.session.v1.StartSession.tier:type_name -> atelier.workspace.v1.Tier
-	88, // 52: atelier.session.v1.StartSession.default_tier:type_name -> atelier.workspace.v1.Tier
+	89, // 51: atelier.session.v1.StartSession.tier:type_name -> atelier.workspace.v1.Tier
+	89, // 52: atelier.session.v1.StartSession.default_tier:type_name -> atelier.workspace.v1.Tier
 	29, // 53: atelier.session.v1.StartSession.audience:type_name -> atelier.session.v1.Audience
 	16, // 54: atelier.session.v1.StartSession.prompt:type_name -> atelier.session.v1.Input
 	16, // 55: atelier.session.v1.SendInput.input:type_name -> atelier.session.v1.Input
-	88, // 56: atelier.session.v1.SendInput.default_tier:type_name -> atelier.workspace.v1.Tier
+	89, // 56: atelier.session.v1.SendInput.default_tier:type_name -> atelier.workspace.v1.Tier
 	35, // 57: atelier.session.v1.SendInput.start:type_name -> atelier.session.v1.StartSession
 	24, // 58: atelier.session.v1.Interrupt.reason:type_name -> atelier.session.v1.Failure
 	9,  // 59: atelier.session.v1.ArchiveSession.scope:type_name -> atelier.session.v1.ArchiveScope
@@ -6243,35 +6292,36 @@ var file_messages_session_v1_session_proto_depIdxs = []int32{
 	34, // 67: atelier.session.v1.EndTurn.agent:type_name -> atelier.session.v1.AgentState
 	26, // 68: atelier.session.v1.EndTurn.usage:type_name -> atelier.session.v1.Usage
 	55, // 69: atelier.session.v1.EraseRows.rows:type_name -> atelier.session.v1.RowKey
-	27, // 70: atelier.session.v1.Description.session:type_name -> atelier.session.v1.Session
-	59, // 71: atelier.session.v1.Description.permissions:type_name -> atelier.session.v1.Permissions
-	2,  // 72: atelier.session.v1.SessionStarted.mode:type_name -> atelier.session.v1.Mode
-	29, // 73: atelier.session.v1.SessionStarted.audience:type_name -> atelier.session.v1.Audience
-	10, // 74: atelier.session.v1.SessionStarted.created_by:type_name -> atelier.session.v1.Sender
-	5,  // 75: atelier.session.v1.SessionStarted.title_origin:type_name -> atelier.session.v1.TitleOrigin
-	15, // 76: atelier.session.v1.RowAdded.row:type_name -> atelier.session.v1.Row
-	88, // 77: atelier.session.v1.RowAdded.resolved_tier:type_name -> atelier.workspace.v1.Tier
-	28, // 78: atelier.session.v1.RowAdded.participant:type_name -> atelier.session.v1.Participant
-	30, // 79: atelier.session.v1.TurnStarted.turn:type_name -> atelier.session.v1.Turn
-	34, // 80: atelier.session.v1.BatchRecorded.agent:type_name -> atelier.session.v1.AgentState
-	26, // 81: atelier.session.v1.BatchRecorded.usage:type_name -> atelier.session.v1.Usage
-	33, // 82: atelier.session.v1.BatchRecorded.progress:type_name -> atelier.session.v1.Machine
-	0,  // 83: atelier.session.v1.TurnEnded.status:type_name -> atelier.session.v1.TurnStatus
-	24, // 84: atelier.session.v1.TurnEnded.error:type_name -> atelier.session.v1.Failure
-	34, // 85: atelier.session.v1.TurnEnded.agent:type_name -> atelier.session.v1.AgentState
-	26, // 86: atelier.session.v1.TurnEnded.total:type_name -> atelier.session.v1.Usage
-	26, // 87: atelier.session.v1.TurnEnded.usage:type_name -> atelier.session.v1.Usage
-	24, // 88: atelier.session.v1.InterruptRequested.reason:type_name -> atelier.session.v1.Failure
-	9,  // 89: atelier.session.v1.SessionArchived.scope:type_name -> atelier.session.v1.ArchiveScope
-	29, // 90: atelier.session.v1.AudienceChanged.audience:type_name -> atelier.session.v1.Audience
-	26, // 91: atelier.session.v1.UsageAllowed.usage:type_name -> atelier.session.v1.Usage
-	27, // 92: atelier.session.v1.SummaryRow.session:type_name -> atelier.session.v1.Session
-	23, // 93: atelier.session.v1.TerminalRow.terminal:type_name -> atelier.session.v1.Terminal
-	94, // [94:94] is the sub-list for method output_type
-	94, // [94:94] is the sub-list for method input_type
-	94, // [94:94] is the sub-list for extension type_name
-	94, // [94:94] is the sub-list for extension extendee
-	0,  // [0:94] is the sub-list for field type_name
+	12, // 70: atelier.session.v1.MoveImage.image:type_name -> atelier.session.v1.Image
+	27, // 71: atelier.session.v1.Description.session:type_name -> atelier.session.v1.Session
+	60, // 72: atelier.session.v1.Description.permissions:type_name -> atelier.session.v1.Permissions
+	2,  // 73: atelier.session.v1.SessionStarted.mode:type_name -> atelier.session.v1.Mode
+	29, // 74: atelier.session.v1.SessionStarted.audience:type_name -> atelier.session.v1.Audience
+	10, // 75: atelier.session.v1.SessionStarted.created_by:type_name -> atelier.session.v1.Sender
+	5,  // 76: atelier.session.v1.SessionStarted.title_origin:type_name -> atelier.session.v1.TitleOrigin
+	15, // 77: atelier.session.v1.RowAdded.row:type_name -> atelier.session.v1.Row
+	89, // 78: atelier.session.v1.RowAdded.resolved_tier:type_name -> atelier.workspace.v1.Tier
+	28, // 79: atelier.session.v1.RowAdded.participant:type_name -> atelier.session.v1.Participant
+	30, // 80: atelier.session.v1.TurnStarted.turn:type_name -> atelier.session.v1.Turn
+	34, // 81: atelier.session.v1.BatchRecorded.agent:type_name -> atelier.session.v1.AgentState
+	26, // 82: atelier.session.v1.BatchRecorded.usage:type_name -> atelier.session.v1.Usage
+	33, // 83: atelier.session.v1.BatchRecorded.progress:type_name -> atelier.session.v1.Machine
+	0,  // 84: atelier.session.v1.TurnEnded.status:type_name -> atelier.session.v1.TurnStatus
+	24, // 85: atelier.session.v1.TurnEnded.error:type_name -> atelier.session.v1.Failure
+	34, // 86: atelier.session.v1.TurnEnded.agent:type_name -> atelier.session.v1.AgentState
+	26, // 87: atelier.session.v1.TurnEnded.total:type_name -> atelier.session.v1.Usage
+	26, // 88: atelier.session.v1.TurnEnded.usage:type_name -> atelier.session.v1.Usage
+	24, // 89: atelier.session.v1.InterruptRequested.reason:type_name -> atelier.session.v1.Failure
+	9,  // 90: atelier.session.v1.SessionArchived.scope:type_name -> atelier.session.v1.ArchiveScope
+	29, // 91: atelier.session.v1.AudienceChanged.audience:type_name -> atelier.session.v1.Audience
+	26, // 92: atelier.session.v1.UsageAllowed.usage:type_name -> atelier.session.v1.Usage
+	27, // 93: atelier.session.v1.SummaryRow.session:type_name -> atelier.session.v1.Session
+	23, // 94: atelier.session.v1.TerminalRow.terminal:type_name -> atelier.session.v1.Terminal
+	95, // [95:95] is the sub-list for method output_type
+	95, // [95:95] is the sub-list for method input_type
+	95, // [95:95] is the sub-list for extension type_name
+	95, // [95:95] is the sub-list for extension extendee
+	0,  // [0:95] is the sub-list for field type_name
 }
 
 func init() { file_messages_session_v1_session_proto_init() }
@@ -6287,7 +6337,7 @@ func file_messages_session_v1_session_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_messages_session_v1_session_proto_rawDesc), len(file_messages_session_v1_session_proto_rawDesc)),
 			NumEnums:      10,
-			NumMessages:   78,
+			NumMessages:   79,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -30,6 +30,7 @@ func (*PublishDelta) sessionCommand()    {}
 func (*WakeSession) sessionCommand()     {}
 func (*AllowUsage) sessionCommand()      {}
 func (*EraseRows) sessionCommand()       {}
+func (*MoveImage) sessionCommand()       {}
 func (*ReportErased) sessionCommand()    {}
 
 // Event is the sealed set of the events of a session.
