@@ -1,6 +1,7 @@
 package actors
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -23,9 +24,11 @@ type StreamChecker struct {
 	Kinds []entity.Kind
 	// Now is the time of tasks that a repair writes anew.
 	Now time.Time
-	// State is called with the last state of each entity, and Row with each row of file activity, in order.
-	State func(kind, identity string, state proto.Message)
-	Row   func(workspaceID string, row activity.Row)
+	// State is called with the last state of each entity. Row is called with each row of file activity, in order, and EndRows after the
+	// last row of a workspace, before the first row of another. The states of the entities of a workspace precede its rows.
+	State   func(kind, identity string, state proto.Message)
+	Row     func(workspaceID string, row activity.Row)
+	EndRows func(workspaceID string) error
 	// Report is called for each fault. The changes mend it; none: it cannot be mended.
 	Report func(p persistence.Partition, what string, mend []persistence.Change)
 
@@ -49,7 +52,7 @@ func (c *StreamChecker) Check(ctx context.Context, v persistence.View, partition
 			}
 		}
 		c.expected = map[rowName]persistence.Change{}
-		for _, s := range slices.Sorted(maps.Keys(names)) {
+		for _, s := range slices.SortedFunc(maps.Keys(names), activityLast) {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
@@ -62,6 +65,18 @@ func (c *StreamChecker) Check(ctx context.Context, v persistence.View, partition
 		}
 	}
 	return nil
+}
+
+// activityLast orders streams by name, those of file activity after all others.
+func activityLast(a, b persistence.Stream) int {
+	return cmp.Or(cmp.Compare(activityRank(a), activityRank(b)), cmp.Compare(a, b))
+}
+
+func activityRank(s persistence.Stream) int {
+	if kind, _, _ := strings.Cut(string(s), "/"); kind == entity.KindActivity {
+		return 1
+	}
+	return 0
 }
 
 // checkStream replays a stream, and adds the rows of the state's timers and tasks to expected.
@@ -142,6 +157,9 @@ func (c *StreamChecker) checkActivity(p persistence.Partition, s persistence.Str
 		case c.Row != nil:
 			c.Row(workspaceID, row)
 		}
+	}
+	if c.EndRows != nil {
+		return c.EndRows(workspaceID)
 	}
 	return nil
 }

@@ -27,8 +27,9 @@ import (
 //
 //  1. datadir.Check checks that no part is missing, and the secret.
 //  2. persistence.Check checks the files of the journal, and its rows against each other.
-//  3. actors.StreamChecker replays all streams, and compares timers, tasks and snapshots with the events.
-//  4. drives compares the drives with the sequences of file activity, and certificates decrypts the files of the store.
+//  3. actors.StreamChecker replays all streams, and compares timers, tasks and snapshots with the events. After the sequence of file activity
+//     of a workspace, drives compares it with the drive.
+//  4. drives compares the folders of drives with the workspaces, and certificates decrypts the files of the store.
 //
 // A step that finds faults ends the check, because the later steps would report the same damage in other words.
 type checker struct {
@@ -68,9 +69,13 @@ func journalOf(dir string, log *slog.Logger) persistence.Options {
 
 // checkRows carries out the steps 3 and 4.
 func (c *checker) checkRows(ctx context.Context, v persistence.View, partitions int) error {
-	c.drives = newCheckedDrives(filepath.Join(c.dir, datadir.DrivesName))
+	c.drives = newCheckedDrives(filepath.Join(c.dir, datadir.DrivesName), c.reportOthers)
+	if err := c.drives.findOpenIntents(v, partitions); err != nil {
+		return err
+	}
 	streams := actors.StreamChecker{
 		Kinds: kinds.All, Now: time.Now(), State: c.drives.addState, Row: c.drives.addRow,
+		EndRows: func(workspaceID string) error { return c.drives.endRows(ctx, workspaceID) },
 		Report: func(p persistence.Partition, what string, mend []persistence.Change) {
 			f := persistence.Fault{File: filepath.Join(c.dir, "journal"), What: fmt.Sprintf("partition %d: %s", p, what)}
 			if len(mend) > 0 {
@@ -86,10 +91,7 @@ func (c *checker) checkRows(ctx context.Context, v persistence.View, partitions 
 	if err := streams.Check(ctx, v, partitions); err != nil {
 		return err
 	}
-	if err := c.drives.findOpenIntents(v, partitions); err != nil {
-		return err
-	}
-	if err := c.drives.compare(ctx, c.reportOthers); err != nil {
+	if err := c.drives.compareFolders(); err != nil {
 		return err
 	}
 	return c.checkCertificates(v, partitions)

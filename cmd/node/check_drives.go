@@ -20,14 +20,18 @@ import (
 // checkedDrives compares the drives with the sequences of file activity: each entry that exists according to the last row about it must be
 // on its drive. An entry of a drive may have no row: the entries of a restored drive, and entries in folders with generated content, have
 // none. A drive whose start has work to do, because of an open intent or of changes that were not observed, is not compared.
+//
+// The rows of the workspaces come one workspace after the other, after the states of their computers, so that the entries of one drive are
+// in memory at a time: at most as many as the drive may have files, and the folders above them.
 type checkedDrives struct {
-	dir string
-	// provisioned are the workspaces whose computers have a drive, and known all with a computer.
-	provisioned, known map[string]bool
-	// entries are the entries of each workspace that exist according to its rows.
-	entries map[string]*checkedEntry
+	dir    string
+	report func(persistence.Fault)
+	// computers has each workspace with a computer, and whether the computer has a drive.
+	computers map[string]bool
 	// unfinished are the workspaces with open intents.
 	unfinished map[string]bool
+	// entries are the entries that exist according to the rows of the workspace whose rows are being read; nil before its first row.
+	entries *checkedEntry
 }
 
 // checkedEntry is an entry of a drive, with the entries below it.
@@ -35,35 +39,35 @@ type checkedEntry struct {
 	below map[string]*checkedEntry
 }
 
-func newCheckedDrives(dir string) *checkedDrives {
-	return &checkedDrives{dir: dir, provisioned: map[string]bool{}, known: map[string]bool{}, entries: map[string]*checkedEntry{}, unfinished: map[string]bool{}}
+func newCheckedDrives(dir string, report func(persistence.Fault)) *checkedDrives {
+	return &checkedDrives{dir: dir, report: report, computers: map[string]bool{}, unfinished: map[string]bool{}}
 }
 
 // addState adds the computer of a workspace.
 func (d *checkedDrives) addState(kind, identity string, state proto.Message) {
 	if c, ok := state.(*computerv1.Computer); ok && kind == entity.KindComputer {
-		d.known[identity] = true
-		d.provisioned[identity] = c.GetStatus() == computerv1.Status_STATUS_ACTIVE
+		d.computers[identity] = c.GetStatus() == computerv1.Status_STATUS_ACTIVE
 	}
 }
 
 // addRow follows a row of file activity.
 func (d *checkedDrives) addRow(workspaceID string, row activity.Row) {
-	root := d.entries[workspaceID]
-	if root == nil {
-		root = &checkedEntry{}
-		d.entries[workspaceID] = root
+	if !d.computers[workspaceID] || d.unfinished[workspaceID] {
+		return // the drive is not compared
+	}
+	if d.entries == nil {
+		d.entries = &checkedEntry{}
 	}
 	op := row.Operation
 	switch op.GetKind() {
 	case activityv1.Kind_KIND_WRITE, activityv1.Kind_KIND_CREATE:
-		root.put(op.GetPath(), nil)
+		d.entries.put(op.GetPath(), nil)
 	case activityv1.Kind_KIND_DELETE:
-		root.take(op.GetPath())
+		d.entries.take(op.GetPath())
 	case activityv1.Kind_KIND_RENAME:
-		root.put(op.GetPath(), root.take(op.GetFromPath()))
+		d.entries.put(op.GetPath(), d.entries.take(op.GetFromPath()))
 	case activityv1.Kind_KIND_RESTORE:
-		root.below = nil
+		d.entries.below = nil
 	case activityv1.Kind_KIND_UNSPECIFIED, activityv1.Kind_KIND_READ, activityv1.Kind_KIND_CHANGED_SUMMARY, activityv1.Kind_KIND_VIEWED_SUMMARY:
 	}
 }
@@ -119,40 +123,48 @@ func (d *checkedDrives) findOpenIntents(v persistence.View, partitions int) erro
 // maxDriveFaults bounds the faults of a drive that are reported one by one.
 const maxDriveFaults = 20
 
-// compare reports each provisioned drive that is missing, each drive without a workspace, and each entry that a drive lacks.
-func (d *checkedDrives) compare(ctx context.Context, report func(persistence.Fault)) error {
+// endRows reports each entry that the drive of a workspace lacks, after the last row of the workspace, and forgets the entries.
+func (d *checkedDrives) endRows(ctx context.Context, workspaceID string) error {
+	entries := d.entries
+	d.entries = nil
+	files := d.filesOf(workspaceID)
+	if at, err := os.Lstat(files); entries == nil || err != nil || !at.IsDir() {
+		return nil // compareFolders reports a missing drive
+	}
+	if _, err := os.Lstat(filepath.Join(d.dir, workspaceID, "observed.json")); err == nil {
+		return nil
+	}
+	faults := 0
+	err := entries.compare(ctx, files, func(path string, err error) {
+		if faults++; faults <= maxDriveFaults {
+			d.report(persistence.Fault{File: path, What: fmt.Sprintf("the last row of file activity about this entry says that it exists: %v", err)})
+		}
+	})
+	if faults > maxDriveFaults {
+		d.report(persistence.Fault{File: files, What: fmt.Sprintf("%d more entries are missing", faults-maxDriveFaults)})
+	}
+	return err
+}
+
+// filesOf returns the folder of the files of a drive.
+func (d *checkedDrives) filesOf(workspaceID string) string {
+	return filepath.Join(d.dir, workspaceID, "files")
+}
+
+// compareFolders reports each drive without a workspace, and each computer whose drive is missing, after the last state.
+func (d *checkedDrives) compareFolders() error {
 	folders, err := os.ReadDir(d.dir)
 	if err != nil && !isMissing(err) {
 		return err
 	}
 	for _, folder := range folders {
-		if folder.IsDir() && !d.known[folder.Name()] {
-			report(persistence.Fault{File: filepath.Join(d.dir, folder.Name()), What: "the drive belongs to no workspace of the journal"})
+		if _, isKnown := d.computers[folder.Name()]; folder.IsDir() && !isKnown {
+			d.report(persistence.Fault{File: filepath.Join(d.dir, folder.Name()), What: "the drive belongs to no workspace of the journal"})
 		}
 	}
-	for workspaceID, provisioned := range d.provisioned {
-		if !provisioned {
-			continue
-		}
-		files := filepath.Join(d.dir, workspaceID, "files")
-		if at, err := os.Lstat(files); err != nil || !at.IsDir() {
-			report(persistence.Fault{File: files, What: "the drive is missing"})
-			continue
-		}
-		if _, err := os.Lstat(filepath.Join(d.dir, workspaceID, "observed.json")); d.unfinished[workspaceID] || err == nil || d.entries[workspaceID] == nil {
-			continue
-		}
-		faults := 0
-		err := d.entries[workspaceID].compare(ctx, files, func(path string, err error) {
-			if faults++; faults <= maxDriveFaults {
-				report(persistence.Fault{File: path, What: fmt.Sprintf("the last row of file activity about this entry says that it exists: %v", err)})
-			}
-		})
-		if err != nil {
-			return err
-		}
-		if faults > maxDriveFaults {
-			report(persistence.Fault{File: files, What: fmt.Sprintf("%d more entries are missing", faults-maxDriveFaults)})
+	for workspaceID, hasDrive := range d.computers {
+		if at, err := os.Lstat(d.filesOf(workspaceID)); hasDrive && (err != nil || !at.IsDir()) {
+			d.report(persistence.Fault{File: d.filesOf(workspaceID), What: "the drive is missing"})
 		}
 	}
 	return nil
