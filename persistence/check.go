@@ -224,12 +224,13 @@ func (s *Store) Check(ctx context.Context, report func(Fault)) error {
 			found(Fault{File: v.fs.PathJoin(v.store, t.name), What: err.Error()})
 		}
 	}
+	reached := s.marksWriter.reached() // before the view, which therefore has these sequences
 	view, err := s.views.open()
 	if err != nil {
 		return err
 	}
 	defer view.Close()
-	r := &rowChecker{reader: view.shared.snapshot, partitions: s.Partitions(), store: v.store, isStopped: isStopped, report: found}
+	r := &rowChecker{reader: view.shared.snapshot, partitions: s.Partitions(), store: v.store, marks: reached, isStopped: isStopped, report: found}
 	return r.check()
 }
 

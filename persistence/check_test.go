@@ -140,6 +140,43 @@ func TestCheckRows(t *testing.T) {
 	}
 }
 
+// TestCheckLastRowOfFeed removes the last event of a partition with everything that names it, while the journal is open. The sequence that the
+// feed has reached shows it, to a check of the running journal and to one of the closed journal.
+func TestCheckLastRowOfFeed(t *testing.T) {
+	fs := vfs.NewMem()
+	s := mustOpen(t, smallOptions(fs, "data"))
+	for i := range 2 {
+		appendRows(t, s, 0, 0, i)
+	}
+	if err := s.Check(t.Context(), func(f Fault) { t.Errorf("a whole journal: %+v", f) }); err != nil {
+		t.Fatal(err)
+	}
+	mustClose(t, s)
+	s = mustOpen(t, smallOptions(fs, "data")) // whose views do not share the state that was checked
+	last, err := lastSequence(s.db, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, stream := s.db.NewBatch(), Stream("s/0-1")
+	for _, key := range [][]byte{appendFeedKey(nil, 0, last), appendNumber(appendEventPrefix(nil, 0, stream), 1), appendHeadKey(nil, 0, stream)} {
+		if err := b.Delete(key, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.db.Apply(b, pebble.Sync); err != nil {
+		t.Fatal(err)
+	}
+	says := fmt.Sprintf("the feed lacks the sequences %d to %d", last, last)
+	var online []Fault
+	if err := s.Check(t.Context(), func(f Fault) { online = append(online, f) }); err != nil || len(online) != 1 || !strings.Contains(online[0].What, says) {
+		t.Errorf("online: %+v, %v", online, err)
+	}
+	mustClose(t, s)
+	if offline := checkAll(t, fs); len(offline) != 1 || !strings.Contains(offline[0].What, says) {
+		t.Errorf("offline: %+v", offline)
+	}
+}
+
 // appendOfWorkspace appends two events to each of two streams of a workspace, and erases the first event of one.
 func appendOfWorkspace(t *testing.T, s *Store) {
 	t.Helper()

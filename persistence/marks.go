@@ -259,6 +259,13 @@ func (w *marksWriter) recordNotice(n Notice) {
 	w.changed = true
 }
 
+// reached returns the epochs and sequences that the partitions have reached.
+func (w *marksWriter) reached() []partitionMark {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.marks.partitions)
+}
+
 // writePeriodically makes the promises of logs durable with syncPromises, and writes changed marks, at intervals until stopPeriodicWrites is
 // called. It logs errors, and retries after the next interval.
 func (w *marksWriter) writePeriodically(syncPromises func() error) {
