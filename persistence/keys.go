@@ -145,11 +145,11 @@ func entryValue(key []byte, before int) ([]byte, error) {
 	return key[before:end], nil
 }
 
-// comparer sorts keys as bytes, and splits the version, sequence or order off, so that one bloom filter entry represents
+// Comparer sorts the keys of the store as bytes, and splits the version, sequence or order off, so that one bloom filter entry represents
 // a whole stream, or a whole value of an index. Its name is stored on disk: another Split needs another name. Pebble may
 // shorten keys between blocks so that they lose their terminator; such a key is its own prefix, which sorts in the same
 // way.
-var comparer = func() *pebble.Comparer {
+var Comparer = func() *pebble.Comparer {
 	c := *pebble.DefaultComparer
 	c.Name = "atelier.journal.v1"
 	c.Split = splitKey

@@ -113,20 +113,20 @@ func FuzzKeys(f *testing.F) {
 // keys between them.
 func checkComparer(t *testing.T, a, b []byte, want int) {
 	t.Helper()
-	if got := comparer.Compare(a, b); got != want {
+	if got := Comparer.Compare(a, b); got != want {
 		t.Fatalf("%x and %x compare as %d, want %d", a, b, got, want)
 	}
-	keys := [][]byte{a, b, comparer.Successor(nil, a)}
+	keys := [][]byte{a, b, Comparer.Successor(nil, a)}
 	if want < 0 {
-		keys = append(keys, comparer.Separator(nil, a, b))
+		keys = append(keys, Comparer.Separator(nil, a, b))
 	}
-	slices.SortFunc(keys, comparer.Compare)
+	slices.SortFunc(keys, Comparer.Compare)
 	for i, k := range keys {
 		prefix := k[:splitKey(k)]
 		if splitKey(prefix) != len(prefix) {
 			t.Fatalf("the prefix %x of %x has a prefix of its own", prefix, k)
 		}
-		if i > 0 && comparer.Compare(keys[i-1][:splitKey(keys[i-1])], prefix) > 0 {
+		if i > 0 && Comparer.Compare(keys[i-1][:splitKey(keys[i-1])], prefix) > 0 {
 			t.Fatalf("prefixes of %x and %x are in the wrong order", keys[i-1], k)
 		}
 	}

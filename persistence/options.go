@@ -106,7 +106,7 @@ func positiveOr[N int | uint64](n, fallback N) N {
 func (o Options) pebble(fs vfs.FS, b *backgroundErrors) *pebble.Options {
 	p := &pebble.Options{
 		FS:                          fs,
-		Comparer:                    comparer,
+		Comparer:                    Comparer,
 		MaxOpenFiles:                o.OpenFiles,
 		CacheSize:                   o.CacheBytes,
 		MemTableSize:                uint64(o.MemtableBytes),
@@ -120,7 +120,7 @@ func (o Options) pebble(fs vfs.FS, b *backgroundErrors) *pebble.Options {
 	}
 	// A replay reads long runs of rows: fast decompression matters more than a small store.
 	p.ApplyCompressionSettings(func() pebble.DBCompressionSettings { return pebble.DBCompressionFastest })
-	// Because comparer.Split separates the version from a key, Pebble would store the values of most events of a stream in
+	// Because Comparer.Split separates the version from a key, Pebble would store the values of most events of a stream in
 	// other blocks than their keys, although iterations read both. EnableValueBlocks has no effect on this format version.
 	p.Experimental.SpanPolicyFunc = func([]byte) (pebble.SpanPolicy, []byte, error) {
 		return pebble.SpanPolicy{DisableValueSeparationBySuffix: true}, nil, nil

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"bytes"
 	"fmt"
 	"log/slog"
 	"os"
@@ -156,25 +155,6 @@ func TestRepairFeed(t *testing.T) {
 // removeFeedRow removes the first or the last row of a feed from the tables of a journal that is not open.
 func (h *home) removeFeedRow(p persistence.Partition, last bool) {
 	h.Helper()
-	comparer := *pebble.DefaultComparer
-	comparer.Name = "atelier.journal.v1"
-	comparer.Split = func(key []byte) int { // as in the package persistence
-		ends := 0
-		for i := 3; i < len(key) && (key[2] == 'e' || key[2] == 'x'); i++ {
-			if key[i] != 0 {
-				continue
-			}
-			if ends++; ends == 2 || key[2] == 'e' {
-				return i + 1
-			}
-		}
-		if len(key) > 3 && key[2] == 'g' {
-			return 3
-		}
-		return len(key)
-	}
-	comparer.Compare, comparer.Equal = bytes.Compare, bytes.Equal
-	comparer.ComparePointSuffixes, comparer.CompareRangeSuffixes = bytes.Compare, bytes.Compare
 	store := filepath.Join(h.dir, "journal", "store")
 	logs := map[string][]byte{} // the file SYNCED promises them
 	files, err := os.ReadDir(store)
@@ -186,7 +166,7 @@ func (h *home) removeFeedRow(p persistence.Partition, last bool) {
 		}
 	}
 	db, err := pebble.Open(store, &pebble.Options{
-		Comparer: &comparer, FormatMajorVersion: pebble.FormatTableFormatV6, Logger: quietLogger{},
+		Comparer: persistence.Comparer, FormatMajorVersion: pebble.FormatTableFormatV6, Logger: quietLogger{},
 	})
 	h.check(err)
 	rows, err := db.NewIter(&pebble.IterOptions{LowerBound: []byte{byte(p >> 8), byte(p), 'g'}, UpperBound: []byte{byte(p >> 8), byte(p), 'g' + 1}})
