@@ -49,6 +49,7 @@ func TestAccessOfTheParentEndsItsChild(t *testing.T) {
 		"after a member has joined":      {wide, true, revoke, "terminal complete"},
 		"the member who joined, removed": {wide, true, func(f *fixture) { f.world.Refuse("bob", errNotFound) }, accessLost},
 		"the key is revoked":             {limitedKey, false, func(f *fixture) { f.world.Revoke("key_1") }, accessLost},
+		"the app is disabled":            {ofApp, false, func(f *fixture) { accessLosses["app disabled"].lose(f.world) }, accessLost},
 	} {
 		for _, extended := range []bool{false, true} {
 			t.Run(name, func(t *testing.T) {

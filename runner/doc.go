@@ -33,8 +33,8 @@
 //
 // A turn runs on behalf of the session's participant, which the last input that it has taken determines (session.ParticipantOf). RunTurn
 // checks before the start of the agent and before the first input, and every two seconds while the turn runs, that the participant is a
-// member whose role may take part, that the account is not disabled, and that the OAuth grant or the limited API key of the input is in
-// force (participant.go). Otherwise the turn ends as interrupted with the code access_lost, and its agent with its processes. The same check
+// member whose role may take part, that the account is not disabled, that the OAuth grant or the limited API key of the input is in
+// force, and that the app of the input has the scopes that the turn has (participant.go). Otherwise the turn ends as interrupted with the code access_lost, and its agent with its processes. The same check
 // ends the turn that follows a sleep, and agents without a turn, whose participants are checked every five seconds. What an agent sends
 // to other sessions, such as its children, has the participant of its own turn (Session.Participant), so that the same loss ends their
 // turns.

@@ -46,6 +46,7 @@ func (t *tools) Handler(s runner.Session) http.Handler {
 func newFixture(t *testing.T, a *runnertest.Agent, change func(*runner.Options)) *fixture {
 	t.Helper()
 	f := &fixture{t: t, world: runnertest.New(), computers: &runnertest.Computers{Agent: a}, images: &runnertest.Images{}, tools: &tools{}}
+	f.world.SetApp("app_1", appHaving(entity.AgentCapabilities()...))
 	o := runner.Options{
 		Asker: f.world, Computers: f.computers, Images: f.images, Builtin: []string{"/.atelier/atelier", "agent"}, Tools: f.tools, Version: "test",
 	}

@@ -3,13 +3,16 @@ package runner
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/app"
 	"github.com/atelier-run/atelier/entity/credential"
 	"github.com/atelier-run/atelier/entity/session"
+	appv1 "github.com/atelier-run/atelier/messages/app/v1"
 	credentialv1 "github.com/atelier-run/atelier/messages/credential/v1"
 	grantv1 "github.com/atelier-run/atelier/messages/grant/v1"
 	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
@@ -28,11 +31,12 @@ var (
 	errDisabled = &failure{session.FailureAccessLost, "The account of the person on whose behalf the turn would run is disabled."}
 	errRevoked  = &failure{session.FailureAccessLost, "The authorization of the client that took part last was revoked."}
 	errKeyEnded = &failure{session.FailureAccessLost, "The API key with which the last prompt, message or answer was sent was revoked or has expired."}
+	errAppEnded = &failure{session.FailureAccessLost, "The app that took part last was disabled or unregistered, its folder does not exist, or it has lost scopes."}
 )
 
-// checkParticipant returns an error unless the participant of a session may take part in the sessions of its workspace now. Errors:
-// *failure if the participant has lost the access, and others if the access could not be checked.
-func (r *Runner) checkParticipant(ctx context.Context, workspaceID string, p *sessionv1.Participant) error {
+// checkParticipant returns an error unless the participant of a session may take part in the sessions of its workspace now, with the
+// bounds of the turn. Errors: *failure if the participant has lost the access, and others if the access could not be checked.
+func (r *Runner) checkParticipant(ctx context.Context, workspaceID string, p *sessionv1.Participant, bounds *sessionv1.Bounds) error {
 	if p.GetUserId() == "" { // the platform or the computer of the workspace has started the session
 		return nil
 	}
@@ -49,6 +53,8 @@ func (r *Runner) checkParticipant(ctx context.Context, workspaceID string, p *se
 		return r.checkGrant(ctx, p.GetGrantId())
 	case p.GetCredentialId() != "":
 		return r.checkKey(ctx, p.GetCredentialId())
+	case p.GetAppId() != "":
+		return r.checkApp(ctx, app.Identity(workspaceID, p.GetAppId()), bounds)
 	}
 	return nil
 }
@@ -69,6 +75,20 @@ func (r *Runner) checkKey(ctx context.Context, id string) error {
 		return errKeyEnded
 	}
 	return err
+}
+
+// checkApp returns an error unless an app has the capabilities of the bounds of a turn. Grants and limited keys do not change, but the
+// scopes of an app do.
+func (r *Runner) checkApp(ctx context.Context, identity string, bounds *sessionv1.Bounds) error {
+	reply, err := askPlatform[*appv1.Description](ctx, r.o.Asker, entity.KindApp, identity, &appv1.DescribeApp{})
+	if err != nil && !hasCode(err, entity.NotFound) {
+		return err
+	}
+	scopes := app.ScopesOf(reply.GetApp())
+	if len(scopes) == 0 || slices.ContainsFunc(session.Granted(bounds), func(c string) bool { return !slices.Contains(scopes, c) }) {
+		return errAppEnded
+	}
+	return nil
 }
 
 // checkMember returns an error unless a person may take part in the sessions of a workspace. A suspended workspace refuses all
@@ -97,7 +117,7 @@ func (r *Runner) checkMember(ctx context.Context, workspaceID, userID string) er
 // with access whose input joins the turn becomes the participant, so that the turn goes on. While the access cannot be checked, the turn goes on.
 func (t *turn) watchParticipant(ctx context.Context, lost chan<- *failure) {
 	for pause(ctx, participantInterval) {
-		if f, is := errors.AsType[*failure](t.r.checkParticipant(ctx, t.id.workspace, t.l.Participant())); is {
+		if f, is := errors.AsType[*failure](t.r.checkParticipant(ctx, t.id.workspace, t.l.Participant(), t.l.bounds)); is {
 			select {
 			case lost <- f:
 			case <-ctx.Done():

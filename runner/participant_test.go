@@ -9,6 +9,7 @@ import (
 	"github.com/coder/acp-go-sdk"
 
 	"github.com/atelier-run/atelier/entity"
+	appv1 "github.com/atelier-run/atelier/messages/app/v1"
 	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
@@ -23,21 +24,48 @@ var (
 		Kind: wirev1.CredentialKind_CREDENTIAL_KIND_LIMITED_KEY, UserId: "alice", CredentialId: "key_1", Grants: entity.AllCapabilities(),
 	}
 
+	ofApp = appWith(entity.FilesRead, entity.Sessions)
+
 	errNotFound  = entity.Errorf(entity.NotFound, "no such workspace")
 	errForbidden = entity.Errorf(entity.Forbidden, "your role does not include this")
 )
 
-// accessLosses are the ways in which a person, an OAuth grant or a limited key loses the access to the session that it has started.
+// appHaving returns the app of appWith, whose configuration has scopes.
+func appHaving(scopes ...string) *appv1.App {
+	return &appv1.App{
+		Id: "app_1", CreatedAt: 1, FolderState: appv1.FolderState_FOLDER_STATE_ACTIVE, Accepted: &appv1.Runtime{ApiScopes: scopes},
+		Key: &appv1.Key{Number: 1, Scopes: scopes},
+	}
+}
+
+// changeApp returns a loss of the access of ofApp by a change of the app.
+func changeApp(change func(*appv1.App)) func(*runnertest.World) {
+	return func(w *runnertest.World) {
+		s := appHaving(ofApp.GetGrants()...)
+		s.Key = nil // as in all of the changes
+		change(s)
+		w.SetApp("app_1", s)
+	}
+}
+
+// accessLosses are the ways in which a person, an OAuth grant, a limited key or an app loses the access to the session that it has started.
 var accessLosses = map[string]struct {
 	of   *wirev1.Principal
 	lose func(*runnertest.World)
 }{
-	"removed":     {client, func(w *runnertest.World) { w.Refuse("alice", errNotFound) }},
-	"demoted":     {client, func(w *runnertest.World) { w.Refuse("alice", errForbidden) }},
-	"disabled":    {client, func(w *runnertest.World) { w.Disable("alice") }},
-	"revoked":     {client, func(w *runnertest.World) { w.Revoke("grant_1") }},
-	"key revoked": {limitedKey, func(w *runnertest.World) { w.Revoke("key_1") }},
-	"key expired": {limitedKey, func(w *runnertest.World) { w.Expire("key_1", time.Now()) }},
+	"removed":                      {client, func(w *runnertest.World) { w.Refuse("alice", errNotFound) }},
+	"demoted":                      {client, func(w *runnertest.World) { w.Refuse("alice", errForbidden) }},
+	"disabled":                     {client, func(w *runnertest.World) { w.Disable("alice") }},
+	"revoked":                      {client, func(w *runnertest.World) { w.Revoke("grant_1") }},
+	"key revoked":                  {limitedKey, func(w *runnertest.World) { w.Revoke("key_1") }},
+	"key expired":                  {limitedKey, func(w *runnertest.World) { w.Expire("key_1", time.Now()) }},
+	"app unregistered":             {ofApp, func(w *runnertest.World) { w.SetApp("app_1", nil) }},
+	"app removed":                  {ofApp, changeApp(func(s *appv1.App) { s.Removal = &appv1.Removal{} })},
+	"app disabled":                 {ofApp, changeApp(func(s *appv1.App) { s.DisabledAt = 1 })},
+	"app without its folder":       {ofApp, changeApp(func(s *appv1.App) { s.FolderState = appv1.FolderState_FOLDER_STATE_BROKEN })},
+	"app with fewer scopes":        {ofApp, changeApp(func(s *appv1.App) { s.Accepted.ApiScopes = []string{entity.Sessions} })},
+	"app with fewer scopes, awake": {ofApp, changeApp(func(s *appv1.App) { s.Key = &appv1.Key{Number: 2, Scopes: []string{entity.Sessions}} })},
+	"app without scopes":           {ofApp, changeApp(func(s *appv1.App) { s.Accepted.ApiScopes = nil })},
 }
 
 const accessLost = "terminal interrupted access_lost"
@@ -202,26 +230,33 @@ func workForAMinute(ctx context.Context, p *runnertest.Process, r acp.PromptRequ
 
 // A member who takes part in a running turn becomes its participant. While the access cannot be checked, the turn goes on.
 func TestTurnOutlastsAccess(t *testing.T) {
-	for name, meanwhile := range map[string]func(*fixture){
-		"another member has taken part": func(f *fixture) {
+	inApp := func(change func(*appv1.App)) func(*fixture) { return func(f *fixture) { changeApp(change)(f.world) } }
+	for name, c := range map[string]struct {
+		of        *wirev1.Principal
+		meanwhile func(*fixture)
+	}{
+		"the app sleeps":                       {ofApp, inApp(func(s *appv1.App) { s.Asleep = true })},
+		"the app is suspended":                 {ofApp, inApp(func(s *appv1.App) { s.Halted = true })},
+		"the app has the key for other scopes": {ofApp, inApp(func(s *appv1.App) { s.Key = &appv1.Key{Number: 2, Scopes: entity.AgentCapabilities()} })},
+		"another member has taken part": {alice, func(f *fixture) {
 			f.sendAs(bob, "go on")
 			f.world.Refuse("alice", errNotFound)
-		},
-		"the access cannot be checked": func(f *fixture) {
+		}},
+		"the access cannot be checked": {alice, func(f *fixture) {
 			f.world.Refuse("alice", entity.Errorf(entity.Unavailable, "the workspace moves"))
-		},
-		"the workspace is suspended": func(f *fixture) { // its own task interrupts the turn
+		}},
+		"the workspace is suspended": {alice, func(f *fixture) { // its own task interrupts the turn
 			f.world.Refuse("alice", entity.Errorf(entity.WorkspaceSuspended, "the workspace is suspended"))
-		},
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFixture(t, &runnertest.Agent{Prompt: workForAMinute}, nil)
 				defer f.end()
-				f.startAs(alice)
+				f.startAs(c.of)
 				go func() {
 					time.Sleep(time.Second)
-					meanwhile(f)
+					c.meanwhile(f)
 				}()
 				f.mustRun()
 				f.last(t, 1, "terminal complete")

@@ -233,7 +233,7 @@ func (p *pool) expire(c *pooled, since time.Time) {
 func (r *Runner) hasLostAccess(l *agent) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), checkEvery)
 	defer cancel()
-	_, hasLost := errors.AsType[*failure](r.checkParticipant(ctx, l.id.workspace, l.Participant()))
+	_, hasLost := errors.AsType[*failure](r.checkParticipant(ctx, l.id.workspace, l.Participant(), l.bounds))
 	return hasLost
 }
 

@@ -227,6 +227,7 @@ func TestIdleAgentsOfParticipantsWithoutAccess(t *testing.T) {
 		f.sendAs(bob, "on")
 	}
 	byClient := func(f *fixture) { f.startAs(client) }
+	byApp := func(f *fixture) { f.startAs(ofApp) }
 	byKey := func(f *fixture) { f.startAs(limitedKey) }
 	for name, c := range map[string]struct {
 		start func(*fixture)
@@ -239,6 +240,8 @@ func TestIdleAgentsOfParticipantsWithoutAccess(t *testing.T) {
 		"revoked":                      {byClient, accessLosses["revoked"].lose, true},
 		"key revoked":                  {byKey, accessLosses["key revoked"].lose, true},
 		"key expired":                  {byKey, accessLosses["key expired"].lose, true},
+		"app unregistered":             {byApp, accessLosses["app unregistered"].lose, true},
+		"app with fewer scopes":        {byApp, accessLosses["app with fewer scopes"].lose, true},
 		"the member who joined":        {joined, func(w *runnertest.World) { w.Refuse("bob", errNotFound) }, true},
 		"the creator, after he joined": {joined, accessLosses["disabled"].lose, false},
 		"the check fails": {byClient, func(w *runnertest.World) {

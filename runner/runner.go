@@ -95,7 +95,7 @@ type Session interface {
 	UserID() string
 	// Capabilities returns what the agent may do in each of its turns.
 	Capabilities() []string
-	// Participant returns the person, and the OAuth grant or the limited API key, on whose behalf the last turn of the agent runs.
+	// Participant returns the person, and the OAuth grant, the limited API key or the app, on whose behalf the last turn of the agent runs.
 	Participant() *sessionv1.Participant
 	// Ask makes the turn end with a question, which may offer answers. A later question or sleep of the turn replaces it.
 	Ask(ctx context.Context, text string, options []string) error

@@ -152,7 +152,7 @@ func (r *Runner) run(ctx context.Context, s *sessionv1.Session) (*sessionv1.EndT
 
 // prepare returns an agent for the next turn of a session. Errors: *failure if none can run, or the participant has no access.
 func (r *Runner) prepare(ctx context.Context, s *sessionv1.Session) (*agent, error) {
-	if err := r.checkParticipant(ctx, s.GetWorkspaceId(), session.ParticipantOf(s)); err != nil {
+	if err := r.checkParticipant(ctx, s.GetWorkspaceId(), session.ParticipantOf(s), s.GetTurn().GetBounds()); err != nil {
 		return nil, err
 	}
 	tier := s.GetTurn().GetTier()
@@ -300,7 +300,7 @@ func (t *turn) tryBegin(ctx context.Context) (*sessionv1.EndTurn, error) {
 		return t.interrupted(&failure{string(stopped.code), requested(string(stopped.code))}), nil
 	}
 	if err == nil {
-		err = t.r.checkParticipant(ctx, t.id.workspace, t.l.Participant())
+		err = t.r.checkParticipant(ctx, t.id.workspace, t.l.Participant(), t.l.bounds)
 	}
 	if f, is := errors.AsType[*failure](err); is {
 		return t.interrupted(f), nil

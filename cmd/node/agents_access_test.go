@@ -71,6 +71,30 @@ func TestLostAccessStopsSessions(t *testing.T) {
 	}
 }
 
+// TestEndedAppStopsItsSessions takes the key, or scopes, from an app in the middle of a turn that the app has started.
+func TestEndedAppStopsItsSessions(t *testing.T) {
+	s := newAgentSite(t)
+	for name, end := range map[string]func(app string) response{
+		"fewer": func(app string) response {
+			return s.request("PATCH", "/apps/"+app, fields{"apiScopes": []string{"sessions"}})
+		},
+		"disabled": func(app string) response { return s.request("PUT", "/apps/"+app+"/disabled", fields{"disabled": true}) },
+		"removed":  func(app string) response { return s.request("DELETE", "/apps/"+app, nil) },
+	} {
+		key, long := s.appKey(name, "sessions", "services", "files:read", "files:write"), s.duration()
+		var working string
+		s.as(key, func() { working = s.startSession("$ exec sleep "+long, nil) })
+		pids := s.awaitProcess(long)
+		if got := end(name); got.status >= 300 {
+			t.Fatalf("%s: %d %s", got.request, got.status, got.body)
+		}
+		if end := s.follow(working).awaitTerminal(); end.String() != "terminal interrupted access_lost" {
+			t.Errorf("%s: the turn has ended with %s", name, end)
+		}
+		s.awaitEnd(pids)
+	}
+}
+
 // addEditor makes a person an editor of the workspace.
 func (s *agentSite) addEditor(userID, email string) {
 	s.Helper()

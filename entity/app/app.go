@@ -218,8 +218,12 @@ func isRegistered(s *appv1.App) bool { return s.GetCreatedAt() != 0 && !s.GetRem
 
 // mayRun reports whether the process of the app may run. An app that is asleep may: it runs again when it is needed.
 func mayRun(s *appv1.App) bool {
-	return isRegistered(s) && s.GetRemoval() == nil && s.GetDisabledAt() == 0 && !s.GetHalted() &&
-		s.GetFolderState() == appv1.FolderState_FOLDER_STATE_ACTIVE
+	return isEnabled(s) && !s.GetHalted()
+}
+
+// isEnabled reports whether the process of the app may run while the workspace is not suspended.
+func isEnabled(s *appv1.App) bool {
+	return isRegistered(s) && s.GetRemoval() == nil && s.GetDisabledAt() == 0 && s.GetFolderState() == appv1.FolderState_FOLDER_STATE_ACTIVE
 }
 
 // MayRun reports whether the process of the app may run, so that requests to the app are served.

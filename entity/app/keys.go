@@ -45,6 +45,20 @@ func generation(s *appv1.App, number uint64) *appv1.Runtime {
 	}
 }
 
+// ScopesOf returns the scopes with which an app may act now: the scopes of its key, or of the next key while its process sleeps or starts
+// again. An app that is disabled or being removed, or whose folder does not exist, has none. The suspension of an app with its workspace
+// is temporary, and takes no scopes.
+func ScopesOf(s *appv1.App) []string {
+	switch {
+	case !isEnabled(s):
+		return nil
+	case s.GetKey() != nil:
+		return s.GetKey().GetScopes()
+	default:
+		return s.GetAccepted().GetApiScopes()
+	}
+}
+
 // revokeKey returns the event that ends the key of the app, or nothing if it has none.
 func revokeKey(call entity.Call, s *appv1.App) []appv1.Event {
 	if s.GetKey() == nil {

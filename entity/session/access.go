@@ -81,7 +81,9 @@ func participantOf(p *wirev1.Principal, in *sessionv1.Input) *sessionv1.Particip
 		return nil
 	}
 	if of := p.GetParticipant(); of != nil && p.GetKind() == wirev1.CredentialKind_CREDENTIAL_KIND_SESSION {
-		return &sessionv1.Participant{UserId: of.GetUserId(), GrantId: of.GetGrantId(), CredentialId: of.GetCredentialId()}
+		return &sessionv1.Participant{
+			UserId: of.GetUserId(), GrantId: of.GetGrantId(), CredentialId: of.GetCredentialId(), AppId: of.GetAppId(),
+		}
 	}
 	participant := &sessionv1.Participant{UserId: p.GetUserId()}
 	switch p.GetKind() {
@@ -89,6 +91,8 @@ func participantOf(p *wirev1.Principal, in *sessionv1.Input) *sessionv1.Particip
 		participant.GrantId = p.GetCredentialId()
 	case wirev1.CredentialKind_CREDENTIAL_KIND_LIMITED_KEY:
 		participant.CredentialId = p.GetCredentialId()
+	case wirev1.CredentialKind_CREDENTIAL_KIND_APP:
+		participant.AppId = p.GetCredentialId()
 	default:
 	}
 	return participant

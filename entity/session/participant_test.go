@@ -3,6 +3,8 @@ package session_test
 import (
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/session"
 	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
@@ -26,17 +28,29 @@ func (w *world) wantParticipant(userID, grantID string) {
 	}
 }
 
-// A limited key takes part as its person, and its work ends with the key; a key without limits is the person's own.
+// A limited key, and an app, take part as their person, and their work ends with them; a key without limits is the person's own. The agent
+// of their turn takes part as they do.
 func TestParticipantOfKeys(t *testing.T) {
-	for kind, want := range map[wirev1.CredentialKind]string{
-		wirev1.CredentialKind_CREDENTIAL_KIND_LIMITED_KEY: "key_1", wirev1.CredentialKind_CREDENTIAL_KIND_USER: "",
+	for kind, want := range map[wirev1.CredentialKind]*sessionv1.Participant{
+		wirev1.CredentialKind_CREDENTIAL_KIND_LIMITED_KEY: {UserId: "alice", CredentialId: "id_1"},
+		wirev1.CredentialKind_CREDENTIAL_KIND_APP:         {UserId: "alice", AppId: "id_1"},
+		wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH:       {UserId: "alice", GrantId: "id_1"},
+		wirev1.CredentialKind_CREDENTIAL_KIND_USER:        {UserId: "alice"},
 	} {
-		w := newWorld(t)
-		w.as = &wirev1.Principal{Kind: kind, UserId: "alice", CredentialId: "key_1", Grants: []string{entity.Sessions}}
-		w.start("go")
-		w.wantParticipant("alice", "")
-		if got := session.ParticipantOf(w.s).GetCredentialId(); got != want {
-			t.Errorf("%s: the credential of the participant is %q, want %q", kind, got, want)
+		of := &wirev1.Principal{Kind: kind, UserId: "alice", CredentialId: "id_1", Grants: []string{entity.Sessions}}
+		agent := &wirev1.Principal{
+			Kind: wirev1.CredentialKind_CREDENTIAL_KIND_SESSION, UserId: "alice", CredentialId: "ses_1", Grants: []string{entity.Sessions},
+			Participant: &wirev1.Participant{
+				UserId: "alice", GrantId: want.GetGrantId(), CredentialId: want.GetCredentialId(), AppId: want.GetAppId(),
+			},
+		}
+		for _, sender := range []*wirev1.Principal{of, agent} {
+			w := newWorld(t)
+			w.as = sender
+			w.start("go")
+			if got := session.ParticipantOf(w.s); !proto.Equal(got, want) {
+				t.Errorf("%s: the participant is %v, want %v", kind, got, want)
+			}
 		}
 	}
 }

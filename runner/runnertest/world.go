@@ -15,7 +15,9 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/app"
 	"github.com/atelier-run/atelier/entity/session"
+	appv1 "github.com/atelier-run/atelier/messages/app/v1"
 	credentialv1 "github.com/atelier-run/atelier/messages/credential/v1"
 	grantv1 "github.com/atelier-run/atelier/messages/grant/v1"
 	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
@@ -42,6 +44,8 @@ type World struct {
 	revoked  map[string]bool
 	// expiries are the times at which credentials expire, in milliseconds since the Unix epoch, by their ids.
 	expiries map[string]int64
+	// apps are the registered apps, by their ids.
+	apps map[string]*appv1.App
 }
 
 type stored struct {
@@ -58,6 +62,7 @@ func New() *World {
 		changed: make(chan struct{}), sessions: map[string]*stored{}, rows: map[string]map[string][]byte{}, added: map[string]bool{},
 		workspace: &workspacev1.Workspace{Id: WorkspaceID, Status: workspacev1.Status_STATUS_ACTIVE},
 		refusals:  map[string]error{}, disabled: map[string]bool{}, revoked: map[string]bool{}, expiries: map[string]int64{},
+		apps:  map[string]*appv1.App{},
 		usage: &workspacev1.AgentUsage{Used: &workspacev1.AgentWork{}, Allowed: &workspacev1.AgentWork{}},
 	}
 }
@@ -103,6 +108,22 @@ func (w *World) Expire(id string, at time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.expiries[id] = at.UnixMilli()
+}
+
+// SetApp makes the id of an app that of an app with a state; nil: of no registered app.
+func (w *World) SetApp(id string, s *appv1.App) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.apps[id] = s
+}
+
+// describeApp returns the app with an identity. Errors: not_found.
+func (w *World) describeApp(identity string) (*appv1.Description, error) {
+	_, id := app.SplitIdentity(identity)
+	if w.apps[id] == nil {
+		return nil, entity.Errorf(entity.NotFound, "no such app")
+	}
+	return &appv1.Description{App: w.apps[id]}, nil
 }
 
 // credential returns the state of a credential.
@@ -180,20 +201,8 @@ func (w *World) Ask(ctx context.Context, c entity.Command) (proto.Message, error
 	switch c.Kind {
 	case entity.KindWorkspace:
 		return w.askWorkspace(c)
-	case entity.KindUser, entity.KindGrant, entity.KindCredential:
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if c.Kind == entity.KindUser {
-			return &userv1.Standing{Disabled: w.disabled[c.Identity]}, nil
-		}
-		if c.Kind == entity.KindCredential {
-			return w.credential(c.Identity), nil
-		}
-		grant := &grantv1.Grant{Id: c.Identity}
-		if w.revoked[c.Identity] {
-			grant.RevokedAt = 1
-		}
-		return grant, nil
+	case entity.KindUser, entity.KindGrant, entity.KindCredential, entity.KindApp:
+		return w.askOther(c)
 	}
 	for {
 		w.mu.Lock()
@@ -209,6 +218,25 @@ func (w *World) Ask(ctx context.Context, c entity.Command) (proto.Message, error
 			return nil, ctx.Err()
 		}
 	}
+}
+
+// askOther answers the queries of a runner about people, grants, credentials and apps.
+func (w *World) askOther(c entity.Command) (proto.Message, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch c.Kind {
+	case entity.KindUser:
+		return &userv1.Standing{Disabled: w.disabled[c.Identity]}, nil
+	case entity.KindCredential:
+		return w.credential(c.Identity), nil
+	case entity.KindApp:
+		return w.describeApp(c.Identity)
+	}
+	grant := &grantv1.Grant{Id: c.Identity}
+	if w.revoked[c.Identity] {
+		grant.RevokedAt = 1
+	}
+	return grant, nil
 }
 
 // Await waits until a condition on the sessions holds, or ctx ends.

@@ -154,6 +154,7 @@ func SessionCaller(
 			Kind: wirev1.CredentialKind_CREDENTIAL_KIND_SESSION, CredentialId: sessionID, UserId: userID, WorkspaceId: workspaceID,
 			Grants: grants, Participant: &wirev1.Participant{
 				UserId: participant.GetUserId(), GrantId: participant.GetGrantId(), CredentialId: participant.GetCredentialId(),
+				AppId: participant.GetAppId(),
 			},
 		},
 		WorkspaceID: workspaceID, Session: &Session{ID: sessionID, Turn: turn},

@@ -2054,7 +2054,9 @@ type Participant struct {
 	// The OAuth grant with which the sender was authorized; empty for all other credentials.
 	GrantId string `protobuf:"bytes,2,opt,name=grant_id,json=grantId,proto3" json:"grant_id,omitempty"`
 	// The limited API key with which the sender was authorized; empty for all other credentials.
-	CredentialId  string `protobuf:"bytes,3,opt,name=credential_id,json=credentialId,proto3" json:"credential_id,omitempty"`
+	CredentialId string `protobuf:"bytes,3,opt,name=credential_id,json=credentialId,proto3" json:"credential_id,omitempty"`
+	// The app with whose key the sender was authorized; empty for all other credentials.
+	AppId         string `protobuf:"bytes,4,opt,name=app_id,json=appId,proto3" json:"app_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2106,6 +2108,13 @@ func (x *Participant) GetGrantId() string {
 func (x *Participant) GetCredentialId() string {
 	if x != nil {
 		return x.CredentialId
+	}
+	return ""
+}
+
+func (x *Participant) GetAppId() string {
+	if x != nil {
+		return x.AppId
 	}
 	return ""
 }
@@ -5801,11 +5810,12 @@ const file_messages_session_v1_session_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1a7\n" +
 	"\tReadEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"f\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"}\n" +
 	"\vParticipant\x12\x17\n" +
 	"\auser_id\x18\x01 \x01(\tR\x06userId\x12\x19\n" +
 	"\bgrant_id\x18\x02 \x01(\tR\agrantId\x12#\n" +
-	"\rcredential_id\x18\x03 \x01(\tR\fcredentialId\"A\n" +
+	"\rcredential_id\x18\x03 \x01(\tR\fcredentialId\x12\x15\n" +
+	"\x06app_id\x18\x04 \x01(\tR\x05appId\"A\n" +
 	"\bAudience\x12\x1a\n" +
 	"\bspecific\x18\x01 \x01(\bR\bspecific\x12\x19\n" +
 	"\buser_ids\x18\x02 \x03(\tR\auserIds\"\xb2\x02\n" +

@@ -217,12 +217,14 @@ func (x *Principal) GetReadOnly() bool {
 	return false
 }
 
-// A Participant is the person, and the OAuth grant or the limited API key if there is one, on whose behalf the turn of a session runs.
+// A Participant is the person, and the OAuth grant, the limited API key or the app if there is one, on whose behalf the turn of a session
+// runs.
 type Participant struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	UserId        string                 `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	GrantId       string                 `protobuf:"bytes,2,opt,name=grant_id,json=grantId,proto3" json:"grant_id,omitempty"`
 	CredentialId  string                 `protobuf:"bytes,3,opt,name=credential_id,json=credentialId,proto3" json:"credential_id,omitempty"`
+	AppId         string                 `protobuf:"bytes,4,opt,name=app_id,json=appId,proto3" json:"app_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -274,6 +276,13 @@ func (x *Participant) GetGrantId() string {
 func (x *Participant) GetCredentialId() string {
 	if x != nil {
 		return x.CredentialId
+	}
+	return ""
+}
+
+func (x *Participant) GetAppId() string {
+	if x != nil {
+		return x.AppId
 	}
 	return ""
 }
@@ -991,11 +1000,12 @@ const file_messages_wire_v1_wire_proto_rawDesc = "" +
 	"\x0fimpersonator_id\x18\x06 \x01(\tR\x0eimpersonatorId\x12>\n" +
 	"\vparticipant\x18\a \x01(\v2\x1c.atelier.wire.v1.ParticipantR\vparticipant\x12#\n" +
 	"\rworkspace_ids\x18\b \x03(\tR\fworkspaceIds\x12\x1b\n" +
-	"\tread_only\x18\t \x01(\bR\breadOnly\"f\n" +
+	"\tread_only\x18\t \x01(\bR\breadOnly\"}\n" +
 	"\vParticipant\x12\x17\n" +
 	"\auser_id\x18\x01 \x01(\tR\x06userId\x12\x19\n" +
 	"\bgrant_id\x18\x02 \x01(\tR\agrantId\x12#\n" +
-	"\rcredential_id\x18\x03 \x01(\tR\fcredentialId\"\x90\x02\n" +
+	"\rcredential_id\x18\x03 \x01(\tR\fcredentialId\x12\x15\n" +
+	"\x06app_id\x18\x04 \x01(\tR\x05appId\"\x90\x02\n" +
 	"\aCommand\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x1a\n" +
 	"\bidentity\x18\x02 \x01(\tR\bidentity\x12\x12\n" +
