@@ -85,10 +85,10 @@ func TestInvitationsOfARevokedGrant(t *testing.T) {
 		}
 	}
 	ask(entity.KindUser, alice, entity.Platform(), &userv1.AllowGrant{Grant: &userv1.Grant{
-		Id: grantID, ClientId: "cli_1", ClientName: "Client", WorkspaceId: id, WorkspaceSlug: "acme", WorkspaceName: "Acme", Scopes: []string{entity.Members},
+		Id: grantID, ClientId: "cli_1", ClientName: "Client", WorkspaceId: id, WorkspaceSlug: "acme", WorkspaceName: "Acme", Scopes: entity.AgentCapabilities(),
 	}})
 	program := func(kind wirev1.CredentialKind, id2 string) *wirev1.Principal {
-		return &wirev1.Principal{Kind: kind, CredentialId: id2, UserId: alice, WorkspaceId: id, Grants: []string{entity.Members}}
+		return &wirev1.Principal{Kind: kind, CredentialId: id2, UserId: alice, WorkspaceId: id, Grants: entity.AgentCapabilities()}
 	}
 	invite := func(name string, as *wirev1.Principal) {
 		ask(entity.KindWorkspace, id, as, &workspacev1.Invite{

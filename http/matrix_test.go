@@ -67,6 +67,10 @@ var visitors = []visitor{
 	{name: "app of another workspace", credential: (*scene).foreignApp},
 	{name: "oauth with everything", role: "owner", granted: everything, credential: oauth("owner", everything...)},
 	{name: "oauth with members", role: "owner", granted: []string{"members"}, credential: oauth("owner", "members")},
+	{name: "oauth with admin", role: "owner", granted: []string{"admin", "members"}, credential: oauth("owner", "admin", "members")},
+	{name: "oauth with what viewers have", role: "owner", granted: strings.Fields("members admin files:read sessions apps"), credential: oauth("owner", strings.Fields("members admin files:read sessions apps")...)},
+	{name: "app with members", role: "owner", granted: []string{"members"}, credential: appKey("owner", "members")},
+	{name: "limited key with members", role: "owner", granted: []string{"members"}, credential: limitedKey("owner", []string{"members"})},
 	{name: "oauth with files:read", role: "editor", granted: []string{"files:read"}, credential: oauth("editor", "files:read")},
 	{name: "oauth with memory only", role: "owner", granted: []string{"memory"}, credential: oauth("owner", "memory")},
 	{name: "oauth of a viewer", role: "viewer", granted: everything, credential: oauth("viewer", everything...)},
@@ -124,6 +128,18 @@ func expectedRefusal(v visitor, r server.Route) (status int, code string) {
 func (v visitor) has(capability string) bool {
 	granted := v.granted == nil || slices.Contains(v.granted, capability)
 	return granted && slices.Contains(roleCapabilities[v.role], capability)
+}
+
+// alsoNeeds has what the example of an operation gives to a person, or to a process, which a credential with grants must have itself.
+var alsoNeeds = map[string][]string{
+	"POST /v1/ws/{workspaceSlug}/invites":           roleCapabilities["editor"],
+	"PATCH /v1/ws/{workspaceSlug}/members/{userId}": roleCapabilities["viewer"],
+	"POST /v1/ws/{workspaceSlug}/apps":              {"files:read", "files:write", "services"},
+}
+
+// covers reports whether the grants of a credential have all of some capabilities.
+func (v visitor) covers(all []string) bool {
+	return v.granted == nil || !slices.ContainsFunc(all, func(c string) bool { return !slices.Contains(v.granted, c) })
 }
 
 func needOf(scope server.Scope) (need []string, inWorkspace bool) {
@@ -211,6 +227,8 @@ func (b *boundary) visit(t *testing.T, r server.Route, made func(*scene) example
 	}
 	got := sc.send(r, in, credential, in.body)
 	switch {
+	case status == 0 && !v.covers(alsoNeeds[operationOf(r)]):
+		sc.expectRefusal(t, name, r, got, nethttp.StatusForbidden, "forbidden")
 	case status == 0 && got.Code >= 400 && (in.refusal == "" || !strings.Contains(got.Body.String(), in.refusal)):
 		t.Errorf("%s: %d %s, want it to be allowed", name, got.Code, got.Body)
 	case status != 0:

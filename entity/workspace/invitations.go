@@ -31,7 +31,7 @@ const (
 var (
 	errNoInvitation   = entity.Errorf(entity.NotFound, "no such invitation")
 	errNoInvitationID = entity.Errorf(entity.InvalidRequest, "invitationId is empty or already in use")
-	errBeyondKey      = entity.Errorf(entity.Forbidden, "the role has capabilities that the API key does not have")
+	errBeyondGrants   = entity.Errorf(entity.Forbidden, "the role has capabilities that the credential does not have")
 	errInvitedRole    = entity.Errorf(entity.InvalidRequest, "role must be editor or viewer")
 	errSecret         = entity.Errorf(entity.InvalidRequest, "secretSha256 is not a SHA-256 hash")
 	errAlreadyMember  = entity.Errorf(entity.AlreadyMember, "email is the address of a member")
@@ -50,7 +50,7 @@ func invite(call entity.Call, s *workspacev1.Workspace, c *workspacev1.Invite) (
 		return nil, err
 	}
 	if !mayGive(call.Principal, c.GetRole()) {
-		return nil, errBeyondKey
+		return nil, errBeyondGrants
 	}
 	address, err := email.Canonical(c.GetEmail())
 	if err != nil {
@@ -195,11 +195,11 @@ func isInviterAuthorized(s *workspacev1.Workspace, i *workspacev1.Invitation) bo
 	return id == "" || mayInvite(member.GetRole()) && !member.GetDisabled()
 }
 
-// mayGive reports whether a principal may give a role, by an invitation or by a change of a role. A limited key gives no role with a
-// capability that the key lacks, because the holder of the key could give the role to another account of their own.
+// mayGive reports whether a principal may give a role, by an invitation or by a change of a role. A credential with grants (an OAuth grant,
+// an app, an agent or a limited key) gives no role with a capability that its grants lack, because its holder could give the role to another
+// account of their own.
 func mayGive(p *wirev1.Principal, role workspacev1.Role) bool {
-	return p.GetKind() != wirev1.CredentialKind_CREDENTIAL_KIND_LIMITED_KEY ||
-		!slices.ContainsFunc(entity.Capabilities(unrestricted, role), func(c string) bool { return !entity.IsGranted(p, c) })
+	return !slices.ContainsFunc(entity.Capabilities(unrestricted, role), func(c string) bool { return !entity.IsGranted(p, c) })
 }
 
 // programOf returns the id of the OAuth grant, the app or the limited key that a principal is; "" for other principals.

@@ -52,28 +52,39 @@ func TestInvite(t *testing.T) {
 	}
 }
 
-// TestInviteWithLimitedKey invites to each role with each set of capabilities that lacks at most one of those of an editor.
-func TestInviteWithLimitedKey(t *testing.T) {
+// grantedTo returns a principal of each kind of credential, of ann with all capabilities but one, which only credentials with grants lack.
+func grantedTo(lacking string) map[*wirev1.Principal]bool {
+	all := map[*wirev1.Principal]bool{}
+	for kind := range wirev1.CredentialKind_name {
+		p := &wirev1.Principal{
+			Kind: wirev1.CredentialKind(kind), CredentialId: "credential_1", UserId: "ann", WorkspaceId: acme,
+			Grants: slices.DeleteFunc(slices.Clone(entity.AllCapabilities()), func(c string) bool { return c == lacking }),
+		}
+		if p.GetKind() > wirev1.CredentialKind_CREDENTIAL_KIND_PLATFORM {
+			all[p] = entity.HasGrants(p)
+		}
+	}
+	return all
+}
+
+// TestInviteWithinGrants invites to each role with each kind of credential, and each set of grants that lacks at most one capability.
+func TestInviteWithinGrants(t *testing.T) {
 	for _, role := range []workspacev1.Role{editor, viewer} {
-		for _, lacking := range append(slices.Clone(entity.AgentCapabilities()), "") {
-			if lacking == entity.Members {
-				continue // refused before
-			}
-			w := newReadyWorld(t)
-			key := &wirev1.Principal{
-				Kind: wirev1.CredentialKind_CREDENTIAL_KIND_LIMITED_KEY, CredentialId: "key_1", UserId: "ann",
-				Grants: slices.DeleteFunc(slices.Clone(entity.AgentCapabilities()), func(c string) bool { return c == lacking }),
-			}
-			c := newInvite("inv_1", "bob@example.com", "x")
-			c.Role = role
-			if slices.Contains(entity.Capabilities(person("ann"), role), lacking) {
-				w.mustRefuse(key, c, entity.Forbidden)
-				continue
-			}
-			w.must(key, c)
-			w.must(entity.Platform(), &workspacev1.EndInvitations{CredentialId: "key_1"})
-			if w.s.GetInvitations()["inv_1"].GetRevokedAt() == 0 {
-				t.Error("the revocation of the key has not ended the invitation")
+		for _, lacking := range append(slices.Clone(entity.AllCapabilities()), "") {
+			for p, hasGrants := range grantedTo(lacking) {
+				w := newReadyWorld(t)
+				c := newInvite("inv_1", "bob@example.com", "x")
+				c.Role = role
+				if hasGrants && (lacking == entity.Members || slices.Contains(entity.Capabilities(person("ann"), role), lacking)) {
+					w.mustRefuse(p, c, entity.Forbidden)
+					continue
+				}
+				w.must(p, c)
+				w.must(entity.Platform(), &workspacev1.EndInvitations{CredentialId: "credential_1"})
+				isOfAgent := p.GetKind() == wirev1.CredentialKind_CREDENTIAL_KIND_SESSION // whose credential ends with the turn
+				if hasEnded := w.s.GetInvitations()["inv_1"].GetRevokedAt() != 0; hasEnded != (hasGrants && !isOfAgent) {
+					t.Errorf("%s: the end of the credential has ended the invitation: %v", p.GetKind(), hasEnded)
+				}
 			}
 		}
 	}
@@ -333,7 +344,7 @@ func TestInvitationOfAFormerInviter(t *testing.T) {
 func TestInvitationsEndWithTheirProgram(t *testing.T) {
 	for _, kind := range []wirev1.CredentialKind{wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH, wirev1.CredentialKind_CREDENTIAL_KIND_APP} {
 		w := newReadyWorld(t)
-		program := &wirev1.Principal{Kind: kind, UserId: "ann", WorkspaceId: acme, CredentialId: "program", Grants: []string{entity.Members}}
+		program := &wirev1.Principal{Kind: kind, UserId: "ann", WorkspaceId: acme, CredentialId: "program", Grants: entity.AllCapabilities()}
 		w.must(program, newInvite("one", address("one"), "x"))
 		w.must(program, newInvite("two", address("two"), "x"))
 		w.must(person("ann"), newInvite("again", address("two"), "y"))

@@ -25,7 +25,7 @@ func changeRole(call entity.Call, s *workspacev1.Workspace, c *workspacev1.Chang
 	case !isRole(c.GetRole()):
 		return nil, errRole
 	case !mayGive(call.Principal, c.GetRole()):
-		return nil, errBeyondKey
+		return nil, errBeyondGrants
 	case !found:
 		return nil, errNoMember
 	case member.GetRole() == c.GetRole():

@@ -41,24 +41,33 @@ func TestChangeRole(t *testing.T) {
 	w.mustRefuse(person("bob"), &workspacev1.ChangeRole{UserId: "bob", Role: owner}, entity.Forbidden)
 }
 
-// TestChangeRoleWithLimitedKey changes to each role with each set of capabilities that lacks at most one of all.
-func TestChangeRoleWithLimitedKey(t *testing.T) {
+// TestChangeRoleWithinGrants changes to each role with each kind of credential, and each set of grants that lacks at most one capability.
+// Apps, agents and computers never have admin.
+func TestChangeRoleWithinGrants(t *testing.T) {
 	for _, role := range []workspacev1.Role{owner, editor, viewer} {
 		for _, lacking := range append(slices.Clone(entity.AllCapabilities()), "") {
-			w := newReadyWorld(t)
-			w.join("bob", map[bool]workspacev1.Role{true: viewer, false: editor}[role != viewer])
-			key := &wirev1.Principal{
-				Kind: wirev1.CredentialKind_CREDENTIAL_KIND_LIMITED_KEY, CredentialId: "key_1", UserId: "ann",
-				Grants: slices.DeleteFunc(slices.Clone(entity.AllCapabilities()), func(c string) bool { return c == lacking }),
+			for p, hasGrants := range grantedTo(lacking) {
+				w := newReadyWorld(t)
+				w.join("bob", map[bool]workspacev1.Role{true: viewer, false: editor}[role != viewer])
+				c := &workspacev1.ChangeRole{UserId: "bob", Role: role}
+				isBeyond := hasGrants && (lacking == entity.Admin || slices.Contains(entity.Capabilities(person("ann"), role), lacking))
+				if isBeyond || !slices.Contains(workspaceCapabilities(w, p), entity.Admin) {
+					w.mustRefuse(p, c, entity.Forbidden)
+					continue
+				}
+				w.must(p, c)
 			}
-			c := &workspacev1.ChangeRole{UserId: "bob", Role: role}
-			if lacking == entity.Admin || slices.Contains(entity.Capabilities(person("ann"), role), lacking) {
-				w.mustRefuse(key, c, entity.Forbidden)
-				continue
-			}
-			w.must(key, c)
 		}
 	}
+}
+
+// workspaceCapabilities returns the capabilities of a principal.
+func workspaceCapabilities(w *world, p *wirev1.Principal) []string {
+	access, err := authorize(w.call(p), w.s, entity.Need{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return access.GetCapabilities()
 }
 
 func TestRemoveMember(t *testing.T) {

@@ -40,7 +40,7 @@ var scopeDescriptions = map[string]string{
 	entity.FilesRead:    "Read files and who did what to them",
 	entity.FilesWrite:   "Change, create and delete files, also those of apps and agents, which run with rights of their own",
 	entity.Integrations: "Use and set up integrations",
-	entity.Members:      "Invite people",
+	entity.Members:      "Invite people, to roles with no more than these permissions",
 	entity.Memory:       "Read and change what agents remember",
 	entity.Publish:      "Publish apps to anyone",
 	entity.Services:     "Run any program in the workspace's computer, also by agents, which can read and change all files",

@@ -20,7 +20,7 @@ func TestGrant(t *testing.T) {
 	client := w.register(callback)
 
 	response, page := w.open(alice, asking(client, "files:read", "members"))
-	for _, want := range []string{"Tester", "client.example", "alice@example.com", "ACME (acme)", "OTHER (other)", "Read files", "Invite people"} {
+	for _, want := range []string{"Tester", "client.example", "alice@example.com", "ACME (acme)", "OTHER (other)", "Read files", "Invite people, to roles with no more than these permissions"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %s", want)
 		}
