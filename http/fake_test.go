@@ -46,6 +46,8 @@ type fakeEntities struct {
 	asked       map[string]int
 	// before, if it is set, is asked first; with a nil reply the default applies.
 	before func(ctx context.Context, c entity.Command) (proto.Message, error)
+	// settle is the error of Settle.
+	settle error
 	follow func(ctx context.Context, s activity.Subscription) error
 	drive  func(w nethttp.ResponseWriter, r *nethttp.Request)
 	exists func(id, path string) (bool, error)
@@ -88,7 +90,7 @@ func (w *fakeEntities) count(m proto.Message) int {
 	return w.asked[entity.MessageName(m)]
 }
 
-func (w *fakeEntities) Settle(context.Context, string, string) error { return nil }
+func (w *fakeEntities) Settle(context.Context, string, string) error { return w.settle }
 
 func (w *fakeEntities) Ask(ctx context.Context, c entity.Command) (proto.Message, error) {
 	w.mu.Lock()

@@ -73,3 +73,30 @@ func TestAccountShowsKeysOfWorkspacesThatAreAway(t *testing.T) {
 	stubLimitedKeys(w)
 	expect(t, request(t, w.server(t), "GET", "/account", w.key(alice), ""), 200, "only in acme")
 }
+
+// TestKeyWhoseSecretIsLostIsRevoked issues keys whose answers have no secret: the entity has issued the key, but the key is not valid in time,
+// or the entity's reply is lost. The key is revoked, so that no valid key remains that nobody knows.
+func TestKeyWhoseSecretIsLostIsRevoked(t *testing.T) {
+	bodies := map[string]string{"/v1/user/api-keys": `{"name":"x"}`, "/v1/user/limited-keys": `{"name":"x","capabilities":["files:read"]}`}
+	for path, body := range bodies {
+		for name, failures := range map[string]struct{ reply, settle error }{"not valid in time": {settle: errAway}, "reply lost": {reply: errAway}} {
+			w := newFakeEntities()
+			w.settle = failures.settle
+			var issued, revoked string
+			stub(w, func(_ entity.Command, in *userv1.IssueApiKey) (proto.Message, error) {
+				issued = in.GetKeyId()
+				return &userv1.ApiKey{Id: in.GetKeyId(), CreatedAt: 1}, failures.reply
+			})
+			stub(w, func(c entity.Command, in *userv1.RevokeApiKey) (proto.Message, error) {
+				if c.Identity == alice && c.Principal.GetUserId() == alice {
+					revoked = in.GetKeyId()
+				}
+				return nil, nil
+			})
+			expect(t, request(t, w.server(t), "POST", path, w.key(alice), body), 503, "unavailable")
+			if issued == "" || revoked != issued {
+				t.Errorf("%s, %s: the key %q was issued, %q revoked", path, name, issued, revoked)
+			}
+		}
+	}
+}

@@ -94,18 +94,17 @@ func (in APIKeyRequest) issue(c *server.Call, limits *userv1.KeyLimits) (string,
 	return IssueKey(c, entity.Command{Identity: c.Caller.Principal.GetUserId()}, issued)
 }
 
-// IssueKey issues an API key for the user that the command names, and waits until it is valid. It sets the id and the secret of issued,
-// and returns the key's text, which is not stored. Errors: limit_reached, invalid_request.
+// IssueKey issues an API key for the user that the command names, and waits until it is valid (IssueSecret). It sets the id and the secret
+// of issued, and returns the key's text, which is not stored. Errors: limit_reached, invalid_request.
 func IssueKey(c *server.Call, command entity.Command, issued *userv1.IssueApiKey) (string, *userv1.ApiKey, error) {
 	issued.KeyId = c.NewID(user.KeyPrefix)
 	text, hash := keys.New(user.StartOfKey(issued.GetLimits() != nil), issued.GetKeyId())
 	issued.SecretSha256 = hash
 	command.Kind, command.ID, command.Message = entity.KindUser, c.NewID("cmd_"), issued
-	key, err := server.Ask[*userv1.ApiKey](c, command)
-	if err != nil {
-		return "", nil, err
-	}
-	return text, key, c.Settle(entity.KindUser, command.Identity)
+	withdraw := command
+	withdraw.Message = &userv1.RevokeApiKey{KeyId: issued.GetKeyId()}
+	key, err := IssueSecret[*userv1.ApiKey](c, command, withdraw)
+	return text, key, err
 }
 
 func (k APIKeys) list(c *server.Call, in server.Listing) (server.Collection[APIKeyRecord], error) {

@@ -47,10 +47,9 @@ func startSession(c *server.Call, userID string, by *userv1.StartBrowserSession)
 		Id: id, SecretSha256: hash, ExpiresAt: c.Now().Add(sessionTime).UnixMilli(),
 		UserAgent: api.Truncate(c.Request.UserAgent(), userAgentBytes), Address: c.Address().String(),
 	}
-	if _, err := server.Ask[proto.Message](c, api.PlatformCommand(c, entity.KindUser, userID, by)); err != nil {
-		return err
-	}
-	if err := c.Settle(entity.KindUser, userID); err != nil {
+	_, err = api.IssueSecret[proto.Message](c, api.PlatformCommand(c, entity.KindUser, userID, by),
+		api.PlatformCommand(c, entity.KindUser, userID, &userv1.EndBrowserSession{SessionId: id}))
+	if err != nil {
 		return err
 	}
 	if before != nil {

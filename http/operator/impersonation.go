@@ -11,6 +11,7 @@ import (
 	"github.com/atelier-run/atelier/http/api"
 	"github.com/atelier-run/atelier/http/server"
 	"github.com/atelier-run/atelier/keys"
+	credentialv1 "github.com/atelier-run/atelier/messages/credential/v1"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 )
 
@@ -68,11 +69,9 @@ func (i impersonations) start(c *server.Call, in impersonationRequest) (imperson
 		CredentialId: keyID, SecretSha256: hash, ImpersonatorId: admin, Reason: in.Reason,
 		ExpiresAt: c.Now().Add(length).UnixMilli(),
 	}
-	if _, err := server.Ask[proto.Message](c, api.PlatformCommand(c, entity.KindUser, person.UserID, start)); err != nil {
-		return none, err
-	}
-	started := impersonationStarted{person.UserID, person.Email, admin, text, start.GetExpiresAt()}
-	return started, c.Settle(entity.KindUser, person.UserID)
+	_, err = api.IssueSecret[proto.Message](c, api.PlatformCommand(c, entity.KindUser, person.UserID, start),
+		api.PlatformCommand(c, entity.KindCredential, keyID, &credentialv1.RevokeCredential{}))
+	return impersonationStarted{person.UserID, person.Email, admin, text, start.GetExpiresAt()}, err
 }
 
 // findAdmin returns the id of an internal admin. Errors: not_found, forbidden if the account is disabled or no internal
