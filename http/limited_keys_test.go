@@ -1,12 +1,18 @@
 package http_test
 
 import (
+	"context"
 	"fmt"
+	"math"
+	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
+	credentialv1 "github.com/atelier-run/atelier/messages/credential/v1"
+	grantv1 "github.com/atelier-run/atelier/messages/grant/v1"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
@@ -72,6 +78,42 @@ func TestAccountShowsKeysOfWorkspacesThatAreAway(t *testing.T) {
 	w = newFakeEntities()
 	stubLimitedKeys(w)
 	expect(t, request(t, w.server(t), "GET", "/account", w.key(alice), ""), 200, "only in acme")
+}
+
+// TestAccountShowsGrantsThatAreAway shows the account, where access is revoked, while the workspaces, the grants and the keys that it names
+// cannot be reached.
+func TestAccountShowsGrantsThatAreAway(t *testing.T) {
+	for name, away := range map[string]string{
+		"the workspace": entity.KindWorkspace, "the grant": entity.KindGrant, "the key": entity.KindCredential, "none": "",
+	} {
+		w := newFakeEntities()
+		stubLimitedKeys(w)
+		stub(w, func(entity.Command, *userv1.ListGrants) (proto.Message, error) {
+			return &userv1.GrantPage{Grants: []*userv1.Grant{{
+				Id: "ogr_1", ClientName: "Tester", WorkspaceId: acme, WorkspaceSlug: "acme-then", WorkspaceName: "Acme then", Scopes: []string{"apps"}, CreatedAt: time.Now().UnixMilli(),
+			}}}, nil
+		})
+		stub(w, func(c entity.Command, _ *grantv1.DescribeGrant) (proto.Message, error) {
+			return &grantv1.Grant{Id: c.Identity, Code: &grantv1.Token{ExpiresAt: math.MaxInt64}}, nil
+		})
+		key, before := w.key(alice), w.before
+		w.before = func(ctx context.Context, c entity.Command) (proto.Message, error) {
+			if _, isOfList := c.Message.(*credentialv1.DescribeCredential); c.Kind == away && (!isOfList || strings.HasPrefix(c.Identity, "key_0000")) {
+				return nil, errAway
+			}
+			return before(ctx, c)
+		}
+		got := request(t, w.server(t), "GET", "/account", key, "")
+		expect(t, got, 200, "Tester in Acme")
+		page := got.Body.String()
+		for text, want := range map[string]bool{
+			"Some details are missing": away != "", "Tester in Acme then": away == entity.KindWorkspace, "never used": away != entity.KindCredential,
+		} {
+			if strings.Contains(page, text) != want {
+				t.Errorf("%s is away: the page has %q: %v", name, text, !want)
+			}
+		}
+	}
 }
 
 // TestKeyWhoseSecretIsLostIsRevoked issues keys whose answers have no secret: the entity has issued the key, but the key is not valid in time,

@@ -94,12 +94,13 @@ func describeGrant(c *server.Call, g *userv1.Grant) (*grantv1.Grant, error) {
 	return found, err
 }
 
-// LiveGrants returns the grants that are live: they are not revoked, and their codes or tokens have not expired.
+// LiveGrants returns the grants that are live: they are not revoked, and their codes or tokens have not expired. With an error, it also
+// returns the grants of which it could not learn whether they have expired.
 func LiveGrants(c *server.Call, all []*userv1.Grant) ([]*userv1.Grant, error) {
 	isLive := make([]bool, len(all))
 	err := server.ForEach(len(all), func(i int) error {
 		found, err := describeGrant(c, all[i])
-		isLive[i] = all[i].GetRevokedAt() == 0 && grant.EndedAt(found, all[i].GetCreatedAt(), c.Now().UnixMilli()) == 0
+		isLive[i] = all[i].GetRevokedAt() == 0 && (err != nil || grant.EndedAt(found, all[i].GetCreatedAt(), c.Now().UnixMilli()) == 0)
 		return err
 	})
 	var live []*userv1.Grant
@@ -112,15 +113,18 @@ func LiveGrants(c *server.Call, all []*userv1.Grant) ([]*userv1.Grant, error) {
 }
 
 // GrantedIn returns the name and slug of a grant's workspace: the current ones if the caller may see the workspace, else
-// those at the time of the consent.
+// those at the time of the consent, which it also returns with an error.
 func GrantedIn(c *server.Call, g *userv1.Grant) (grantedInView, error) {
 	seen, err := server.Ask[*workspacev1.Description](c, entity.Command{
 		Kind: entity.KindWorkspace, Identity: g.GetWorkspaceId(), Message: &workspacev1.DescribeWorkspace{},
 	})
-	if IsHidden(err) {
-		return grantedInView{g.GetWorkspaceSlug(), g.GetWorkspaceName()}, nil
+	if err != nil {
+		if IsHidden(err) {
+			err = nil
+		}
+		return grantedInView{g.GetWorkspaceSlug(), g.GetWorkspaceName()}, err
 	}
-	return grantedInView{seen.GetWorkspace().GetSlug(), seen.GetWorkspace().GetName()}, err
+	return grantedInView{seen.GetWorkspace().GetSlug(), seen.GetWorkspace().GetName()}, nil
 }
 
 // Revoke revokes a grant of the caller. When it returns, this member refuses the grant's tokens and has ended their streams.

@@ -111,14 +111,13 @@ func addGrants(c *server.Call, shown *pages.Account) error {
 	if err != nil {
 		return err
 	}
-	if live, err = api.LiveGrants(c, live); err != nil {
-		return err
-	}
+	live, err = api.LiveGrants(c, live)
+	noteUnreached(c, shown, err)
 	slices.Reverse(live)
 	shown.MoreGrants = len(live) > maxShownGrants
 	live = live[:min(len(live), maxShownGrants)]
 	shown.Grants = make([]pages.Grant, len(live))
-	return server.ForEach(len(live), func(i int) error {
+	noteUnreached(c, shown, server.ForEach(len(live), func(i int) error {
 		one := live[i]
 		in, err := api.GrantedIn(c, one)
 		shown.Grants[i] = pages.Grant{
@@ -126,7 +125,17 @@ func addGrants(c *server.Call, shown *pages.Account) error {
 			Scopes: one.GetScopes(), CreatedAt: one.GetCreatedAt(),
 		}
 		return err
-	})
+	}))
+	return nil
+}
+
+// noteUnreached adds to the page that workspaces, keys or grants were not reached, if err says so. The page is shown without what they know,
+// because it is also where a person revokes keys and grants.
+func noteUnreached(c *server.Call, shown *pages.Account, err error) {
+	if err != nil {
+		shown.IsIncomplete = true
+		c.Log().Warn("reading details for the account page failed", "error", err)
+	}
 }
 
 // closeGrant revokes a grant of the visitor.

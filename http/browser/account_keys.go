@@ -41,26 +41,18 @@ func addKeys(c *server.Call, shown *pages.Account) error {
 	for i, key := range keys {
 		records[i] = api.ViewAPIKey(key)
 	}
-	if err := api.AddLastUses(c, records); err != nil {
-		return err
-	}
+	unknown := api.AddLastUses(c, records)
+	noteUnreached(c, shown, unknown)
 	described, err := api.DescribeKeyWorkspaces(c, keys)
-	if err != nil {
-		logUnreached(c, err)
-	}
+	noteUnreached(c, shown, err)
 	for i, one := range records {
 		shown.Keys = append(shown.Keys, pages.Key{
 			ID: one.ID, Name: one.Name, Prefix: one.Prefix, CreatedAt: one.CreatedAt, ExpiresAt: one.ExpiresAt,
-			LastUsedAt: one.LastUsedAt, Expired: one.ExpiresAt != 0 && c.Now().UnixMilli() >= one.ExpiresAt,
+			LastUsedAt: one.LastUsedAt, IsUseUnknown: unknown != nil, Expired: one.ExpiresAt != 0 && c.Now().UnixMilli() >= one.ExpiresAt,
 			Limits: describeLimits(keys[i].GetLimits(), described),
 		})
 	}
 	return nil
-}
-
-// logUnreached logs that workspaces were not reached. The page is shown without them, because it is also where a person revokes keys.
-func logUnreached(c *server.Call, err error) {
-	c.Log().Warn("describing workspaces for the account page failed", "error", err)
 }
 
 // describeLimits returns the limits of a key as text: the capabilities, and the workspaces if the key does not reach all; "" for a key
@@ -92,10 +84,8 @@ func addKeyChoices(c *server.Call, shown *pages.Account) error {
 		})
 	}
 	own, err := api.FetchWorkspaces(c)
-	if err != nil {
-		logUnreached(c, err)
-		shown.KeyForm.IsIncomplete = true
-	}
+	noteUnreached(c, shown, err)
+	shown.KeyForm.IsIncomplete = err != nil
 	for _, d := range own[:min(len(own), user.MaxKeyWorkspaces)] {
 		w := d.GetWorkspace()
 		shown.KeyForm.Workspaces = append(shown.KeyForm.Workspaces, pages.Choice{

@@ -27,6 +27,8 @@ type Account struct {
 	OffersReset bool
 	// Notice reports the action that was just done; empty: none.
 	Notice string
+	// IsIncomplete reports that a part of the server did not answer, so that details are missing.
+	IsIncomplete bool
 }
 
 // Session is a browser session.
@@ -37,11 +39,11 @@ type Session struct {
 	Current bool
 }
 
-// Key is an API key. ExpiresAt is 0 if it does not expire, LastUsedAt if it was never used.
+// Key is an API key. ExpiresAt is 0 if it does not expire, LastUsedAt if it was never used, or if its last use is unknown.
 type Key struct {
 	ID, Name, Prefix                 string
 	CreatedAt, ExpiresAt, LastUsedAt int64
-	Expired                          bool
+	Expired, IsUseUnknown            bool
 	// Limits describes the limits of the key; empty: it has none.
 	Limits string
 }
@@ -79,6 +81,7 @@ func (p Account) page() page {
 			form("/sign-out", smallButton("Sign out")),
 		),
 		g.If(p.Notice != "", notice(p.Notice)),
+		g.If(p.IsIncomplete, quiet(g.Text("Some details are missing or old, because a part of the server does not answer at the moment. You can end and revoke everything that is shown."))),
 		h.P(g.Text("Signed in as "), strong(p.Email), g.Text(".")),
 		section("sessions", "Where you are signed in", rows(p.Sessions, Session.row)),
 		p.keys(),
@@ -128,9 +131,10 @@ func (k Key) row() g.Node {
 	if k.ExpiresAt != 0 {
 		details = append(details, g.Text(", until "+format(k.ExpiresAt, day)))
 	}
-	if k.LastUsedAt != 0 {
+	switch {
+	case k.LastUsedAt != 0:
 		details = append(details, g.Text(", last used "), timeElement(k.LastUsedAt, minute))
-	} else {
+	case !k.IsUseUnknown:
 		details = append(details, g.Text(", never used"))
 	}
 	if k.Limits != "" {
