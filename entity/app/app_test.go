@@ -12,6 +12,7 @@ import (
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/app"
 	appv1 "github.com/atelier-run/atelier/messages/app/v1"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
@@ -369,6 +370,19 @@ func TestKeys(t *testing.T) {
 	w.report("")
 	if w.accepts('e') {
 		t.Error("an app without scopes has a key")
+	}
+}
+
+// TestRemovalByALimitedKey is logged for the key, although the app is removed later.
+func TestRemovalByALimitedKey(t *testing.T) {
+	w := newRunning(t)
+	w.as = &wirev1.Principal{
+		Kind: wirev1.CredentialKind_CREDENTIAL_KIND_LIMITED_KEY, UserId: "alice", CredentialId: "key_1", Grants: []string{entity.Apps},
+	}
+	w.must(&appv1.RemoveApp{TaskId: "t1"})
+	w.asPlatform(&appv1.ReportStopped{TaskId: "t1"})
+	if e := w.log[len(w.log)-1]; e.GetEvent() != "app.deleted" || e.GetActorId() != "alice" || e.GetProvenance().GetActor() != "api-key:key_1" {
+		t.Errorf("logged %v", e)
 	}
 }
 

@@ -147,5 +147,7 @@ func reportStopped(call entity.Call, s *appv1.App, c *appv1.ReportStopped) []app
 
 // authorOf returns the person behind a call.
 func authorOf(call entity.Call) *appv1.Author {
-	return &appv1.Author{UserId: audit.Actor(call.Principal), ImpersonatorId: call.Principal.GetImpersonatorId()}
+	return &appv1.Author{
+		UserId: audit.Actor(call.Principal), ImpersonatorId: call.Principal.GetImpersonatorId(), Credential: audit.Credential(call.Principal),
+	}
 }

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"strings"
 
 	"google.golang.org/protobuf/proto"
@@ -121,7 +122,7 @@ func auditRows(call entity.Call, before, after *appv1.App, c appv1.Command, even
 	add := func(index int, part, name string, p *auditv1.Provenance, author *appv1.Author) {
 		e := audit.NewEvent(call, name, describe(before, after, p))
 		if author != nil {
-			e.ActorId, e.Provenance.Actor = author.GetUserId(), author.GetImpersonatorId()
+			e.ActorId, e.Provenance.Actor = author.GetUserId(), cmp.Or(author.GetImpersonatorId(), author.GetCredential())
 		}
 		rows = append(rows, audit.NewRow(entity.KindApp+"/"+after.GetId()+part, call, index, e))
 	}

@@ -6,6 +6,7 @@
 package audit
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 
@@ -25,11 +26,12 @@ const (
 	Prefix = "aud_"
 )
 
-// NewEvent returns an audit event for a change made by the call. NewRow sets its id.
+// NewEvent returns an audit event for a change made by the call. NewRow sets its id. The actor of the provenance is the operator who
+// impersonated the person, or the credential with grants that the person used (Credential).
 func NewEvent(call entity.Call, name string, provenance *auditv1.Provenance) *auditv1.Event {
-	if impersonator := call.Principal.GetImpersonatorId(); impersonator != "" {
+	if by := cmp.Or(call.Principal.GetImpersonatorId(), Credential(call.Principal)); by != "" {
 		provenance = cloneOrEmpty(provenance)
-		provenance.Actor = impersonator
+		provenance.Actor = by
 	}
 	return &auditv1.Event{Event: name, ActorId: Actor(call.Principal), At: call.At(), Provenance: provenance}
 }
@@ -40,6 +42,15 @@ func Actor(p *wirev1.Principal) string {
 		return SystemActor
 	}
 	return p.GetUserId()
+}
+
+// Credential returns the credential with grants by which a person made a change: an OAuth grant, an app, an agent or a limited key, as the
+// actor of file activity. It is "" for a credential that is the person's own identity, and for principals without a person.
+func Credential(p *wirev1.Principal) string {
+	if !entity.HasGrants(p) {
+		return ""
+	}
+	return entity.Actor(p)
 }
 
 // NewRow returns the list row of an audit event. kind is the kind of the entity that decided the change, and index the

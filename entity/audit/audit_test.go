@@ -82,6 +82,23 @@ func TestActor(t *testing.T) {
 			&wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_IMPERSONATION, UserId: "usr_1", ImpersonatorId: "usr_2"},
 			"usr_1", &auditv1.Provenance{Reason: "rent", Actor: "usr_2"},
 		},
+		"browser": {&wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_BROWSER_SESSION, UserId: "usr_1"}, "usr_1", given},
+		"app": {
+			&wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_APP, UserId: "usr_1", CredentialId: "app_1"},
+			"usr_1", &auditv1.Provenance{Reason: "rent", Actor: "api-key:app_1"},
+		},
+		"OAuth grant": {
+			&wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH, UserId: "usr_1", CredentialId: "ogr_1"},
+			"usr_1", &auditv1.Provenance{Reason: "rent", Actor: "api-key:ogr_1"},
+		},
+		"limited key": {
+			&wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_LIMITED_KEY, UserId: "usr_1", CredentialId: "key_1"},
+			"usr_1", &auditv1.Provenance{Reason: "rent", Actor: "api-key:key_1"},
+		},
+		"agent": {
+			&wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_SESSION, UserId: "usr_1", CredentialId: "ses_1"},
+			"usr_1", &auditv1.Provenance{Reason: "rent", Actor: "session:ses_1"},
+		},
 	} {
 		call := entity.Call{Now: time.UnixMilli(7), Principal: test.who}
 		want := &auditv1.Event{Event: "workspace.suspended", ActorId: test.actor, At: 7, Provenance: test.provenance}

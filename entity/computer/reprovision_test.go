@@ -6,8 +6,10 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/computer"
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
 
 func TestReprovisionAnswers(t *testing.T) {
@@ -64,7 +66,8 @@ func TestWorkReportedHasNoEffect(t *testing.T) {
 // TestReplacementFollowsBackup checks that the end of the backup opens the task of the replacement.
 func TestReplacementFollowsBackup(t *testing.T) {
 	l := newActive(t)
-	if _, err := l.as(owner, &computerv1.Reprovision{TaskId: "tsk_2", BackupId: "bak_1", DriveReadable: true}); err != nil {
+	grant := &wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH, UserId: "usr_1", CredentialId: "ogr_1", Grants: entity.AllCapabilities()}
+	if _, err := l.as(grant, &computerv1.Reprovision{TaskId: "tsk_2", BackupId: "bak_1", DriveReadable: true}); err != nil {
 		t.Fatal(err)
 	}
 	l.must(&computerv1.ReportBackedUp{TaskId: "tsk_2", Backup: &computerv1.Backup{SizeBytes: 7}})
@@ -77,15 +80,15 @@ func TestReplacementFollowsBackup(t *testing.T) {
 		t.Errorf("state %v", l.state)
 	}
 	want := []string{
-		`backup.created usr_1 imageRef: lifecycleBackupId:bak_1 previousVmName: vmName:`,
-		`workspace.reprovisioned usr_1 imageRef:local lifecycleBackupId:bak_1 previousVmName:vm-1 vmName:` + next,
+		`backup.created usr_1 api-key:ogr_1 imageRef: lifecycleBackupId:bak_1 previousVmName: vmName:`,
+		`workspace.reprovisioned usr_1 api-key:ogr_1 imageRef:local lifecycleBackupId:bak_1 previousVmName:vm-1 vmName:` + next,
 	}
 	if len(l.audit) != len(want) {
 		t.Errorf("%d audit events, want %d", len(l.audit), len(want))
 	}
 	for i, e := range l.audit {
 		p := e.GetProvenance()
-		got := fmt.Sprintf("%s %s imageRef:%s lifecycleBackupId:%s previousVmName:%s vmName:%s", e.GetEvent(), e.GetActorId(),
+		got := fmt.Sprintf("%s %s %s imageRef:%s lifecycleBackupId:%s previousVmName:%s vmName:%s", e.GetEvent(), e.GetActorId(), p.GetActor(),
 			p.GetImageRef(), p.GetLifecycleBackupId(), p.GetPreviousVmName(), p.GetVmName())
 		if i >= len(want) || got != want[i] {
 			t.Errorf("audit %d: %s", i, got)

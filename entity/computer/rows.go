@@ -1,6 +1,7 @@
 package computer
 
 import (
+	"cmp"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -161,7 +162,7 @@ func auditEvent(call entity.Call, s *computerv1.Computer, e computerv1.Event) *a
 // taskAuditEvent returns an audit event for the end of the open task. Its actor is the person who requested the task,
 // although the platform sends the report that ends it.
 func taskAuditEvent(call entity.Call, s *computerv1.Computer, name string, provenance *auditv1.Provenance) *auditv1.Event {
-	provenance.Actor = s.GetTask().GetImpersonatorId()
+	provenance.Actor = cmp.Or(s.GetTask().GetImpersonatorId(), s.GetTask().GetCredential())
 	logged := audit.NewEvent(call, name, provenance)
 	if requester := s.GetTask().GetRequestedBy(); requester != "" {
 		logged.ActorId = requester

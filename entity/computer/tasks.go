@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/audit"
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 )
 
@@ -201,6 +202,7 @@ func open(call entity.Call, t *computerv1.Task) []computerv1.Event {
 	t.RequestedAt = call.At()
 	if !entity.IsPlatform(call.Principal) {
 		t.RequestedBy, t.ImpersonatorId = call.Principal.GetUserId(), call.Principal.GetImpersonatorId()
+		t.Credential = audit.Credential(call.Principal)
 	}
 	return []computerv1.Event{&computerv1.TaskRequested{Task: t}}
 }

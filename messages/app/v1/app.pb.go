@@ -1184,8 +1184,10 @@ type Author struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	UserId         string                 `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	ImpersonatorId string                 `protobuf:"bytes,2,opt,name=impersonator_id,json=impersonatorId,proto3" json:"impersonator_id,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// The credential with grants by which the person made the change, as an actor of file activity; empty if it was another credential.
+	Credential    string `protobuf:"bytes,3,opt,name=credential,proto3" json:"credential,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Author) Reset() {
@@ -1228,6 +1230,13 @@ func (x *Author) GetUserId() string {
 func (x *Author) GetImpersonatorId() string {
 	if x != nil {
 		return x.ImpersonatorId
+	}
+	return ""
+}
+
+func (x *Author) GetCredential() string {
+	if x != nil {
+		return x.Credential
 	}
 	return ""
 }
@@ -4885,10 +4894,13 @@ const file_messages_app_v1_app_proto_rawDesc = "" +
 	"\x04busy\x18\x02 \x03(\rR\x04busy\"7\n" +
 	"\vOfferedPort\x12\x12\n" +
 	"\x04port\x18\x01 \x01(\rR\x04port\x12\x14\n" +
-	"\x05until\x18\x02 \x01(\x03R\x05until\"J\n" +
+	"\x05until\x18\x02 \x01(\x03R\x05until\"j\n" +
 	"\x06Author\x12\x17\n" +
 	"\auser_id\x18\x01 \x01(\tR\x06userId\x12'\n" +
-	"\x0fimpersonator_id\x18\x02 \x01(\tR\x0eimpersonatorId\"Z\n" +
+	"\x0fimpersonator_id\x18\x02 \x01(\tR\x0eimpersonatorId\x12\x1e\n" +
+	"\n" +
+	"credential\x18\x03 \x01(\tR\n" +
+	"credential\"Z\n" +
 	"\x03Key\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12#\n" +
 	"\rsecret_sha256\x18\x02 \x01(\fR\fsecretSha256\x12\x16\n" +

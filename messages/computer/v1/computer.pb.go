@@ -760,7 +760,9 @@ type Task struct {
 	// The operator who impersonated the requester; empty if none did.
 	ImpersonatorId string `protobuf:"bytes,7,opt,name=impersonator_id,json=impersonatorId,proto3" json:"impersonator_id,omitempty"`
 	// The schedule has opened the task.
-	Scheduled     bool `protobuf:"varint,8,opt,name=scheduled,proto3" json:"scheduled,omitempty"`
+	Scheduled bool `protobuf:"varint,8,opt,name=scheduled,proto3" json:"scheduled,omitempty"`
+	// The credential with grants by which the requester requested it, as an actor of file activity; empty if it was another credential.
+	Credential    string `protobuf:"bytes,9,opt,name=credential,proto3" json:"credential,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -849,6 +851,13 @@ func (x *Task) GetScheduled() bool {
 		return x.Scheduled
 	}
 	return false
+}
+
+func (x *Task) GetCredential() string {
+	if x != nil {
+		return x.Credential
+	}
+	return ""
 }
 
 type Backup struct {
@@ -3696,7 +3705,7 @@ const file_messages_computer_v1_computer_proto_rawDesc = "" +
 	"\tlast_good\x18\x03 \x01(\v2\x1b.atelier.computer.v1.BackupR\blastGood\"D\n" +
 	"\aPresent\x12!\n" +
 	"\fworkspace_id\x18\x01 \x01(\tR\vworkspaceId\x12\x16\n" +
-	"\x06missed\x18\x02 \x01(\bR\x06missed\"\x8c\x02\n" +
+	"\x06missed\x18\x02 \x01(\bR\x06missed\"\xac\x02\n" +
 	"\x04Task\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x121\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x1d.atelier.computer.v1.TaskKindR\x04kind\x12\x1b\n" +
@@ -3705,7 +3714,10 @@ const file_messages_computer_v1_computer_proto_rawDesc = "" +
 	"\frequested_at\x18\x05 \x01(\x03R\vrequestedAt\x12!\n" +
 	"\frequested_by\x18\x06 \x01(\tR\vrequestedBy\x12'\n" +
 	"\x0fimpersonator_id\x18\a \x01(\tR\x0eimpersonatorId\x12\x1c\n" +
-	"\tscheduled\x18\b \x01(\bR\tscheduled\"\xa2\x04\n" +
+	"\tscheduled\x18\b \x01(\bR\tscheduled\x12\x1e\n" +
+	"\n" +
+	"credential\x18\t \x01(\tR\n" +
+	"credential\"\xa2\x04\n" +
 	"\x06Backup\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1d\n" +
 	"\n" +
