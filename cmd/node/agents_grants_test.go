@@ -173,3 +173,49 @@ func testAgentsHideTheirTokens(t *testing.T, changes ...func(*Options)) {
 		t.Errorf("the command has read %q", outputs)
 	}
 }
+
+// TestAppsOfALimitedKey registers an app with a limited key of an editor. The app stays when the key is revoked, and has the scopes that it was
+// given, as long as the editor's role has them. Only a caller who has all of its scopes changes what it runs, or its scopes.
+func TestAppsOfALimitedKey(t *testing.T) {
+	s := newAgentSite(t)
+	bob, bobsKey := s.person("bob")
+	s.addEditor(bob, "bob@example.org")
+	limited := func(capabilities ...string) (id, key string) {
+		var made struct {
+			Key    string
+			Record struct{ ID string }
+		}
+		s.as(bobsKey, func() {
+			s.must(http.StatusCreated, s.request("POST", "/v1/user/limited-keys", fields{"name": "k", "capabilities": capabilities}), &made)
+		})
+		return made.Record.ID, made.Key
+	}
+	id, wide := limited("apps", "services", "files:read", "files:write", "sessions")
+	_, other := limited("apps", "services", "files:read", "files:write", "members")
+	var key string
+	s.as(wide, func() {
+		key = s.appKey("site", "sessions")
+		s.refuse(http.StatusForbidden, "forbidden", s.request("PATCH", "/apps/site", fields{"apiScopes": []string{"sessions", "members"}}))
+	})
+	s.as(other, func() { // lacks a scope that the app has
+		s.refuse(http.StatusForbidden, "forbidden", s.request("PATCH", "/apps/site", fields{"command": "true"}))
+		s.refuse(http.StatusForbidden, "forbidden", s.request("PATCH", "/apps/site", fields{"apiScopes": []string{"sessions", "members"}}))
+	})
+	s.as(bobsKey, func() { s.must(http.StatusOK, s.request("DELETE", "/v1/user/api-keys/"+id, nil), nil) })
+
+	s.as(key, func() {
+		s.must(http.StatusOK, s.request("GET", sessionsPath, nil), nil)
+		for _, path := range []string{"/drive/", "/invites", "/apps"} {
+			s.refuse(http.StatusForbidden, "forbidden", s.request("GET", path, nil))
+		}
+		s.refuse(http.StatusForbidden, "forbidden", s.request("PATCH", "/apps/site", fields{"apiScopes": []string{"sessions", "apps"}}))
+	})
+	s.must(http.StatusOK, s.request("PATCH", "/members/"+bob, fields{"role": "viewer"}), nil)
+	s.as(key, func() {
+		s.refuse(http.StatusForbidden, "forbidden", s.request("POST", sessionsPath, fields{"prompt": "say Hello."}))
+	})
+	s.must(http.StatusOK, s.request("PATCH", "/apps/site", fields{"apiScopes": []string{"sessions", "apps"}}), nil)
+	s.as(bobsKey, func() {
+		s.refuse(http.StatusForbidden, "forbidden", s.request("PATCH", "/apps/site", fields{"apiScopes": []string{"sessions"}}))
+	})
+}
