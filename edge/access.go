@@ -64,7 +64,7 @@ func (e *Edge) findVisit(x *exchange) (*access, error) {
 		return nil, errUnauthorized
 	}
 	if !e.visits.Has(id) {
-		if err := e.limitUnknown(e.network(x)); err != nil {
+		if err := e.limitUnknown(e.address(x)); err != nil {
 			return nil, err
 		}
 	}
@@ -77,7 +77,7 @@ func (e *Edge) findVisit(x *exchange) (*access, error) {
 	}
 	v := found.visit
 	if subtle.ConstantTimeCompare(v.GetCookieSha256(), hash) != 1 {
-		if err := e.limitUnknown(e.network(x)); err != nil {
+		if err := e.limitUnknown(e.address(x)); err != nil {
 			return nil, err
 		}
 		return nil, errUnauthorized

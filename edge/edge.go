@@ -132,8 +132,8 @@ type Edge struct {
 	frames    string
 	hosts     *cache.Cache[*target]
 	visits    *cache.Cache[*access]
-	addresses limit.Buckets[netip.Prefix]
-	clients   clientCounters
+	addresses limit.ClientBuckets
+	clients   limit.ClientCounters
 	// requests are the slots of concurrent requests, by workspace.
 	requests  *limit.Shares[string]
 	upstreams upstreams
@@ -177,7 +177,7 @@ func New(o Options) (*Edge, error) {
 	name, _ := hostName(o.EdgeHost)
 	e := &Edge{
 		o: o, now: o.Clock, log: o.Log, scheme: o.PublicURL.Scheme, suffix: "." + name, cookie: visitCookie,
-		addresses: limit.NewBuckets[netip.Prefix](), clients: newClientCounters(), lasting: newRegistry(), changes: newChanges(), checks: newChecks(),
+		addresses: limit.NewClientBuckets(), clients: limit.NewClientCounters(), lasting: newRegistry(), changes: newChanges(), checks: newChecks(),
 	}
 	if e.scheme == "https" {
 		e.cookie = "__Host-" + visitCookie
@@ -333,20 +333,19 @@ func (e *Edge) admit(x *exchange) error {
 	if x.upgrade && e.upgrades.Load() >= int64(e.o.Limits.Upgrades) { // early; countUpgrade enforces the limit
 		return errUpgrades
 	}
-	client := e.clients.of(x.target.appID, e.network(x))
-	if client.Add(1) > int64(e.o.Limits.ClientRequests) {
-		client.Add(-1)
+	client, ok := e.clients.Acquire(limit.Client{Address: e.address(x), Subject: x.target.appID}, e.o.Limits.ClientRequests)
+	if !ok {
 		return &entity.Error{Code: entity.RateLimited, Message: "too many concurrent requests from this address", RetryAfter: time.Second}
 	}
 	u := e.upstreams.get(e, x.target)
 	if u.active.Add(1) > int64(e.o.Limits.AppRequests) {
 		u.active.Add(-1)
-		client.Add(-1)
+		client.Release()
 		return errOverloaded
 	}
 	if err := e.requests.Acquire(x.target.workspaceID); err != nil {
 		u.active.Add(-1)
-		client.Add(-1)
+		client.Release()
 		if errors.Is(err, limit.ErrShare) {
 			return errShare
 		}
@@ -356,18 +355,18 @@ func (e *Edge) admit(x *exchange) error {
 	return nil
 }
 
-// network returns the network of the client, which is counted as one client.
-func (e *Edge) network(x *exchange) netip.Prefix {
+// address returns the address of the client.
+func (e *Edge) address(x *exchange) netip.Addr {
 	if !x.address.IsValid() {
 		x.address = limit.ClientAddress(x.request, e.o.TrustedProxies)
 	}
-	return limit.Network(x.address)
+	return x.address
 }
 
-// limitUnknown counts a look-up that no cache answers against the network of the client. Errors: rate_limited.
-func (e *Edge) limitUnknown(client netip.Prefix) error {
+// limitUnknown counts a look-up that no cache answers against the client. Errors: rate_limited.
+func (e *Edge) limitUnknown(client netip.Addr) error {
 	allowed := limit.Allowance{Burst: e.o.Limits.AddressBurst, Interval: e.o.Limits.AddressInterval}
-	if wait := e.addresses.Take(e.now(), client, allowed); wait > 0 {
+	if wait := e.addresses.Take(e.now(), limit.Client{Address: client}, allowed); wait > 0 {
 		return &entity.Error{Code: entity.RateLimited, Message: "too many requests from this address", RetryAfter: wait}
 	}
 	return nil

@@ -39,7 +39,7 @@ type exchange struct {
 	// strict is Strict-Transport-Security of the server, for the final response; nil: none.
 	strict   []string
 	upgrade  bool
-	client   *atomic.Int64
+	client   limit.Counted
 	upstream *upstream
 	// slots has the slot of the request once it is admitted.
 	slots *limit.Shares[string]
@@ -184,7 +184,7 @@ func (x *exchange) release() {
 	if x.upstream != nil {
 		x.upstream.active.Add(-1)
 		x.upstream.usedAt.Store(time.Now().UnixNano())
-		x.client.Add(-1)
+		x.client.Release()
 		x.slots.Release(x.target.workspaceID)
 	}
 }

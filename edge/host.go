@@ -29,14 +29,14 @@ func (e *Edge) Serves(r *http.Request) bool {
 	case !isCustomName(name):
 		return false
 	}
-	_, err := e.lookUpHost(r.Context(), name, func() netip.Prefix { return limit.Network(limit.ClientAddress(r, e.o.TrustedProxies)) })
+	_, err := e.lookUpHost(r.Context(), name, func() netip.Addr { return limit.ClientAddress(r, e.o.TrustedProxies) })
 	return !hasCode(err, entity.NotFound)
 }
 
 // lookUpHost returns the app of a host name, at most a second old. The look-up of a name that the cache does not know counts against the
 // client, in number and while it lasts, so that one client cannot occupy the look-ups of all. client is called for such names only.
 // Errors: not_found, rate_limited, unavailable.
-func (e *Edge) lookUpHost(ctx context.Context, name string, client func() netip.Prefix) (*target, error) {
+func (e *Edge) lookUpHost(ctx context.Context, name string, client func() netip.Addr) (*target, error) {
 	if e.hosts.Knows(name) {
 		return e.hosts.Lookup(ctx, name)
 	}
@@ -44,11 +44,11 @@ func (e *Edge) lookUpHost(ctx context.Context, name string, client func() netip.
 	if err := e.limitUnknown(of); err != nil {
 		return nil, err
 	}
-	pending := e.clients.of("", of)
-	defer pending.Add(-1)
-	if pending.Add(1) > int64(e.o.Limits.AddressLookups) {
+	pending, ok := e.clients.Acquire(limit.Client{Address: of}, e.o.Limits.AddressLookups)
+	if !ok {
 		return nil, errLookups
 	}
+	defer pending.Release()
 	// The look-up lasts as long as it is counted, although the client may leave.
 	return e.hosts.Lookup(e.ending, name)
 }

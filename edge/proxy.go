@@ -54,7 +54,7 @@ func (e *Edge) rewrite(p *httputil.ProxyRequest) {
 	stripCookies(h)
 	stripKeys(h)
 	stripUpgrade(p.In, h)
-	e.network(x)
+	e.address(x)
 	if x.address.IsValid() {
 		h["X-Forwarded-For"] = []string{x.address.String()}
 	}

@@ -19,7 +19,7 @@ const GrantParameter = "service_access"
 // redeem exchanges the grant in the address for a cookie, and redirects to the address without it. A grant that is not valid leads a
 // document request to another launch. Errors: unauthorized, rate_limited, unavailable.
 func (e *Edge) redeem(x *exchange, grant string) error {
-	if err := e.limitUnknown(e.network(x)); err != nil {
+	if err := e.limitUnknown(e.address(x)); err != nil {
 		return err
 	}
 	redeemed, cookie, err := e.exchangeGrant(x, grant)

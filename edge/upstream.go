@@ -3,10 +3,8 @@ package edge
 import (
 	"context"
 	"errors"
-	"hash/maphash"
 	"net"
 	"net/http"
-	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -178,24 +176,4 @@ func reasonOf(err error) string {
 // RoundTrip implements http.RoundTripper with the connections to the app of the request.
 func (e *Edge) RoundTrip(r *http.Request) (*http.Response, error) {
 	return r.Context().Value(exchangeKey{}).(*exchange).upstream.transport.Load().RoundTrip(r)
-}
-
-// clientCounters counts the concurrent requests of clients. Its memory is fixed: clients with colliding hashes share a counter.
-type clientCounters struct {
-	seed     maphash.Seed
-	counters *[1 << 14]atomic.Int64
-}
-
-func newClientCounters() clientCounters {
-	return clientCounters{maphash.MakeSeed(), new([1 << 14]atomic.Int64)}
-}
-
-// clientOfApp is a client of one app.
-type clientOfApp struct {
-	appID  string
-	client netip.Prefix
-}
-
-func (c clientCounters) of(appID string, client netip.Prefix) *atomic.Int64 {
-	return &c.counters[maphash.Comparable(c.seed, clientOfApp{appID, client})%uint64(len(c.counters))]
 }

@@ -29,7 +29,7 @@ func TestRegistrationsHaveALimitForAllAddresses(t *testing.T) {
 	}
 	for i := range 600 {
 		invalid := []string{"{}", `{"redirect_uris":["http://example.com/back"]}`}[i%2]
-		if status := register(fmt.Sprintf("2001:db8:1:%x::1", i), invalid); status != nethttp.StatusBadRequest {
+		if status := register(fmt.Sprintf("2001:db9:%x::1", i), invalid); status != nethttp.StatusBadRequest {
 			t.Fatalf("an invalid registration was answered %d", status)
 		}
 	}

@@ -1,6 +1,7 @@
 package http_test
 
 import (
+	"fmt"
 	nethttp "net/http"
 	"net/netip"
 	"net/url"
@@ -14,6 +15,7 @@ import (
 	"github.com/atelier-run/atelier/http"
 	pages "github.com/atelier-run/atelier/http/browser"
 	"github.com/atelier-run/atelier/http/server"
+	"github.com/atelier-run/atelier/limit"
 	emailv1 "github.com/atelier-run/atelier/messages/email/v1"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 )
@@ -367,4 +369,25 @@ func TestPagesAreLimitedByAddress(t *testing.T) {
 	if refused := b.get("/sign-in").expectPage(429, "Too many attempts"); refused.Header.Get("Retry-After") != "1" {
 		t.Errorf("head: %v", refused.Header)
 	}
+}
+
+// The limit for an address holds for all networks of an IPv6 site together, and leaves other sites theirs.
+func TestRequestsOfASiteAreLimited(t *testing.T) {
+	s := newSite(t, func(o *http.Options) {
+		o.Limits = server.Limits{AddressRate: 1, AddressBurst: 2}
+		o.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("192.0.2.1/32")} // of httptest
+	})
+	passed := 0
+	for n := range 100 {
+		w := request(t, s.node.Server, "GET", "/sign-in", "", "", "X-Forwarded-For", fmt.Sprintf("2001:db8:1:%x::1", n))
+		if w.Code == 200 {
+			passed++
+		} else {
+			expect(t, w, 429, "Too many attempts")
+		}
+	}
+	if passed == 0 || passed > 2*limit.SiteFactor {
+		t.Errorf("%d requests of one site were answered", passed)
+	}
+	expect(t, request(t, s.node.Server, "GET", "/sign-in", "", "", "X-Forwarded-For", "2001:db8:2::1"), 200, "")
 }

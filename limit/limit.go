@@ -1,5 +1,5 @@
 // Package limit has what the API and the edge have in common to bound the requests of clients: token buckets, whose memory is fixed for any
-// number of clients, the address of the client that a request counts against, the reading of refused bodies, and Shares, which divides
+// number of clients, the address of the client that a request counts against (Client has the rule for IPv6), the reading of refused bodies, and Shares, which divides
 // the slots of a resource among those that want it.
 //
 // Whatever a client can keep for a time has a slot in Shares, which is taken before anything is allocated for it: connections by
@@ -84,26 +84,6 @@ func (b Buckets[Key]) SharesBucket(one, other Key) bool { return b.Bucket(one) =
 // Bucket returns the bucket of a key.
 func (b Buckets[Key]) Bucket(key Key) *Bucket {
 	return &b.buckets[maphash.Comparable(b.seed, key)%uint64(len(b.buckets))]
-}
-
-// Network returns the network that is counted as one client: an IPv4 address, or the /64 of an IPv6 address.
-func Network(address netip.Addr) netip.Prefix {
-	address = address.Unmap()
-	bits := 32
-	if address.Is6() {
-		bits = 64
-	}
-	prefix, _ := address.Prefix(bits)
-	return prefix
-}
-
-// Site returns the /48 of an IPv6 network, which a provider may give to one customer; has is false for IPv4.
-func Site(network netip.Prefix) (site netip.Prefix, has bool) {
-	if !network.Addr().Is6() {
-		return netip.Prefix{}, false
-	}
-	site, _ = network.Addr().Prefix(48)
-	return site, true
 }
 
 // maxHops bounds the number of trusted proxies in a row.

@@ -23,7 +23,7 @@ const (
 	// smallPart: a holder has few slots while they are less than one in smallPart of all.
 	smallPart = 256
 	// smallGroupPart: a group of holders has few slots while they are less than one in smallGroupPart of all.
-	smallGroupPart = 64
+	smallGroupPart = smallPart / SiteFactor
 )
 
 // Shares divides slots among the holders that want them, such as client addresses and users. A slot is taken before the resource that
@@ -53,7 +53,7 @@ func NewShares[Holder comparable](capacity int) *Shares[Holder] {
 }
 
 // NewGroupedShares is NewShares for holders that anybody can have many of, such as networks within a larger one. The holders of a group
-// together have at most what one holder may have, but for the reserve, of which a group has four times as much.
+// together have at most what one holder may have, but for the reserve, of which a group has SiteFactor times as much.
 func NewGroupedShares[Holder comparable](capacity int, groupOf func(Holder) (group Holder, has bool)) *Shares[Holder] {
 	s := NewShares[Holder](capacity)
 	s.groupOf = groupOf

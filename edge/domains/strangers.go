@@ -14,7 +14,7 @@ import (
 // cannot use up what is left for the others, and those of all together.
 type strangers struct {
 	all     *rate.Limiter
-	clients limit.Buckets[netip.Prefix]
+	clients limit.ClientBuckets
 	each    limit.Allowance
 	proxies []netip.Prefix
 }
@@ -23,7 +23,7 @@ type strangers struct {
 // the proxies cannot be distinguished, and are limited together with all others only.
 func newStrangers(perSecond, burst int, proxies []netip.Prefix) *strangers {
 	return &strangers{
-		all: rate.NewLimiter(rate.Limit(perSecond), burst), clients: limit.NewBuckets[netip.Prefix](), proxies: proxies,
+		all: rate.NewLimiter(rate.Limit(perSecond), burst), clients: limit.NewClientBuckets(), proxies: proxies,
 		each: limit.Allowance{Burst: burst / 10, Interval: 10 * time.Second / time.Duration(perSecond)},
 	}
 }
@@ -32,7 +32,7 @@ func newStrangers(perSecond, burst int, proxies []netip.Prefix) *strangers {
 func (s *strangers) allow(now time.Time, client netip.Addr) bool {
 	client = client.Unmap()
 	if !slices.ContainsFunc(s.proxies, func(p netip.Prefix) bool { return p.Contains(client) }) &&
-		s.clients.Take(now, limit.Network(client), s.each) > 0 {
+		s.clients.Take(now, limit.Client{Address: client}, s.each) > 0 {
 		return false
 	}
 	return s.all.AllowN(now, 1)

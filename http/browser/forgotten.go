@@ -37,7 +37,7 @@ var (
 // same for all email addresses. The limit for a network refuses requests; the limit for an account drops them silently. Its
 // memory is fixed.
 type PasswordResets struct {
-	networks server.Buckets[netip.Prefix]
+	networks server.ClientBuckets
 	// Accounts limits the mail to each account.
 	Accounts server.Buckets[string]
 	slots    chan struct{}
@@ -52,7 +52,7 @@ type PasswordResets struct {
 
 // NewPasswordResets returns resets with limits that are not used up.
 func NewPasswordResets() *PasswordResets {
-	p := &PasswordResets{seed: maphash.MakeSeed(), networks: server.NewBuckets[netip.Prefix](), Accounts: server.NewBuckets[string](), slots: make(chan struct{}, maxResets)}
+	p := &PasswordResets{seed: maphash.MakeSeed(), networks: server.NewClientBuckets(), Accounts: server.NewBuckets[string](), slots: make(chan struct{}, maxResets)}
 	for i := range p.accountLocks {
 		p.accountLocks[i] = make(chan struct{}, 1)
 	}
@@ -62,7 +62,7 @@ func NewPasswordResets() *PasswordResets {
 
 // limitNetwork counts a request against the network of an address. Errors: rate_limited.
 func (p *PasswordResets) limitNetwork(now time.Time, source netip.Addr) error {
-	if wait := p.networks.Take(now, server.Network(source), resetsPerNetwork); wait > 0 {
+	if wait := p.networks.Take(now, server.Client{Address: source}, resetsPerNetwork); wait > 0 {
 		return &entity.Error{Code: entity.RateLimited, Message: "too many links were requested", RetryAfter: wait}
 	}
 	return nil

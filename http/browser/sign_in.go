@@ -244,15 +244,10 @@ func replacePassword(c *server.Call, userID string, link []byte, hash string) er
 //
 // The memory is fixed; keys with colliding hashes share a bucket.
 type SignInAttempts struct {
-	pairs    server.Buckets[networkAndEmail]
+	// pairs has the email address as the subject of each client.
+	pairs    server.ClientBuckets
 	emails   server.Buckets[string]
-	networks server.Buckets[netip.Prefix]
-}
-
-// networkAndEmail is the network of an attempt and the email address that it is for.
-type networkAndEmail struct {
-	from  netip.Prefix
-	email string
+	networks server.ClientBuckets
 }
 
 var (
@@ -263,16 +258,15 @@ var (
 
 // NewSignInAttempts returns limits that are not used up.
 func NewSignInAttempts() *SignInAttempts {
-	return &SignInAttempts{server.NewBuckets[networkAndEmail](), server.NewBuckets[string](), server.NewBuckets[netip.Prefix]()}
+	return &SignInAttempts{server.NewClientBuckets(), server.NewBuckets[string](), server.NewClientBuckets()}
 }
 
 // Take counts an attempt. known reports that it comes from a known browser of the address's owner. An attempt that the
 // strictest limit refuses does not count against the others. Errors: rate_limited.
 func (a *SignInAttempts) Take(now time.Time, source netip.Addr, email string, known bool) error {
-	from := server.Network(source)
-	wait := a.pairs.Take(now, networkAndEmail{from, email}, attemptsPerPair)
+	wait := a.pairs.Take(now, server.Client{Address: source, Subject: email}, attemptsPerPair)
 	if wait == 0 {
-		wait = a.networks.Take(now, from, attemptsPerNetwork)
+		wait = a.networks.Take(now, server.Client{Address: source}, attemptsPerNetwork)
 	}
 	if wait == 0 && !known {
 		wait = a.emails.Take(now, email, attemptsPerEmail)

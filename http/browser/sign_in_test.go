@@ -19,8 +19,8 @@ var (
 
 func TestSignInAttempts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newSeparateAttempts(networkAndEmail{server.Network(here), "alice@example.com"}, networkAndEmail{server.Network(elsewhere), "alice@example.com"},
-			networkAndEmail{server.Network(here), "bob@example.com"})
+		g := newSeparateAttempts(server.Client{Address: here, Subject: "alice@example.com"}, server.Client{Address: elsewhere, Subject: "alice@example.com"},
+			server.Client{Address: here, Subject: "bob@example.com"})
 		for i := range 10 {
 			if wait := wait(g, here, "alice@example.com"); wait != 0 {
 				t.Fatalf("attempt %d waits %s", i, wait)
@@ -84,7 +84,7 @@ func TestAttemptsFromManyNetworks(t *testing.T) {
 func TestAttemptsOnManyAccounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		another := netip.MustParseAddr("2001:db8::1")
-		g := newSeparateAttempts(networkAndEmail{server.Network(here), "b@example.com"}, networkAndEmail{server.Network(another), "a@example.com"})
+		g := newSeparateAttempts(server.Client{Address: here, Subject: "b@example.com"}, server.Client{Address: another, Subject: "a@example.com"})
 		passed := 0
 		for i := range 1000 {
 			if wait(g, here, fmt.Sprintf("%d@example.com", i)) == 0 {
@@ -110,7 +110,7 @@ func wait(g *SignInAttempts, from netip.Addr, email string) time.Duration {
 
 // newSeparateAttempts returns limits with separate buckets for the given attempts. The tables hash with a random seed, and a
 // collision would disturb tests of the effect of one attempt on another.
-func newSeparateAttempts(guessers ...networkAndEmail) *SignInAttempts {
+func newSeparateAttempts(guessers ...server.Client) *SignInAttempts {
 	for {
 		if g := NewSignInAttempts(); g.apart(guessers) {
 			return g
@@ -118,10 +118,11 @@ func newSeparateAttempts(guessers ...networkAndEmail) *SignInAttempts {
 	}
 }
 
-func (g *SignInAttempts) apart(guessers []networkAndEmail) bool {
+func (g *SignInAttempts) apart(guessers []server.Client) bool {
 	for i, a := range guessers {
 		for _, b := range guessers[:i] {
-			if a != b && g.pairs.SharesBucket(a, b) || a.from != b.from && g.networks.SharesBucket(a.from, b.from) || a.email != b.email && g.emails.SharesBucket(a.email, b.email) {
+			if a != b && g.pairs.SharesBucket(a, b) || a.Subject != b.Subject && g.emails.SharesBucket(a.Subject, b.Subject) ||
+				a.Address != b.Address && g.networks.SharesBucket(server.Client{Address: a.Address}, server.Client{Address: b.Address}) {
 				return false
 			}
 		}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"mime"
 	"net/http"
-	"net/netip"
 	"strings"
 	"time"
 
@@ -16,7 +15,7 @@ import (
 type endpoints struct {
 	*Provider
 	// registrations limits the registrations from each address, all limits those from all addresses together.
-	registrations server.Buckets[netip.Prefix]
+	registrations server.ClientBuckets
 	all           server.Bucket
 }
 
@@ -33,7 +32,7 @@ var perAddress = server.Allowance{Burst: 10, Interval: time.Minute}
 
 // Routes returns the table of the authorization server, except for the consent page. Programs in browsers may use all of it.
 func (p *Provider) Routes() []server.Route {
-	a := &endpoints{Provider: p, registrations: server.NewBuckets[netip.Prefix]()}
+	a := &endpoints{Provider: p, registrations: server.NewClientBuckets()}
 	table := []server.Route{
 		{Method: http.MethodGet, Path: serverMetadataPath, Summary: "Describe the authorization server",
 			Handler: server.Answer(http.StatusOK, server.Nothing, a.describeServer)},
@@ -103,7 +102,7 @@ func (a *endpoints) describeResource(c *server.Call, _ server.None) (ResourceMet
 
 // register registers a client, within the limits for its address and for all addresses.
 func (a *endpoints) register(c *server.Call) error {
-	if wait := a.registrations.Take(c.Now(), server.Network(c.Address()), perAddress); wait > 0 {
+	if wait := a.registrations.Take(c.Now(), server.Client{Address: c.Address()}, perAddress); wait > 0 {
 		return &entity.Error{Code: entity.RateLimited, Message: "too many registrations from this address", RetryAfter: wait}
 	}
 	if err := server.CheckMediaType(c.Request.Header); err != nil {

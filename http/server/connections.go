@@ -43,7 +43,7 @@ type peer struct {
 
 // connections has the open connections of the public listeners. Each has a slot, which the networks of clients share. If there is none
 // for a new connection, an idle connection is closed: of the same network, or, if no slot is free, of the network with the most idle
-// connections. A connection is idle while it has no request, also before its first request.
+// connections, of which those of an IPv6 site are one. A connection is idle while it has no request, also before its first request.
 //
 // Without an idle connection, the new connection gets a slot among those that are refused: its requests are answered 503, except for probes.
 // Without such a slot it is closed at once. Trusted proxies, which have the connections of many clients, and peers without an address
@@ -59,21 +59,26 @@ type connections struct {
 	unshared uint64
 	// idles counts the times that a connection became idle.
 	idles uint64
-	// idleOf has the idle connections of each peer that has some, the longest idle connection first.
+	// idleOf has the idle connections of each peer that has some, the longest idle connection first. idleIn has the number of idle
+	// connections of each IPv6 site that has some.
 	idleOf map[peer]*list.List
+	idleIn map[peer]int
+}
+
+// siteOfPeer returns the group of a peer: the larger network of an IPv6 network.
+func siteOfPeer(p peer) (site peer, has bool) {
+	site.network, has = limit.Site(p.network)
+	return site, has
 }
 
 // newConnections returns the slots of a number of connections, and of an eighth of them and 16 that are refused.
 func newConnections(number int, trusted []netip.Prefix, r prometheus.Registerer) (*connections, error) {
 	c := &connections{
-		slots: limit.NewGroupedShares(number, func(p peer) (site peer, has bool) {
-			site.network, has = limit.Site(p.network)
-			return site, has
-		}), refusing: limit.NewShares[peer](max(number, 0)/8 + 16), trusted: trusted,
+		slots: limit.NewGroupedShares(number, siteOfPeer), refusing: limit.NewGroupedShares(max(number, 0)/8+16, siteOfPeer), trusted: trusted,
 		evicted: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "atelier_http_connections_evicted_total", Help: "Idle connections that were closed to make room for others.",
 		}),
-		open: map[net.Conn]*connection{}, idleOf: map[peer]*list.List{},
+		open: map[net.Conn]*connection{}, idleOf: map[peer]*list.List{}, idleIn: map[peer]int{},
 	}
 	return c, errors.Join(r.Register(c.evicted), c.slots.Register(r, "connections"))
 }
@@ -139,7 +144,7 @@ func (c *connections) peerOf(accepted net.Conn) peer {
 const comparedPeers = 1024
 
 // longestIdle returns the connection to evict for a peer whose slot was refused with an error: the longest idle connection of the same
-// peer, or, if no slot is free, of the peers with the most idle connections. The result is nil if there is none.
+// peer, or, if no slot is free, of the peers with the most idle connections: an IPv6 site counts as one peer. The result is nil if there is none.
 func (c *connections) longestIdle(p peer, refused error) *connection {
 	if own := c.idleOf[p]; own != nil {
 		return own.Front().Value.(*connection)
@@ -149,10 +154,13 @@ func (c *connections) longestIdle(p peer, refused error) *connection {
 	}
 	var longest *connection
 	most, compared := 0, 0
-	for _, idle := range c.idleOf {
-		first := idle.Front().Value.(*connection)
-		if longest == nil || idle.Len() > most || idle.Len() == most && first.idleSince < longest.idleSince {
-			longest, most = first, idle.Len()
+	for of, idle := range c.idleOf {
+		first, number := idle.Front().Value.(*connection), idle.Len()
+		if site, has := siteOfPeer(of); has {
+			number = c.idleIn[site]
+		}
+		if longest == nil || number > most || number == most && first.idleSince < longest.idleSince {
+			longest, most = first, number
 		}
 		if compared++; compared == comparedPeers {
 			break
@@ -201,6 +209,9 @@ func (c *connections) setIdle(of *connection) {
 		own = list.New()
 		c.idleOf[of.peer] = own
 	}
+	if site, has := siteOfPeer(of.peer); has {
+		c.idleIn[site]++
+	}
 	c.idles++
 	of.idle, of.idleSince = own.PushBack(of), c.idles
 }
@@ -212,6 +223,11 @@ func (c *connections) setActive(of *connection) {
 	own := c.idleOf[of.peer]
 	if own.Remove(of.idle); own.Len() == 0 {
 		delete(c.idleOf, of.peer)
+	}
+	if site, has := siteOfPeer(of.peer); has {
+		if c.idleIn[site]--; c.idleIn[site] == 0 {
+			delete(c.idleIn, site)
+		}
 	}
 	of.idle = nil
 }

@@ -115,7 +115,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"runtime/debug"
 	"strings"
 	"sync"
@@ -147,7 +146,7 @@ type Server struct {
 	log     *slog.Logger
 	metrics *metrics
 	// addresses limits requests without a known credential, by the network of the client.
-	addresses     Buckets[netip.Prefix]
+	addresses     ClientBuckets
 	crossOrigin   *http.CrossOriginProtection
 	authenticator *authenticator
 	workspaces    *cache.Cache[*Workspace]
@@ -184,7 +183,7 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{options: o, now: o.Clock, log: o.Log, cursors: newCursors(o.Secret), addresses: NewBuckets[netip.Prefix](), crossOrigin: http.NewCrossOriginProtection()}
+	s := &Server{options: o, now: o.Clock, log: o.Log, cursors: newCursors(o.Secret), addresses: NewClientBuckets(), crossOrigin: http.NewCrossOriginProtection()}
 	// Behind a proxy the host of a request may differ from the host of the page that the browser shows.
 	if err = s.crossOrigin.AddTrustedOrigin(o.PublicURL.Scheme + "://" + o.PublicURL.Host); err != nil {
 		return nil, err

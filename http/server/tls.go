@@ -182,9 +182,8 @@ type tlsListener struct {
 	ready  chan net.Conn
 	// slots has an element for each handshake in progress.
 	slots chan struct{}
-	// mu guards clients, the number of handshakes in progress with each client that has any.
-	mu      sync.Mutex
-	clients map[netip.Prefix]int
+	// clients counts the handshakes in progress with each client.
+	clients limit.ClientCounters
 	// running ends when the listener is closed or fails. failed is set before.
 	running context.Context
 	end     context.CancelCauseFunc
@@ -194,7 +193,7 @@ type tlsListener struct {
 func newTLSListener(l net.Listener, config *tls.Config, s *Server) *tlsListener {
 	t := &tlsListener{
 		Listener: l, config: config, s: s, ready: make(chan net.Conn), slots: make(chan struct{}, maxHandshakes),
-		clients: map[netip.Prefix]int{},
+		clients: limit.NewClientCounters(),
 	}
 	t.running, t.end = context.WithCancelCause(context.Background())
 	go t.accept()
@@ -218,38 +217,25 @@ func (t *tlsListener) accept() {
 			t.end(err)
 			return
 		}
-		release, ok := t.admit(c)
+		counted, ok := t.admit(c)
 		if !ok {
 			t.s.metrics.handshakes.WithLabelValues("failed").Inc()
 			c.Close()
 			<-t.slots
 			continue
 		}
-		go t.handshake(c, release)
+		go t.handshake(c, counted)
 	}
 }
 
-// admit counts a handshake against the client. release must be called at its end. It reports false if the client has too many in
+// admit counts a handshake against the client, until the result is released. It reports false if the client has too many in
 // progress. Trusted proxies, which have the connections of many clients, and peers without an address have no limit.
-func (t *tlsListener) admit(c net.Conn) (release func(), ok bool) {
+func (t *tlsListener) admit(c net.Conn) (counted limit.Counted, ok bool) {
 	peer, err := netip.ParseAddrPort(c.RemoteAddr().String())
 	if err != nil || limit.IsWithin(peer.Addr().Unmap(), t.s.options.TrustedProxies) {
-		return func() {}, true
+		return limit.Counted{}, true
 	}
-	client := Network(peer.Addr())
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.clients[client] >= maxClientHandshakes {
-		return nil, false
-	}
-	t.clients[client]++
-	return func() {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		if t.clients[client]--; t.clients[client] == 0 {
-			delete(t.clients, client)
-		}
-	}, true
+	return t.clients.Acquire(limit.Client{Address: peer.Addr()}, maxClientHandshakes)
 }
 
 // pause waits before accept tries again. It reports false if the listener was closed.
@@ -265,9 +251,9 @@ func (t *tlsListener) pause() bool {
 }
 
 // handshake carries out the handshake of a connection, and passes the connection to Accept.
-func (t *tlsListener) handshake(raw net.Conn, release func()) {
+func (t *tlsListener) handshake(raw net.Conn, counted limit.Counted) {
 	defer func() { <-t.slots }()
-	defer release()
+	defer counted.Release()
 	ctx, cancel := context.WithTimeout(t.running, t.s.options.Limits.HeaderTime)
 	defer cancel()
 	c := tls.Server(raw, t.config)
