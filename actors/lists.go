@@ -49,7 +49,7 @@ const defaultPageRows = 100
 
 // readListPage returns a page of a list, in the order of the rows' keys. It reads at most scanBudget rows that the reader, which
 // is the principal of the call, does not see or that do not match, so that a page may be shorter than its limit although more
-// rows follow.
+// rows follow. So may a page with large rows (maxPageBytes), unless the list sets a limit of its own.
 func readListPage(src source, l entity.List, asked *wirev1.List, call entity.Call) (*wirev1.Page, error) {
 	most := l.Most
 	if most == 0 {
@@ -61,12 +61,12 @@ func readListPage(src source, l entity.List, asked *wirev1.List, call entity.Cal
 	if len(asked.GetAfter()) > 0 {
 		query.After = prefix + string(asked.GetAfter())
 	}
-	out, last, scanned := &wirev1.Page{}, "", 0
+	out, last, scanned, size := &wirev1.Page{}, "", 0, 0
 	for entry, err := range src.view.Index(src.partition, query) {
 		if err != nil {
 			return nil, err
 		}
-		if len(out.Rows) == limit || scanned == max(scanBudget, most) {
+		if len(out.Rows) == limit || scanned == max(scanBudget, most) || size >= maxPageBytes && l.Most == 0 {
 			out.Next = []byte(last[len(prefix):])
 			break
 		}
@@ -78,6 +78,7 @@ func readListPage(src source, l entity.List, asked *wirev1.List, call entity.Cal
 		}
 		if selected {
 			out.Rows = append(out.Rows, append([]byte(nil), row...)) // the entry's bytes belong to the view
+			size += len(row)
 		}
 	}
 	return out, nil

@@ -14,6 +14,10 @@ import (
 // continues behind it.
 const scanBudget = 4096
 
+// maxPageBytes is the size of the rows at which a page of a list or of activity ends, in bytes, because pages are in memory while clients
+// read them. A page has at least one row.
+const maxPageBytes = 256 << 10
+
 // A querying machine answers queries from a view, outside the actor. Everything in a view is durable, so that a query waits for
 // no proposal.
 type querying interface {

@@ -143,7 +143,7 @@ func (a activityReader) workspacePage(p page) (*activityv1.Page, error) {
 		if err != nil {
 			return nil, err
 		}
-		if out.rows == p.limit || scanned == scanBudget {
+		if out.isFull(p.limit) || scanned == scanBudget {
 			return out.end(), nil
 		}
 		scanned++
@@ -214,7 +214,7 @@ func (a activityReader) pathPage(s selection, p page) (*activityv1.Page, error) 
 		if !ok {
 			return a.lastPage(out, p)
 		}
-		if out.rows == p.limit || scanned == scanBudget {
+		if out.isFull(p.limit) || scanned == scanBudget {
 			return out.end(), nil
 		}
 		out.last = seq
@@ -253,6 +253,9 @@ func (w *pageWriter) add(row activity.Stored) {
 	w.Items = append(w.Items, row.JSON()...)
 	w.rows++
 }
+
+// isFull reports whether the page may have no further row.
+func (w *pageWriter) isFull(limit int) bool { return w.rows == limit || len(w.Items) >= maxPageBytes }
 
 // end returns the page with the position after which the next one begins.
 func (w *pageWriter) end() *activityv1.Page {

@@ -104,6 +104,8 @@ const (
 	sampleTime = 24 * time.Hour
 	// maxSamples is more than the number of samples in sampleTime.
 	maxSamples = 6000
+	// maxTelemetryBytes is about the size of the samples of a day as JSON.
+	maxTelemetryBytes = 1 << 20
 )
 
 // jsonNumber matches JSON numbers of 0 or more without an exponent.
@@ -124,6 +126,9 @@ func decodeSince(c *server.Call) (float64, error) {
 }
 
 func (k computers) telemetry(c *server.Call, since float64) (telemetryView, error) {
+	if err := c.ReserveAnswer(maxTelemetryBytes); err != nil {
+		return telemetryView{}, err
+	}
 	found, err := server.Ask[*wirev1.Page](c, entity.Command{
 		Kind: entity.KindComputer, Identity: c.Workspace.ID,
 		Message: &wirev1.List{Name: "telemetry", Limit: maxSamples},

@@ -34,6 +34,9 @@ func (f fileActivity) routes() []server.Route {
 // maxWriterPaths bounds the number of entries in a request for latest writers.
 const maxWriterPaths = 500
 
+// writerBytes is about the size of a latest writer as JSON, without the folder.
+const writerBytes = 300
+
 func decodeHistory(c *server.Call) (*activityv1.ReadHistory, error) {
 	q, err := server.ParseQuery(c.Request.URL.RawQuery, "path", "cursor", "limit", "reads")
 	if err != nil {
@@ -223,6 +226,9 @@ func entryNames(dir string, names []string) ([]string, error) {
 }
 
 func (f fileActivity) latestWriters(c *server.Call, in *activityv1.ReadLatestWriters) (writersView, error) {
+	if err := c.ReserveAnswer(len(in.GetNames()) * (len(in.GetDir()) + writerBytes)); err != nil {
+		return writersView{}, err
+	}
 	found, err := server.Ask[*activityv1.LatestWriters](c, activityQuery(c, in))
 	if err != nil {
 		return writersView{}, err

@@ -152,7 +152,7 @@ func viewSender(s *sessionv1.Sender) *senderView {
 }
 
 // maxHistoryBytes bounds the rows of a page, in bytes of JSON. A page has at least one row.
-const maxHistoryBytes = 1 << 20
+const maxHistoryBytes = 256 << 10
 
 // timelineRequest is a request for a page of a timeline.
 type timelineRequest struct {
@@ -229,11 +229,14 @@ func (s sessions) history(c *server.Call, in timelineRequest) (server.Collection
 }
 
 // readHistory returns a page of a session's timeline. It ends before the row with which it would exceed maxHistoryBytes. Errors:
-// not_found if the caller does not see the session, invalid_cursor.
+// not_found if the caller does not see the session, invalid_cursor; rate_limited and unavailable if there is no memory for the page.
 func readHistory(c *server.Call, sessionID string, in timelineRequest) (server.Collection[historyRow], error) {
 	page := server.Collection[historyRow]{Items: []historyRow{}}
 	from, err := in.from(c, sessionID)
 	if err != nil {
+		return page, err
+	}
+	if err := c.ReserveAnswer(maxHistoryBytes); err != nil {
 		return page, err
 	}
 	found, err := server.Ask[*wirev1.Timeline](c, entity.Command{

@@ -11,9 +11,10 @@ import (
 )
 
 const (
-	// freeBody is the size up to which the memory of a body is not counted, in bytes: the slots of requests bound the sum.
+	// freeBody is the size up to which the memory of a body or answer is not counted, in bytes: the slots of requests bound the sum.
 	freeBody = 16 << 10
-	// bodyCost is the memory that a body takes, as a multiple of its size: it is read, decoded, and encoded into a command.
+	// bodyCost is the memory that a body or answer takes, as a multiple of its size: a body is read, decoded, and encoded into a command, and
+	// an answer is a reply that is decoded and encoded.
 	bodyCost = 3
 )
 
@@ -26,7 +27,7 @@ func (c *Call) ReadBody(most int64) ([]byte, error) {
 	if size > most {
 		return nil, tooLarge
 	}
-	if err := c.reserveBody(size); err != nil {
+	if err := c.reserveMemory(size); err != nil {
 		return nil, err
 	}
 	body := http.MaxBytesReader(c.Response, c.Request.Body, most)
@@ -34,7 +35,7 @@ func (c *Call) ReadBody(most int64) ([]byte, error) {
 	for {
 		if len(text) == cap(text) {
 			larger := 2 * int64(cap(text))
-			if err := c.reserveBody(min(larger, most)); err != nil {
+			if err := c.reserveMemory(min(larger, most)); err != nil {
 				return nil, err
 			}
 			text = slices.Grow(text, int(larger)-len(text))
@@ -53,9 +54,13 @@ func (c *Call) ReadBody(most int64) ([]byte, error) {
 	}
 }
 
-// reserveBody admits the memory for the body of a number of bytes, of which a part may be admitted already. Errors: rate_limited,
+// ReserveAnswer admits the memory for an answer of a number of bytes, as ReadBody does for a body. An operation calls it before it asks for
+// what can be large, and Answer for the encoded output. Errors: rate_limited, unavailable.
+func (c *Call) ReserveAnswer(size int) error { return c.reserveMemory(int64(size)) }
+
+// reserveMemory admits the memory for a body or answer of a number of bytes, of which a part may be admitted already. Errors: rate_limited,
 // unavailable.
-func (c *Call) reserveBody(size int64) error {
+func (c *Call) reserveMemory(size int64) error {
 	reserved := &c.Response.reserved
 	more := int(size*bodyCost) - reserved.bytes
 	if size <= freeBody || more <= 0 {
@@ -73,19 +78,19 @@ func (c *Call) reserveBody(size int64) error {
 		whose = "from this address"
 	}
 	if err := c.server.slots.bodies.AcquireMany(reserved.holder, more); err != nil {
-		return refusedSlot(err, whose, "the bodies of requests %s that are in progress are too large together")
+		return refusedSlot(err, whose, "the bodies and answers of requests %s that are in progress are too large together")
 	}
 	reserved.bytes += more
 	return nil
 }
 
-// A bodyReservation is the memory that is admitted for the body of a request.
+// A bodyReservation is the memory that is admitted for the body and the answer of a request.
 type bodyReservation struct {
 	holder holder
 	bytes  int
 }
 
-// releaseBody frees the memory of a request's body, once.
+// releaseBody frees the memory of a request's body and answer, once.
 func (s *Server) releaseBody(w *Response) {
 	if w.reserved.bytes > 0 {
 		s.slots.bodies.ReleaseMany(w.reserved.holder, w.reserved.bytes)

@@ -47,8 +47,7 @@ func Answer[In, Out any](status int, decode func(*Call) (In, error), run func(*C
 		if err != nil {
 			return err
 		}
-		c.Response.WriteJSON(status, out)
-		return nil
+		return c.answer(status, out)
 	}
 }
 
@@ -67,9 +66,22 @@ func AnswerCreated[In, Out any](decode func(*Call) (In, error), run func(*Call, 
 		if created {
 			status = http.StatusCreated
 		}
-		c.Response.WriteJSON(status, out)
-		return nil
+		return c.answer(status, out)
 	}
+}
+
+// answer sends an output as JSON. The memory of a large answer is admitted as the memory of bodies is, because a client that reads slowly
+// keeps it. Errors, of a request that changes nothing: rate_limited, unavailable. The answer to a change, which is made already, is sent in
+// any case; such answers are small.
+func (c *Call) answer(status int, out any) error {
+	parts := encodeJSON(out)
+	if method := c.Request.Method; method == http.MethodGet || method == http.MethodHead {
+		if err := c.ReserveAnswer(parts.size()); err != nil {
+			return err
+		}
+	}
+	c.Response.WriteJSON(status, parts)
+	return nil
 }
 
 // Withhold returns err, which describes an invalid input, only to callers who have the access that the operation requires;

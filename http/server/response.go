@@ -38,7 +38,7 @@ type Response struct {
 	variables map[string]string
 	// pace, if it is set, is called before each write and extends the write deadline; its error ends the response.
 	pace func() error
-	// reserved is the memory that is admitted for the request's body.
+	// reserved is the memory that is admitted for the request's body and answer.
 	reserved bodyReservation
 	// mayHijack allows Hijack, which sets hijacked.
 	mayHijack bool
@@ -206,20 +206,29 @@ func (c *Call) AbortAfterFirstByte(err error) error {
 // RawJSON is a response that is encoded already, in parts.
 type RawJSON [][]byte
 
+func (r RawJSON) size() (total int) {
+	for _, part := range r {
+		total += len(part)
+	}
+	return total
+}
+
+// encodeJSON encodes a value as JSON. It panics if the value cannot be encoded.
+func encodeJSON(value any) RawJSON {
+	if encoded, ok := value.(RawJSON); ok {
+		return encoded
+	}
+	body, err := json.Marshal(value)
+	if err != nil {
+		panic(err)
+	}
+	return RawJSON{body}
+}
+
 // WriteJSON answers with a status and a value encoded as JSON. It panics if the value cannot be encoded.
 func (w *Response) WriteJSON(status int, answer any) {
-	parts, ok := answer.(RawJSON)
-	if !ok {
-		body, err := json.Marshal(answer)
-		if err != nil {
-			panic(err)
-		}
-		parts = RawJSON{body}
-	}
-	size := 0
-	for _, part := range parts {
-		size += len(part)
-	}
+	parts := encodeJSON(answer)
+	size := parts.size()
 	header := w.Header()
 	header["Content-Type"] = jsonType
 	header["Cache-Control"] = noStore

@@ -1,0 +1,91 @@
+package http_test
+
+import (
+	"context"
+	nethttp "net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/http"
+	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+)
+
+// A slowReader is a client that reads nothing until released is closed. began has an element once the answer has begun.
+type slowReader struct {
+	*httptest.ResponseRecorder
+	began    chan<- int
+	released <-chan struct{}
+}
+
+func (s *slowReader) Write(b []byte) (int, error) {
+	select {
+	case s.began <- s.Code:
+	default: // a further part of the answer
+	}
+	<-s.released
+	return s.ResponseRecorder.Write(b)
+}
+
+// Answers that clients read slowly are admitted against the memory of bodies, and leave room for the answers of other people. Once they
+// have been read, the memory is free.
+func TestMemoryOfAnswers(t *testing.T) {
+	const memory, size = 16 << 20, 300 << 10
+	w := newFakeEntities()
+	w.before = func(_ context.Context, c entity.Command) (proto.Message, error) {
+		switch m := c.Message.(type) {
+		case *activityv1.ReadFeed:
+			if m.GetLimit() == 100 {
+				return &activityv1.Page{Items: []byte(`"` + strings.Repeat("x", size) + `"`)}, nil
+			}
+			return &activityv1.Page{}, nil
+		case *wirev1.ReadTimeline:
+			return &wirev1.Timeline{}, nil
+		}
+		return nil, nil
+	}
+	s := w.server(t, func(o *http.Options) { o.Limits.BodyMemory = memory })
+	key, released, done := w.key(alice), make(chan struct{}), make(chan struct{}, 100)
+	begin := func(target string) int {
+		r := httptest.NewRequest("GET", target, nil)
+		r.Header.Set("Authorization", "Bearer "+key)
+		began := make(chan int, 1)
+		go func() {
+			s.ServeHTTP(&slowReader{httptest.NewRecorder(), began, released}, r)
+			done <- struct{}{}
+		}()
+		return <-began
+	}
+	const feed = "/v1/ws/acme/file-activity/feed?limit=100"
+	accepted, status := 0, 0
+	for ; accepted < 100; accepted++ {
+		if status = begin(feed); status != nethttp.StatusOK {
+			break
+		}
+	}
+	if accepted < 11 || accepted > 15 || status != nethttp.StatusTooManyRequests {
+		t.Errorf("%d answers are in progress, and the next is %d", accepted, status)
+	}
+	refused := request(t, s, "GET", feed, key, "")
+	expect(t, refused, 429, "bodies and answers")
+	if refused.Header().Get("Retry-After") == "" {
+		t.Error("no Retry-After")
+	}
+	// What can be large is refused before it is read.
+	expect(t, request(t, s, "GET", "/v1/ws/acme/agent/sessions/ses_01j0000000000000000000000a/history", key, ""), 429, "bodies and answers")
+	if n := w.count(&wirev1.ReadTimeline{}); n != 0 {
+		t.Errorf("%d timelines were read", n)
+	}
+	expect(t, request(t, s, "GET", "/v1/ws/acme/file-activity/feed?limit=1", key, ""), 200, "items")
+	close(released)
+	for range accepted + 1 {
+		<-done
+	}
+	if text := request(t, s, "GET", "/metrics", "", "").Body.String(); !strings.Contains(text, `atelier_limit_used_slots{kind="body_bytes"} 0`) {
+		t.Error("memory of answers is still taken")
+	}
+}
