@@ -126,17 +126,21 @@ func (f *Fleet) measureGroups(ctx context.Context, used uint64) (all []*memoryGr
 		processes++
 	}
 	isMeasured := false
+	var mu sync.Mutex
+	var measuring sync.WaitGroup
 	for workspaceID := range workspaces {
-		usages, err := f.o.Host.Usage(ctx, workspaceID)
-		if err != nil {
-			continue // its processes end
-		}
-		for _, u := range usages {
-			if g := groups[key{workspaceID, u.Group}]; g != nil && u.MemoryBytes > 0 {
-				g.memory, g.isMeasured, isMeasured = float64(u.MemoryBytes), true, true
+		measuring.Go(func() {
+			usages, _ := f.o.Host.Usage(ctx, workspaceID) // after an error its processes end
+			mu.Lock()
+			defer mu.Unlock()
+			for _, u := range usages {
+				if g := groups[key{workspaceID, u.Group}]; g != nil && u.MemoryBytes > 0 {
+					g.memory, g.isMeasured, isMeasured = float64(u.MemoryBytes), true, true
+				}
 			}
-		}
+		})
 	}
+	measuring.Wait()
 	if !isMeasured {
 		for _, g := range all {
 			g.memory = float64(used) * float64(len(g.processes)) / float64(processes)

@@ -6,10 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"math"
 	"os"
-	"slices"
 	"sync"
 	"time"
 
@@ -55,6 +53,9 @@ type runningContainer struct {
 	thawed chan struct{}
 	// used is the processor time of ended processes by their groups that have processes.
 	used map[string]time.Duration
+	// measuring is the measurement of the process groups in progress, or nil; last is the result of the last one.
+	measuring *measurement
+	last      []computer.Usage
 	// measured is the processor time as of the last sample, and when it was taken.
 	measured   uint64
 	measuredAt time.Time
@@ -211,49 +212,6 @@ func (c *runningContainer) awaitRemoved(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-// tick is the unit of the agent's measurements of processor time.
-const tick = 10 * time.Millisecond
-
-// usage returns the use by each process group.
-func (c *runningContainer) usage(ctx context.Context) ([]computer.Usage, error) {
-	ctx, cancel := c.driver.limit(ctx)
-	defer cancel()
-	reply, err := c.control.ask(ctx, agent.Request{Usage: true})
-	if err != nil {
-		return nil, err
-	}
-	measured := map[int]agent.Usage{}
-	for _, u := range reply.Usage {
-		measured[u.PID] = u
-	}
-	groups := map[string]*computer.Usage{}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, p := range c.processes {
-		if p == nil {
-			continue
-		}
-		u, found := measured[p.pid]
-		if !found {
-			continue
-		}
-		g := groups[p.group]
-		if g == nil {
-			g = &computer.Usage{Group: p.group, Processor: c.used[p.group]}
-			groups[p.group] = g
-		}
-		p.used = max(p.used, time.Duration(u.Ticks)*tick)
-		g.MemoryBytes += u.MemoryBytes
-		g.Processor += p.used
-		g.Processes += u.Processes
-	}
-	all := make([]computer.Usage, 0, len(groups))
-	for _, name := range slices.Sorted(maps.Keys(groups)) {
-		all = append(all, *groups[name])
-	}
-	return all, nil
 }
 
 // reserve records that a process is being started. It returns InvalidRequest if one with the same id runs.

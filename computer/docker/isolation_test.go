@@ -1,12 +1,14 @@
 package docker_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/moby/moby/client"
 
@@ -121,6 +123,41 @@ func testOutOfMemory(t *testing.T, engine *dockertest.Engine) {
 	}
 	if used, limit, err := f.Memory(t.Context(), ""); err != nil || used == 0 || used > 64<<20 || limit != 1<<30 {
 		t.Errorf("all containers use %d of %d, %v", used, limit, err)
+	}
+	finish(t, p)
+}
+
+// testStuckContainer measures a container whose init does not answer: it has what it had before, and delays no measurement.
+func testStuckContainer(t *testing.T, engine *dockertest.Engine) {
+	f := start(t, engine, func(o *docker.Options) { o.Limits.MemoryBytes, o.MaxMemory, o.Timeout = 64<<20, 1<<30, 10*time.Minute })
+	p, err := f.Start(t.Context(), workspace, shell("p1", "read line"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, _, err := f.Memory(t.Context(), "")
+	if err != nil || before == 0 {
+		t.Fatalf("all containers use %d, %v", before, err)
+	}
+	api := engine.Client(t)
+	list, err := api.ContainerList(t.Context(), client.ContainerListOptions{})
+	if err != nil || len(list.Items) != 1 {
+		t.Fatalf("got %+v, %v", list, err)
+	}
+	if _, err := api.ContainerPause(t.Context(), list.Items[0].ID, client.ContainerPauseOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	limited, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	for range 2 {
+		if used, limit, err := f.Memory(limited, ""); err != nil || used == 0 || limit != 1<<30 {
+			t.Errorf("with a stuck container, all use %d of %d, %v", used, limit, err)
+		}
+	}
+	if groups, err := f.Usage(limited, workspace); err != nil || len(groups) != 1 {
+		t.Errorf("the stuck container: %v, %v", groups, err)
+	}
+	if _, err := api.ContainerUnpause(t.Context(), list.Items[0].ID, client.ContainerUnpauseOptions{}); err != nil {
+		t.Fatal(err)
 	}
 	finish(t, p)
 }

@@ -2,10 +2,7 @@ package docker
 
 import (
 	"context"
-	"sync/atomic"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/atelier-run/atelier/computer"
 	"github.com/atelier-run/atelier/entity"
@@ -307,74 +304,6 @@ func (d *Driver) Freeze(ctx context.Context, workspaceID string, isFrozen bool) 
 		return nil
 	}
 	return c.freeze(ctx, isFrozen)
-}
-
-// Memory implements computer.Host. It does not count files in memory, and counts shared memory of processes several times.
-func (d *Driver) Memory(ctx context.Context, workspaceID string) (used, limit uint64, err error) {
-	if workspaceID == "" {
-		return d.memoryOfAll(ctx)
-	}
-	if d.options.Limits.MemoryBytes <= 0 {
-		return 0, 0, nil
-	}
-	groups, err := d.Usage(ctx, workspaceID)
-	if err != nil || len(groups) == 0 {
-		return 0, 0, err
-	}
-	for _, g := range groups {
-		used += g.MemoryBytes
-	}
-	return used, uint64(d.options.Limits.MemoryBytes), nil
-}
-
-// memoryOfAll is Memory of all containers. One that ends meanwhile uses nothing.
-func (d *Driver) memoryOfAll(ctx context.Context) (used, limit uint64, err error) {
-	if d.options.MaxMemory <= 0 {
-		return 0, 0, nil
-	}
-	var running []*runningContainer
-	d.mu.Lock()
-	for _, m := range d.computers {
-		if m.running != nil && m.users > 0 && !m.isFrozen {
-			running = append(running, m.running)
-		}
-	}
-	d.mu.Unlock()
-	var measuring errgroup.Group
-	measuring.SetLimit(maxMeasurements)
-	var sum atomic.Uint64
-	for _, c := range running {
-		measuring.Go(func() error {
-			groups, _ := c.usage(ctx) // an error means that the container ends
-			for _, g := range groups {
-				sum.Add(g.MemoryBytes)
-			}
-			return nil
-		})
-	}
-	_ = measuring.Wait()
-	return sum.Load(), uint64(d.options.MaxMemory), nil
-}
-
-// maxMeasurements limits the containers that are measured at the same time.
-const maxMeasurements = 16
-
-// Usage implements computer.Host. It returns nothing if the computer is not running.
-func (d *Driver) Usage(ctx context.Context, workspaceID string) ([]computer.Usage, error) {
-	if err := d.checkExists(workspaceID); err != nil {
-		return nil, err
-	}
-	d.mu.Lock()
-	isRunning := d.computers[workspaceID] != nil && d.computers[workspaceID].running != nil
-	d.mu.Unlock()
-	if !isRunning {
-		return nil, nil
-	}
-	c, err := d.current(workspaceID)
-	if err != nil {
-		return nil, err
-	}
-	return c.usage(ctx)
 }
 
 // Start implements computer.Host.
