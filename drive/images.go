@@ -34,10 +34,11 @@ import (
 //  4. commit makes the input durable, with a row in session.ImageList for each of its images.
 //  5. The markers are removed. If commit was refused, images without a row are removed, too.
 //
-// A marker is left behind by a crash, or if the outcome of commit is unknown. The sweep of the drive, or KeepImages itself after
-// settleAfter, asks for the row: without one the image belongs to no input and is removed (settleImage). So the cost of a crash grows
-// with the requests in flight, and not with the images of the workspace. If several requests of unknown outcome have the same image, the
-// last request settles the image. That includes a request which finds the image with a marker that a crash has left.
+// A marker is left behind by a crash, or if the outcome of commit is unknown. After settleAfter, KeepImages asks for the row: without one the
+// image belongs to no input and is removed (settleImage). A marker of an ended process is adopted by the sweep of the drive, or by the
+// request that finds it, and is settled after the same time: the command of the ended process may still take effect on another member. So
+// the cost of a crash grows with the requests in flight, and not with the images of the workspace. If several requests of unknown outcome
+// have the same image, the last request settles the image.
 //
 // RemoveImages removes the images of a deleted session. A session has images of its own, also if another one has the same.
 
@@ -103,6 +104,7 @@ func (d *Drives) KeepImages(ctx context.Context, workspaceID, sessionID string, 
 		d.metrics.countOperation("image", err)
 		return fromOS(err)
 	}
+	d.adoptMarkers(left)
 	names := slices.Concat(added, left)
 	d.rememberMarkers(names)
 	if len(names) > 0 {
@@ -296,11 +298,21 @@ func (d *Drives) settleLater(ctx context.Context, names []imageName) {
 	}
 }
 
-// settleLeft settles an image whose marker no request in this process settles. It returns the errors of the journal and the disk.
-func (d *Drives) settleLeft(ctx context.Context, name imageName) error {
-	if d.isUnsettled(name) {
-		return nil
+// adoptMarkers settles later those images whose markers nothing in this process settles, because an ended process has left them.
+func (d *Drives) adoptMarkers(names []imageName) {
+	d.mu.Lock()
+	names = slices.DeleteFunc(slices.Clone(names), func(name imageName) bool { return d.unsettled[name] > 0 })
+	for _, name := range names {
+		d.unsettled[name]++
 	}
+	d.mu.Unlock()
+	if len(names) > 0 {
+		d.runInBackground(func(ctx context.Context) { d.settleLater(ctx, names) })
+	}
+}
+
+// settleLeft settles an image unless a request in this process settles it. It returns the errors of the journal and the disk.
+func (d *Drives) settleLeft(ctx context.Context, name imageName) error {
 	unlock, err := d.imageLocks.acquire(ctx, name.workspaceID+"/"+name.sessionID)
 	if err != nil {
 		return err

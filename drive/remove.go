@@ -146,7 +146,7 @@ func (d *Drives) sweepOnce(ctx context.Context, workspaceID string) error {
 	return drive.deleteLeftovers(ctx)
 }
 
-// deleteLeftovers deletes the entries of tmp that belong to no unfinished operation, and settles images (images.go). It moves the subfolders of a folder up
+// deleteLeftovers deletes the entries of tmp that belong to no unfinished operation, and adopts the markers of images (images.go). It moves the subfolders of a folder up
 // to tmp before it deletes them, so that it neither recurses nor holds more descriptors for a deeper tree. It returns the
 // errors of the entries that it could not delete, which stay for the next sweep.
 func (d *Drive) deleteLeftovers(ctx context.Context) error {
@@ -161,7 +161,7 @@ func (d *Drive) deleteLeftovers(ctx context.Context) error {
 				return ctx.Err()
 			}
 			if image, isMarker := d.isMarker(name); isMarker {
-				failed = errors.Join(failed, d.drives.settleLeft(ctx, image))
+				d.drives.adoptMarkers([]imageName{image})
 				return nil
 			}
 			removed, err := d.deleteLeftover(ctx, name)
