@@ -2,11 +2,20 @@ package http_test
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	nethttp "net/http"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/workspace"
+	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
 // TestDefaultRetries repeats messages to a default session after another session has become the default, or none, and
@@ -206,4 +215,35 @@ func TestDefaultStreamGoesOn(t *testing.T) {
 			t.Errorf("%s with an id of the default stream: %d, want a refusal", path, got.Code)
 		}
 	}
+}
+
+// TestDefaultStreamAsksAgain refuses the question for another default session for some time, as an entity does that holds too many. The
+// stream ends soon after another session has become the default.
+func TestDefaultStreamAsksAgain(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		const id = "ses_01j00000000000000000000aaa"
+		began := time.Now()
+		b.world.before = func(ctx context.Context, c entity.Command) (proto.Message, error) {
+			switch m := c.Message.(type) {
+			case *workspacev1.ReadDefaultSessions:
+				switch {
+				case m.GetOwner() == "":
+					return &workspacev1.DefaultSessions{Sessions: map[string]string{workspace.RootOwner: id}}, nil
+				case time.Since(began) < time.Minute:
+					return nil, entity.Errorf(entity.Unavailable, "too many requests wait for this")
+				}
+				return &workspacev1.DefaultSessions{}, nil
+			case *sessionv1.DescribeSession:
+				return &sessionv1.Description{Session: &sessionv1.Session{Id: id}}, nil
+			}
+			return nil, nil
+		}
+		b.text(b.request("GET", "/v1/ws/acme/agent/defaults/root/events", nil))
+		if lasted := time.Since(began); lasted < time.Minute || lasted > 2*time.Minute {
+			b.Errorf("the stream lasted %v", lasted)
+		}
+		if n := b.world.count(&workspacev1.ReadDefaultSessions{}); n > 30 {
+			b.Errorf("%d questions", n)
+		}
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strconv"
 	"strings"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -183,16 +184,39 @@ func (s sessions) defaultEvents(c *server.Call) error {
 			ctx, end := context.WithCancel(ctx)
 			defer end()
 			go func() {
-				// Without an answer, the stream ends after its ordinary time.
-				if _, err := server.Ask[*workspacev1.DefaultSessions](c.With(ctx), workspaceQuery(c, &workspacev1.ReadDefaultSessions{
-					Owner: owner.id, SessionId: id,
-				})); err == nil {
+				if awaitAnotherDefault(c.With(ctx), owner, id) == nil {
 					end()
 				}
 			}()
 			return follow(ctx)
 		}
 	})
+}
+
+// firstAgain and longestAgain are the shortest and the longest time after which a refused query of a stream is repeated.
+const (
+	firstAgain   = 250 * time.Millisecond
+	longestAgain = 10 * time.Second
+)
+
+// awaitAnotherDefault returns when another session than one is the default of an owner. The entity holds the query, and refuses it if it holds
+// too many or has failed. The query is then repeated, so that the stream ends at most longestAgain late. Errors: the context's.
+func awaitAnotherDefault(c *server.Call, owner defaultOwner, sessionID string) error {
+	for again := firstAgain; ; again = min(2*again, longestAgain) {
+		_, err := server.Ask[*workspacev1.DefaultSessions](c, workspaceQuery(c, &workspacev1.ReadDefaultSessions{
+			Owner: owner.id, SessionId: sessionID,
+		}))
+		if err == nil {
+			return nil
+		}
+		timer := time.NewTimer(again)
+		select {
+		case <-timer.C:
+		case <-c.Context.Done():
+			timer.Stop()
+			return c.Context.Err()
+		}
+	}
 }
 
 // defaultPositions returns the positions in the stream of the default session of an owner, which contain the id of the session. A position
