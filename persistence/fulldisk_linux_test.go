@@ -109,3 +109,34 @@ func appendUntilRefused(t *testing.T, s *Store, version uint64, n int, essential
 	}
 	return version
 }
+
+// TestStartsOnAFullDisk opens a journal again and again while others take each inode that becomes free. An opening uses files of the reserve
+// before it removes the files that they replace; the last quarter of the reserve lasts for many openings all the same.
+func TestStartsOnAFullDisk(t *testing.T) {
+	dir := testmachine.Volume(t, "size=512m,nr_inodes=300")
+	others := filepath.Join(dir, "others")
+	if err := os.Mkdir(others, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	o := Options{Dir: filepath.Join(dir, "data"), Logger: discardLog, CacheBytes: minCache, MinFreeBytes: 32 << 20, MinFreeFiles: 50}
+	s := openOnDisk(t, o)
+	acknowledged := appendUntilRefused(t, s, 0, 5, false)
+	testmachine.FillInodes(t, others)
+	for s.reserve.release(lastReserve) {
+		testmachine.FillInodes(t, others)
+	}
+	for range 10 {
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		testmachine.FillInodes(t, others)
+		s = openOnDisk(t, o)
+		testmachine.FillInodes(t, others)
+	}
+	if n := headOf(t, s, "a"); n != acknowledged {
+		t.Errorf("version %d, want %d", n, acknowledged)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}

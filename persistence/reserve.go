@@ -27,7 +27,7 @@ import (
 // Compactions, checkpoints and backups may not use the reserve, because the journal continues without them. Flushes may not
 // use its last quarter, except while the store is opened: it belongs to logs, manifests and marks, and to the next opening.
 //
-// refill makes new spare files as soon as the disk has room for them.
+// refill makes new spare files as soon as the disk has room for them, and regain keeps the last ones.
 type reserve struct {
 	vfs.FS
 	// dir is the folder of the spare files, and folders are those of the files that may use them.
@@ -201,13 +201,40 @@ func (r *reserve) ReuseForWrite(from, to string, category vfs.DiskWriteCategory)
 	}
 }
 
-// Rename renames a file.
+// Rename renames a file. A file that had the name before is removed.
 func (r *reserve) Rename(from, to string) error {
 	least := r.least(to, vfs.WriteCategoryUnspecified)
 	for {
-		if err := r.FS.Rename(from, to); !hasNoSpace(err) || !r.release(least) {
+		err := r.FS.Rename(from, to)
+		if err == nil {
+			r.regain()
+		}
+		if !hasNoSpace(err) || !r.release(least) {
 			return err
 		}
+	}
+}
+
+// Remove removes a file.
+func (r *reserve) Remove(name string) error {
+	err := r.FS.Remove(name)
+	if err == nil {
+		r.regain()
+	}
+	return err
+}
+
+// regain makes a spare file of what the journal has just removed, if the disk is full and only spare files for the next opening are left.
+// Each opening needs files before it removes the files that they replace, which others would take on a full disk: after a few openings
+// nothing would be left for the next one.
+func (r *reserve) regain() {
+	if r.left.Load() >= lastReserve {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.spares) < lastReserve {
+		_ = r.makeSpare() // refill tries again
 	}
 }
 
