@@ -1,0 +1,79 @@
+package drive_test
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/atelier-run/atelier/drive/quota"
+)
+
+// TestImagesAfterARestart restarts the process while the command of an input may still take effect, as it may on another member. Neither
+// the sweep nor a refused input with the same image removes the image before the outcome is known.
+func TestImagesAfterARestart(t *testing.T) {
+	for name, takesEffect := range map[string]bool{"effect": true, "none": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { testImagesAfterARestart(t, takesEffect) })
+		})
+	}
+}
+
+func testImagesAfterARestart(t *testing.T, takesEffect bool) {
+	dir, rows := t.TempDir(), newImageRows()
+	drives := rows.open(t, dir, quota.Limit{})
+	images := imagesOf("late")
+	err := drives.KeepImages(t.Context(), workspace, "ses_1", images, func() error { return errUnknown })
+	if closed := drives.Close(); !errors.Is(err, errUnknown) || closed != nil {
+		t.Fatal(err, closed)
+	}
+	drives = rows.open(t, dir, quota.Limit{})
+	openDrive(t, drives)
+	synctest.Wait() // for the sweep
+	expectStored(t, dir, 1, 1)
+	for range 2 {
+		err := drives.KeepImages(t.Context(), workspace, "ses_1", images, func() error { return errRefused })
+		if !errors.Is(err, errRefused) {
+			t.Fatal(err)
+		}
+	}
+	expectStored(t, dir, 1, 1)
+	time.Sleep(2 * time.Minute)
+	want := 0
+	if takesEffect {
+		want = 1
+		if err := rows.name("ses_1", images)(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(10 * time.Minute)
+	synctest.Wait()
+	expectStored(t, dir, want, 0)
+}
+
+// TestImagesOfARefusedInputAfterARestart is TestImagesAfterARestart without a sweep before the refused input.
+func TestImagesOfARefusedInputAfterARestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir, rows := t.TempDir(), newImageRows()
+		drives := rows.open(t, dir, quota.Limit{})
+		images := imagesOf("late")
+		err := drives.KeepImages(t.Context(), workspace, "ses_1", images, func() error { return errUnknown })
+		if closed := drives.Close(); !errors.Is(err, errUnknown) || closed != nil {
+			t.Fatal(err, closed)
+		}
+		drives = rows.open(t, dir, quota.Limit{})
+		err = drives.KeepImages(t.Context(), workspace, "ses_1", images, func() error { return errRefused })
+		if !errors.Is(err, errRefused) {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		expectStored(t, dir, 1, 1)
+		if err := rows.name("ses_1", images)(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		expectStored(t, dir, 1, 0)
+		expectImage(t, drives, "ses_1", "late")
+	})
+}
