@@ -31,6 +31,22 @@ func (c *Client) Invitations(slug string) Collection[Invitation] {
 	return Collection[Invitation]{c, workspacePath(slug, "/invites"), nil}
 }
 
+// InvitationDelivery is what became of the last mail of an invitation.
+type InvitationDelivery struct {
+	ID    string `json:"id"`
+	Email string `json:"email"`
+	// State is none, sending, sent, refused or given_up.
+	State   string `json:"state"`
+	EndedAt int64  `json:"endedAt,omitempty"`
+	// Reply is the code of the reply with which the mail server refused the mail, as "550 5.1.1".
+	Reply string `json:"reply,omitempty"`
+}
+
+// InvitationDeliveries returns the mails of the invitations of a workspace, in the order of Invitations.
+func (c *Client) InvitationDeliveries(slug string) Collection[InvitationDelivery] {
+	return Collection[InvitationDelivery]{c, workspacePath(slug, "/invite-deliveries"), nil}
+}
+
 // Invite invites a person to a workspace, or renews the pending invitation to the address. Codes: already_member.
 func (c *Client) Invite(ctx context.Context, slug string, in NewInvitation) (Invitation, error) {
 	link := ""

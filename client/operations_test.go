@@ -117,6 +117,9 @@ var operations = []operation{
 		return errorOf(c.Invite(ctx, slug, NewInvitation{"ada@example.org", "viewer"}))
 	}},
 	{route: "GET " + ws + "/invites", answer: Page[Invitation]{}, send: listing(func(c *Client) Collection[Invitation] { return c.Invitations(slug) })},
+	{route: "GET " + ws + "/invite-deliveries", answer: Page[InvitationDelivery]{}, send: listing(func(c *Client) Collection[InvitationDelivery] {
+		return c.InvitationDeliveries(slug)
+	})},
 	{route: "DELETE " + ws + "/invites/{inviteId}", answer: revokedAnswer{}, send: func(ctx context.Context, c *Client) error {
 		return errorOf(c.RevokeInvitation(ctx, slug, "{inviteId}"))
 	}},

@@ -199,7 +199,7 @@ func TestPages(t *testing.T) {
 	next := "\x00\xff\"<place>\n"
 	asked := stubLists(t, w, next)
 	for _, list := range []struct{ path, name string }{
-		{"members", "members"}, {"invites", "invitations"}, {"anchors", "anchors"}, {"audit", "audit"},
+		{"members", "members"}, {"invites", "invitations"}, {"invite-deliveries", "invitations"}, {"anchors", "anchors"}, {"audit", "audit"},
 	} {
 		target := "/v1/ws/acme/" + list.path
 		cursors := map[string]bool{}
@@ -223,7 +223,7 @@ func TestPages(t *testing.T) {
 		if first := (*asked)[len(*asked)-4]; first.GetLimit() != 50 || len(first.GetAfter()) != 0 {
 			t.Errorf("%s asked at first for %v", target, first)
 		}
-		for _, other := range []string{"members", "invites", "anchors", "audit"} {
+		for _, other := range []string{"members", "invites", "invite-deliveries", "anchors", "audit"} {
 			got := request(t, s, "GET", "/v1/ws/acme/"+other+"?cursor="+cursor, key, "")
 			if own := other == list.path; (got.Code == 200) != own || !own && got.Body.String() != `{"error":"invalid_cursor"}` {
 				t.Errorf("a cursor of %s on %s: %d %s", list.path, other, got.Code, got.Body)

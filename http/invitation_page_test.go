@@ -1,6 +1,7 @@
 package http_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -196,6 +197,10 @@ type mailbox struct {
 	mu       sync.Mutex
 	messages []string
 	fails    error
+	// failsFor are the errors of the mails to an address.
+	failsFor map[string]error
+	// attempts are the attempts by address.
+	attempts map[string]int
 }
 
 func (p *mailbox) Send(ctx context.Context, to, subject, text string) error {
@@ -204,8 +209,12 @@ func (p *mailbox) Send(ctx context.Context, to, subject, text string) error {
 	if _, bounded := ctx.Deadline(); !bounded {
 		return errors.New("without a deadline")
 	}
-	if p.fails != nil {
-		return p.fails
+	if p.attempts == nil {
+		p.attempts = map[string]int{}
+	}
+	p.attempts[to]++
+	if err := cmp.Or(p.failsFor[to], p.fails); err != nil {
+		return err
 	}
 	p.messages = append(p.messages, to+"\n"+subject+"\n"+text)
 	return nil

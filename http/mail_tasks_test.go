@@ -1,6 +1,7 @@
 package http_test
 
 import (
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
@@ -77,4 +78,123 @@ func TestMailTasks(t *testing.T) {
 			t.Errorf("mail: %q", sent)
 		}
 	})
+}
+
+// refusedFor is the error of a mail that the mail server has refused for good, with the server's reply.
+type refusedFor struct{ reply string }
+
+func (r refusedFor) Error() string { return "the mail server said " + r.reply + " and more" }
+func (r refusedFor) Reply() string { return r.reply }
+
+// failFor makes the mails to one address fail, and to no other.
+func (p *mailbox) failFor(address string, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.failsFor = map[string]error{address: err}
+}
+
+// attemptsFor returns the number of attempts to send mail to an address.
+func (p *mailbox) attemptsFor(address string) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.attempts[address]
+}
+
+// TestRefusedMails sends invitations by a mail server that refuses some addresses for good.
+func TestRefusedMails(t *testing.T) {
+	mail := &mailbox{}
+	s := newSite(t, func(o *http.Options) { o.Mail = mail })
+	key, _ := s.signUp("alice")
+	s.workspace(key, "acme")
+	invite := func(address string, status int) {
+		t.Helper()
+		expect(t, request(t, s.node.Server, "POST", "/v1/ws/acme/invites", key, `{"email":"`+address+`"}`), status, address)
+	}
+	states := func() (text string) {
+		t.Helper()
+		var page struct {
+			Items []struct {
+				Email, State, Reply string
+				EndedAt             int64
+			}
+		}
+		answer := request(t, s.node.Server, "GET", "/v1/ws/acme/invite-deliveries", key, "")
+		if err := json.Unmarshal(answer.Body.Bytes(), &page); err != nil || answer.Code != 200 {
+			t.Fatalf("%d %s", answer.Code, answer.Body)
+		}
+		for _, one := range page.Items {
+			if (one.EndedAt != 0) != (one.State != "sending") {
+				t.Errorf("%+v", one)
+			}
+			text += strings.TrimSpace(one.Email+" "+one.State+" "+one.Reply) + "\n"
+		}
+		return text
+	}
+	expectStates := func(want string) {
+		t.Helper()
+		if got := states(); got != want {
+			t.Errorf("the mails are\n%s, want\n%s", got, want)
+		}
+	}
+
+	mail.failFor("bob@example.com", refusedFor{"550 5.1.1"})
+	invite("bob@example.com", 201)
+	invite("carol@example.com", 201)
+	s.tasksDone()
+	expectStates("carol@example.com sent\nbob@example.com refused 550 5.1.1\n")
+	if got := mail.attemptsFor("bob@example.com"); got != 1 {
+		t.Errorf("%d attempts to mail bob", got)
+	}
+	if !strings.Contains(s.said.String(), "the mail server refused it for good") || !strings.Contains(s.said.String(), "550 5.1.1 and more") {
+		t.Error("the log lacks the refusal")
+	}
+	if metrics := request(t, s.node.Server, "GET", "/metrics", "", "").Body.String(); !strings.Contains(metrics, `atelier_mails_total{outcome="refused"} 1`) {
+		t.Error("the metrics lack the refusal")
+	}
+	if list := request(t, s.node.Server, "GET", "/v1/ws/acme/invites", key, "").Body.String(); strings.Contains(list, "refused") || strings.Contains(list, "550") {
+		t.Errorf("the list of the specification has further fields: %s", list)
+	}
+
+	// Inviting again clears the refusal; a failure that passes is tried again.
+	mail.failFor("bob@example.com", errors.New("450 4.2.0 later"))
+	invite("bob@example.com", 200)
+	expectStates("carol@example.com sent\nbob@example.com sending\n")
+	mail.failFor("", nil)
+	s.tasksDone()
+	expectStates("carol@example.com sent\nbob@example.com sent\n")
+
+	// An invitation that ends before its mail is sent.
+	mail.failFor("dan@example.com", errors.New("450 4.2.0 later"))
+	invite("dan@example.com", 201)
+	var made struct{ Items []struct{ ID string } }
+	if err := json.Unmarshal(request(t, s.node.Server, "GET", "/v1/ws/acme/invites?limit=1", key, "").Body.Bytes(), &made); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, request(t, s.node.Server, "DELETE", "/v1/ws/acme/invites/"+made.Items[0].ID, key, ""), 200, "revokedAt")
+	if got := states(); !strings.HasPrefix(got, "dan@example.com given_up\n") {
+		t.Errorf("the mails are\n%s", got)
+	}
+}
+
+// TestRefusedMailOfAPassword sends the mail of a password by a mail server that refuses the address for good. The next request sends
+// another mail.
+func TestRefusedMailOfAPassword(t *testing.T) {
+	mail := &mailbox{}
+	s := newSite(t, func(o *http.Options) { o.Mail = mail })
+	s.signUp("alice")
+	mail.failFor("alice@example.com", refusedFor{"550"})
+	b := s.browser()
+	b.post("/sign-in/forgotten", "email", "alice@example.com").expectPage(200, "Check your mail")
+	s.node.Server.WaitForResets()
+	s.tasksDone()
+	if got := mail.attemptsFor("alice@example.com"); got != 1 {
+		t.Errorf("%d attempts to mail alice", got)
+	}
+	mail.failFor("", nil)
+	b.post("/sign-in/forgotten", "email", "alice@example.com").expectPage(200, "Check your mail")
+	s.node.Server.WaitForResets()
+	s.tasksDone()
+	if sent := mail.sent(); !strings.HasPrefix(sent[len(sent)-1], "alice@example.com\nSet a new password\n") {
+		t.Errorf("mail: %q", sent)
+	}
 }

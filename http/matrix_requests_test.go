@@ -43,6 +43,7 @@ var requests = map[string]func(*scene) exampleRequest{
 	"GET /v1/ws/{workspaceSlug}/audit":                 inSpace("/audit", ""),
 	"GET /v1/ws/{workspaceSlug}/telemetry":             inSpace("/telemetry", ""),
 	"GET /v1/ws/{workspaceSlug}/invites":               inSpace("/invites", ""),
+	"GET /v1/ws/{workspaceSlug}/invite-deliveries":     inSpace("/invite-deliveries", ""),
 	"POST /v1/ws/{workspaceSlug}/invites":              inSpace("/invites", `{"email":"somebody@example.com"}`),
 	"DELETE /v1/ws/{workspaceSlug}/invites/{inviteId}": func(sc *scene) exampleRequest {
 		return exampleRequest{target: sc.space("/invites/" + sc.invitation)}

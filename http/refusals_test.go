@@ -53,6 +53,7 @@ func TestRefusals(t *testing.T) {
 		{"GET /v1/ws/acme/audit", "", &wirev1.List{}, "not_found forbidden"},
 		{"GET /v1/ws/acme/telemetry", "", &wirev1.List{}, "not_found forbidden"},
 		{"GET /v1/ws/acme/invites", "", &wirev1.List{}, "not_found forbidden"},
+		{"GET /v1/ws/acme/invite-deliveries", "", &wirev1.List{}, "not_found forbidden"},
 		{"POST /v1/ws/acme/invites", `{"email":"bob@example.com"}`, &workspacev1.Invite{}, changes + " already_member limit_reached"},
 		{"DELETE /v1/ws/acme/invites/x", "", &workspacev1.RevokeInvitation{}, changes + " invitation_consumed"},
 		{"POST /v1/user/invitations/x/accept", "", &workspacev1.AcceptInvitation{}, changes + " invitation_expired invitation_revoked"},

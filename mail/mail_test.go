@@ -2,6 +2,7 @@ package mail_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"mime"
 	"mime/quotedprintable"
@@ -112,7 +113,7 @@ func TestSendFails(t *testing.T) {
 		"the server has no TLS":      {func(*server) {}, func(*mail.Options) {}, ""},
 		"the certificate is unknown": {func(s *server) { s.starttls, s.roots = true, nil }, func(*mail.Options) {}, ""},
 		"the password is wrong":      {func(s *server) { s.starttls, s.password = true, "right" }, func(o *mail.Options) { o.User, o.Password = "atelier", "wrong" }, ""},
-		"the recipient is refused":   {func(s *server) { s.starttls, s.refuse = true, true }, func(*mail.Options) {}, ""},
+		"the recipient is refused":   {func(s *server) { s.starttls, s.replies = true, map[string]string{"RCPT": "550 nobody"} }, func(*mail.Options) {}, ""},
 		"the recipient is invalid":   {func(s *server) { s.starttls = true }, func(*mail.Options) {}, "a@example.com\r\nRCPT TO:<b@example.com>"},
 		"the server is silent":       {func(s *server) { s.silent = true }, func(o *mail.Options) { o.Timeout = 50 * time.Millisecond }, ""},
 	} {
@@ -127,6 +128,43 @@ func TestSendFails(t *testing.T) {
 				t.Errorf("%v, %d messages came", err, len(s.letters()))
 			} else if strings.Contains(err.Error(), "invitations") || strings.Contains(err.Error(), "right") {
 				t.Errorf("the error has a secret: %v", err)
+			}
+		})
+	}
+}
+
+// TestRefusals sends messages to servers that refuse one command, and expects an error that says whether another attempt has a chance.
+func TestRefusals(t *testing.T) {
+	for _, test := range []struct{ command, reply, want string }{
+		{"RCPT", "550 5.1.1 nobody", "550 5.1.1"},
+		{"RCPT", "551 gone away", "551"},
+		{"RCPT", "450 4.2.0 greylisted", ""},
+		{"RCPT", "452 the mailbox is full", ""},
+		{"MAIL", "553 5.7.1 not your address", "553 5.7.1"},
+		{"MAIL", "530 5.7.0 authenticate first", ""},
+		{"MAIL", "451 4.3.0 later", ""},
+		{"DATA", "554 5.5.1 no recipients", "554 5.5.1"},
+		{"DATA", "451 later", ""},
+		{".", "550 5.7.1 " + link + " is on a list", "550 5.7.1"},
+		{".", "451 4.7.1 later", ""},
+		{"", "554 no service for you", ""},
+		{"AUTH", "535 5.7.8 wrong", ""},
+	} {
+		t.Run(test.command+" "+test.reply, func(t *testing.T) {
+			s := serve(t, false, func(s *server) {
+				s.starttls, s.replies = true, map[string]string{test.command: test.reply}
+			})
+			o := s.options(mail.StartTLS)
+			if test.command == "AUTH" {
+				o.User, o.Password = "atelier", "secret"
+			}
+			err := sender(t, o).Send(t.Context(), "ursula@example.com", "a", "b")
+			if err == nil || len(s.letters()) != 0 {
+				t.Fatalf("%v, %d messages came", err, len(s.letters()))
+			}
+			var refused *mail.Refusal
+			if errors.As(err, &refused) != (test.want != "") || refused != nil && refused.Reply() != test.want {
+				t.Errorf("the error is %#v, want a refusal with %q", err, test.want)
 			}
 		})
 	}

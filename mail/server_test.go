@@ -2,6 +2,7 @@ package mail_test
 
 import (
 	"bufio"
+	"cmp"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -23,11 +24,12 @@ type server struct {
 	listener net.Listener
 	secure   *tls.Config
 	roots    *x509.CertPool
-	// starttls makes the server offer STARTTLS. If password is set, it requires authentication. refuse makes it refuse all
-	// recipients, and silent makes it send nothing. If leaves is set, it closes the connection when it has accepted a message.
+	// starttls makes the server offer STARTTLS. If password is set, it requires authentication. replies are the refusals by command; by
+	// "." that of a message, and by "" the greeting. silent makes the server send nothing. If leaves is set, it closes the connection
+	// when it has accepted a message.
 	starttls bool
 	password string
-	refuse   bool
+	replies  map[string]string
 	silent   bool
 	leaves   bool
 
@@ -81,7 +83,7 @@ func (s *server) talk(connection net.Conn, private bool) {
 	}
 	lines := bufio.NewReader(connection)
 	say := func(text string) { io.WriteString(connection, text+"\r\n") }
-	say("220 test")
+	say(cmp.Or(s.replies[""], "220 test"))
 	var at letter
 	known := s.password == ""
 	for {
@@ -91,9 +93,15 @@ func (s *server) talk(connection net.Conn, private bool) {
 		}
 		line = strings.TrimRight(line, "\r\n")
 		verb, rest, _ := strings.Cut(line, " ")
-		switch strings.ToUpper(verb) {
+		verb = strings.ToUpper(verb)
+		if refusal := s.replies[verb]; refusal != "" {
+			say(refusal)
+			continue
+		}
+		switch verb {
 		case "EHLO":
 			say("250-test")
+			say("250-ENHANCEDSTATUSCODES")
 			if s.starttls && !private {
 				say("250-STARTTLS")
 			}
@@ -117,10 +125,6 @@ func (s *server) talk(connection net.Conn, private bool) {
 			at = letter{from: rest, private: private}
 			say("250 ok")
 		case "RCPT":
-			if s.refuse {
-				say("550 nobody")
-				continue
-			}
 			at.to = rest
 			say("250 ok")
 		case "DATA":
@@ -130,6 +134,10 @@ func (s *server) talk(connection net.Conn, private bool) {
 					return
 				}
 				at.text += line
+			}
+			if refusal := s.replies["."]; refusal != "" {
+				say(refusal)
+				continue
 			}
 			s.mu.Lock()
 			s.received = append(s.received, at)

@@ -83,7 +83,7 @@ func invite(call entity.Call, s *workspacev1.Workspace, c *workspacev1.Invite) (
 	if proto.Equal(before, next) {
 		return nil, nil
 	}
-	next.MailId, next.MailRequestedAt = c.GetMailId(), 0
+	next.MailId, next.MailRequestedAt, next.Delivery = c.GetMailId(), 0, nil
 	if next.GetMailId() != "" {
 		next.MailRequestedAt = call.At()
 	}
@@ -302,6 +302,6 @@ func reportInvitationMailed(call entity.Call, s *workspacev1.Workspace, c *works
 		return nil
 	}
 	return []workspacev1.Event{&workspacev1.InvitationMailed{
-		InvitationId: c.GetInvitationId(), MailId: c.GetMailId(), GivenUp: c.GetGivenUp(), At: call.At(),
+		InvitationId: c.GetInvitationId(), MailId: c.GetMailId(), GivenUp: c.GetGivenUp(), Refusal: c.GetRefusal(), At: call.At(),
 	}}
 }

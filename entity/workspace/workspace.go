@@ -254,6 +254,7 @@ func Evolve(s *workspacev1.Workspace, e workspacev1.Event) *workspacev1.Workspac
 	case *workspacev1.InvitationMailed:
 		next.Invitations = entity.WithChanged(s.GetInvitations(), e.GetInvitationId(), func(i *workspacev1.Invitation) {
 			i.MailId, i.MailRequestedAt = "", 0
+			i.Delivery = &workspacev1.Delivery{At: e.GetAt(), GivenUp: e.GetGivenUp(), Refusal: e.GetRefusal()}
 		})
 	case *workspacev1.InvitationAccepted:
 		applyAccepted(next, e)

@@ -175,7 +175,7 @@ func (w *world) check() {
 		switch e.(type) {
 		case *workspacev1.MemberUpdated, *workspacev1.MemberDisabledSet, *workspacev1.LocksRemoved, *workspacev1.AnchorCheckRequested, *workspacev1.AnchorsChecked,
 			*workspacev1.AgentUpdated, *workspacev1.DefaultSessionSet, *workspacev1.AgentUsageAdded, *workspacev1.AgentUsageAllowed,
-			*workspacev1.SessionsStopped, *workspacev1.AppPortsChanged:
+			*workspacev1.SessionsStopped, *workspacev1.AppPortsChanged, *workspacev1.InvitationMailed:
 		default:
 			changes++
 		}

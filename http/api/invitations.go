@@ -25,6 +25,8 @@ func (i invitations) routes() []server.Route {
 			Handler: server.AnswerCreated(server.Checked(checkInvite), i.invite)},
 		{Method: http.MethodGet, Path: server.WorkspacePath + "/invites", Scope: server.ScopeManageMembers, Summary: "List the workspace's invitations",
 			Handler: server.Answer(http.StatusOK, server.DecodePage, i.list)},
+		{Method: http.MethodGet, Path: server.WorkspacePath + "/invite-deliveries", Scope: server.ScopeManageMembers, Summary: "List the mails of the workspace's invitations",
+			Handler: server.Answer(http.StatusOK, server.DecodePage, i.listDeliveries)},
 		{Method: http.MethodDelete, Path: server.WorkspacePath + "/invites/{inviteId}", Scope: server.ScopeManageMembers, Idempotent: true, Summary: "Revoke an invitation",
 			Handler: server.Answer(http.StatusOK, server.Nothing, i.revoke)},
 		{Method: http.MethodGet, Path: "/v1/user/invitations", Scope: server.ScopeHuman, Summary: "List the caller's pending invitations",
@@ -143,6 +145,40 @@ func newPerson(user *userv1.User) *workspacev1.Person {
 
 func (i invitations) list(c *server.Call, in server.Listing) (server.Collection[invitationView], error) {
 	return server.ReadList(c, entity.KindWorkspace, "invitations", in, viewInvitation)
+}
+
+// deliveryView is the last mail of an invitation. The specification's invitation has no field for the mail, hence this extension.
+type deliveryView struct {
+	ID      string `json:"id"`
+	Email   string `json:"email"`
+	State   string `json:"state"`
+	EndedAt int64  `json:"endedAt,omitzero"`
+	Reply   string `json:"reply,omitzero"`
+}
+
+// listDeliveries lists the mails of the invitations in the list of invitations, in its order.
+func (i invitations) listDeliveries(c *server.Call, in server.Listing) (server.Collection[deliveryView], error) {
+	return server.ReadList(c, entity.KindWorkspace, "invitations", in, viewDelivery)
+}
+
+func viewDelivery(i *workspacev1.Invitation) deliveryView {
+	end := i.GetDelivery()
+	view := deliveryView{ID: i.GetId(), Email: i.GetEmail(), EndedAt: end.GetAt(), Reply: end.GetRefusal()}
+	switch {
+	case i.GetMailId() != "" && i.GetRevokedAt() == 0 && i.GetConsumedAt() == 0:
+		view.State = "sending"
+	case i.GetMailId() != "": // the end of the invitation has cancelled the task
+		view.State, view.EndedAt = "given_up", max(i.GetRevokedAt(), i.GetConsumedAt())
+	case end == nil:
+		view.State = "none"
+	case end.GetRefusal() != "":
+		view.State = "refused"
+	case end.GetGivenUp():
+		view.State = "given_up"
+	default:
+		view.State = "sent"
+	}
+	return view
 }
 
 func (i invitations) revoke(c *server.Call, _ server.None) (invitationRevoked, error) {

@@ -24,8 +24,16 @@ import (
 // Mail sends mail.
 type Mail interface {
 	// Send hands a message over to a mail server. It returns an error if the server does not accept it before ctx ends, and
-	// does not retry.
+	// does not retry. The error is a Refusal if another attempt would fail too.
 	Send(ctx context.Context, to, subject, text string) error
+}
+
+// Refusal is the error of Mail.Send if the mail server has refused the message for good.
+type Refusal interface {
+	error
+	// Reply returns the code of the server's reply, with the enhanced code behind it if there is one, as "550 5.1.1" (RFC 5321, section
+	// 4.2; RFC 3463). It has none of the reply's text, which may quote the message and so the link.
+	Reply() string
 }
 
 // Links creates the links with which people accept an invitation or set a password, and mails them.
@@ -66,10 +74,10 @@ func NewLinks(s *server.Server, installation []byte, mail Mail, r prometheus.Reg
 		server: s, mail: mail, MailLimits: NewMailLimits(),
 		invitationKey: deriveKey(installation, "invitation link"), passwordKey: deriveKey(installation, "password link"),
 		outcomes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "atelier_mails_total", Help: "Attempts to send mail, by outcome: sent, failed (it is retried), given_up."},
+			Name: "atelier_mails_total", Help: "Attempts to send mail, by outcome: sent, failed (it is retried), refused (by the mail server, for good), given_up."},
 			[]string{"outcome"}),
 	}
-	for _, outcome := range []string{"sent", "failed", "given_up"} {
+	for _, outcome := range []string{"sent", "failed", "refused", "given_up"} {
 		l.outcomes.WithLabelValues(outcome) // a series that begins at 0 shows its first increase
 	}
 	return l, r.Register(l.outcomes)
@@ -152,7 +160,7 @@ func (l *Links) MailInvitation(ctx context.Context, workspaceID, mailID string, 
 			InviterName(i.GetInviter()), into.GetName(), formatMoment(i.GetExpiresAt()), link)
 		err = l.send(ctx, i.GetEmail(), "Invitation to "+into.GetName(), text)
 	}
-	report.GivenUp, err = l.countAttempt(c, m.GetRequestedAt(), err, "workspace", workspaceID, "invitation", m.GetInvitationId())
+	report.GivenUp, report.Refusal, err = l.countAttempt(c, m.GetRequestedAt(), err, "workspace", workspaceID, "invitation", m.GetInvitationId())
 	return report, err
 }
 
@@ -178,7 +186,7 @@ func (l *Links) MailLink(ctx context.Context, userID, mailID string, m *userv1.L
 			person.GetEmail(), c.Link(""), formatMoment(link.GetExpiresAt()), c.Link(passwordPath(userID, secret)))
 		err = l.send(ctx, person.GetEmail(), "Set a new password", text)
 	}
-	report.GivenUp, err = l.countAttempt(c, m.GetRequestedAt(), err, "user", userID)
+	report.GivenUp, _, err = l.countAttempt(c, m.GetRequestedAt(), err, "user", userID)
 	return report, err
 }
 
@@ -193,20 +201,26 @@ func (l *Links) send(ctx context.Context, to, subject, text string) error {
 	return l.mail.Send(ctx, to, subject, text)
 }
 
-// countAttempt counts the outcome of an attempt to send a message. A message that still fails after mailRetryTime is given
-// up: it is logged with the attributes in about, and the error is nil.
-func (l *Links) countAttempt(c *server.Call, requestedAt int64, err error, about ...any) (givenUp bool, _ error) {
+// countAttempt counts the outcome of an attempt to send a message. A message that the mail server refuses for good, or that still fails
+// after mailRetryTime, is given up: it is logged with the attributes in about, and the error is nil. reply is the reply of the server
+// that refused the message.
+func (l *Links) countAttempt(c *server.Call, requestedAt int64, err error, about ...any) (givenUp bool, reply string, _ error) {
+	var refused Refusal
 	switch {
 	case err == nil:
 		l.outcomes.WithLabelValues("sent").Inc()
-		return false, nil
+		return false, "", nil
+	case errors.As(err, &refused):
+		l.outcomes.WithLabelValues("refused").Inc()
+		c.Log().Warn("gave up sending a mail: the mail server refused it for good", append(about, "error", err)...)
+		return true, refused.Reply(), nil
 	case c.Now().Sub(time.UnixMilli(requestedAt)) >= mailRetryTime:
 		l.outcomes.WithLabelValues("given_up").Inc()
 		c.Log().Error("gave up sending a mail: every attempt failed", append(about, "error", err)...)
-		return true, nil
+		return true, "", nil
 	}
 	l.outcomes.WithLabelValues("failed").Inc()
-	return false, err
+	return false, "", err
 }
 
 // formatMoment formats a time in milliseconds since the Unix epoch for a message to a person.

@@ -743,8 +743,11 @@ type Invitation struct {
 	InviterCredentialId string `protobuf:"bytes,15,opt,name=inviter_credential_id,json=inviterCredentialId,proto3" json:"inviter_credential_id,omitempty"`
 	// The hashes of the secrets in the links that renewals replaced last, oldest first.
 	ReplacedSha256 [][]byte `protobuf:"bytes,16,rep,name=replaced_sha256,json=replacedSha256,proto3" json:"replaced_sha256,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// The end of the last mail with the link. Absent while the mail is to be sent, if no mail was requested, and for mails that earlier
+	// versions have sent.
+	Delivery      *Delivery `protobuf:"bytes,17,opt,name=delivery,proto3" json:"delivery,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Invitation) Reset() {
@@ -889,6 +892,76 @@ func (x *Invitation) GetReplacedSha256() [][]byte {
 	return nil
 }
 
+func (x *Invitation) GetDelivery() *Delivery {
+	if x != nil {
+		return x.Delivery
+	}
+	return nil
+}
+
+// Delivery is the end of a mail.
+type Delivery struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	At    int64                  `protobuf:"varint,1,opt,name=at,proto3" json:"at,omitempty"`
+	// The mail was not sent and will not be sent.
+	GivenUp bool `protobuf:"varint,2,opt,name=given_up,json=givenUp,proto3" json:"given_up,omitempty"`
+	// The reply of the mail server that refused the mail for good; empty if no server did.
+	Refusal       string `protobuf:"bytes,3,opt,name=refusal,proto3" json:"refusal,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Delivery) Reset() {
+	*x = Delivery{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Delivery) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Delivery) ProtoMessage() {}
+
+func (x *Delivery) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Delivery.ProtoReflect.Descriptor instead.
+func (*Delivery) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Delivery) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+func (x *Delivery) GetGivenUp() bool {
+	if x != nil {
+		return x.GivenUp
+	}
+	return false
+}
+
+func (x *Delivery) GetRefusal() string {
+	if x != nil {
+		return x.Refusal
+	}
+	return ""
+}
+
 // InvitationMail is the input of the executor that mails the link of an invitation. It is stored in the row of the task.
 type InvitationMail struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -900,7 +973,7 @@ type InvitationMail struct {
 
 func (x *InvitationMail) Reset() {
 	*x = InvitationMail{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[5]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -912,7 +985,7 @@ func (x *InvitationMail) String() string {
 func (*InvitationMail) ProtoMessage() {}
 
 func (x *InvitationMail) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[5]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -925,7 +998,7 @@ func (x *InvitationMail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InvitationMail.ProtoReflect.Descriptor instead.
 func (*InvitationMail) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{5}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *InvitationMail) GetInvitationId() string {
@@ -955,7 +1028,7 @@ type LockRemoval struct {
 
 func (x *LockRemoval) Reset() {
 	*x = LockRemoval{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[6]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -967,7 +1040,7 @@ func (x *LockRemoval) String() string {
 func (*LockRemoval) ProtoMessage() {}
 
 func (x *LockRemoval) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[6]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -980,7 +1053,7 @@ func (x *LockRemoval) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LockRemoval.ProtoReflect.Descriptor instead.
 func (*LockRemoval) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{6}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *LockRemoval) GetUserId() string {
@@ -1015,7 +1088,7 @@ type AnchorCheck struct {
 
 func (x *AnchorCheck) Reset() {
 	*x = AnchorCheck{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[7]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1027,7 +1100,7 @@ func (x *AnchorCheck) String() string {
 func (*AnchorCheck) ProtoMessage() {}
 
 func (x *AnchorCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[7]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1040,7 +1113,7 @@ func (x *AnchorCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnchorCheck.ProtoReflect.Descriptor instead.
 func (*AnchorCheck) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{7}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *AnchorCheck) GetCheck() uint64 {
@@ -1062,7 +1135,7 @@ type AgentWork struct {
 
 func (x *AgentWork) Reset() {
 	*x = AgentWork{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[8]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1074,7 +1147,7 @@ func (x *AgentWork) String() string {
 func (*AgentWork) ProtoMessage() {}
 
 func (x *AgentWork) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[8]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1087,7 +1160,7 @@ func (x *AgentWork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentWork.ProtoReflect.Descriptor instead.
 func (*AgentWork) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{8}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *AgentWork) GetInputTokens() uint64 {
@@ -1125,7 +1198,7 @@ type AgentUsage struct {
 
 func (x *AgentUsage) Reset() {
 	*x = AgentUsage{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[9]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1137,7 +1210,7 @@ func (x *AgentUsage) String() string {
 func (*AgentUsage) ProtoMessage() {}
 
 func (x *AgentUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[9]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1150,7 +1223,7 @@ func (x *AgentUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentUsage.ProtoReflect.Descriptor instead.
 func (*AgentUsage) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{9}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *AgentUsage) GetDay() int64 {
@@ -1188,7 +1261,7 @@ type SessionStop struct {
 
 func (x *SessionStop) Reset() {
 	*x = SessionStop{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[10]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1200,7 +1273,7 @@ func (x *SessionStop) String() string {
 func (*SessionStop) ProtoMessage() {}
 
 func (x *SessionStop) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[10]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1213,7 +1286,7 @@ func (x *SessionStop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionStop.ProtoReflect.Descriptor instead.
 func (*SessionStop) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{10}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *SessionStop) GetTaskId() string {
@@ -1254,7 +1327,7 @@ type Agent struct {
 
 func (x *Agent) Reset() {
 	*x = Agent{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[11]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1266,7 +1339,7 @@ func (x *Agent) String() string {
 func (*Agent) ProtoMessage() {}
 
 func (x *Agent) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[11]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1279,7 +1352,7 @@ func (x *Agent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Agent.ProtoReflect.Descriptor instead.
 func (*Agent) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{11}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Agent) GetId() string {
@@ -1332,7 +1405,7 @@ type App struct {
 
 func (x *App) Reset() {
 	*x = App{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[12]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1344,7 +1417,7 @@ func (x *App) String() string {
 func (*App) ProtoMessage() {}
 
 func (x *App) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[12]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1357,7 +1430,7 @@ func (x *App) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use App.ProtoReflect.Descriptor instead.
 func (*App) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{12}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *App) GetId() string {
@@ -1393,7 +1466,7 @@ type AppPort struct {
 
 func (x *AppPort) Reset() {
 	*x = AppPort{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[13]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1405,7 +1478,7 @@ func (x *AppPort) String() string {
 func (*AppPort) ProtoMessage() {}
 
 func (x *AppPort) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[13]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1418,7 +1491,7 @@ func (x *AppPort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppPort.ProtoReflect.Descriptor instead.
 func (*AppPort) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{13}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *AppPort) GetPort() uint32 {
@@ -1462,7 +1535,7 @@ type Anchor struct {
 
 func (x *Anchor) Reset() {
 	*x = Anchor{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[14]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1474,7 +1547,7 @@ func (x *Anchor) String() string {
 func (*Anchor) ProtoMessage() {}
 
 func (x *Anchor) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[14]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1487,7 +1560,7 @@ func (x *Anchor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Anchor.ProtoReflect.Descriptor instead.
 func (*Anchor) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{14}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Anchor) GetId() string {
@@ -1596,7 +1669,7 @@ type CreateWorkspace struct {
 
 func (x *CreateWorkspace) Reset() {
 	*x = CreateWorkspace{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[15]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1608,7 +1681,7 @@ func (x *CreateWorkspace) String() string {
 func (*CreateWorkspace) ProtoMessage() {}
 
 func (x *CreateWorkspace) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[15]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1621,7 +1694,7 @@ func (x *CreateWorkspace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateWorkspace.ProtoReflect.Descriptor instead.
 func (*CreateWorkspace) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{15}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *CreateWorkspace) GetSlug() string {
@@ -1675,7 +1748,7 @@ type ReportReady struct {
 
 func (x *ReportReady) Reset() {
 	*x = ReportReady{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[16]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1687,7 +1760,7 @@ func (x *ReportReady) String() string {
 func (*ReportReady) ProtoMessage() {}
 
 func (x *ReportReady) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[16]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1700,7 +1773,7 @@ func (x *ReportReady) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportReady.ProtoReflect.Descriptor instead.
 func (*ReportReady) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{16}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{17}
 }
 
 type ReportUnhealthy struct {
@@ -1711,7 +1784,7 @@ type ReportUnhealthy struct {
 
 func (x *ReportUnhealthy) Reset() {
 	*x = ReportUnhealthy{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[17]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1723,7 +1796,7 @@ func (x *ReportUnhealthy) String() string {
 func (*ReportUnhealthy) ProtoMessage() {}
 
 func (x *ReportUnhealthy) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[17]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1736,7 +1809,7 @@ func (x *ReportUnhealthy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportUnhealthy.ProtoReflect.Descriptor instead.
 func (*ReportUnhealthy) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{17}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{18}
 }
 
 // Authorize is a query that fails unless the sender has one of the capabilities. If none is given, it fails unless the
@@ -1754,7 +1827,7 @@ type Authorize struct {
 
 func (x *Authorize) Reset() {
 	*x = Authorize{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[18]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1766,7 +1839,7 @@ func (x *Authorize) String() string {
 func (*Authorize) ProtoMessage() {}
 
 func (x *Authorize) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[18]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1779,7 +1852,7 @@ func (x *Authorize) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Authorize.ProtoReflect.Descriptor instead.
 func (*Authorize) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{18}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Authorize) GetAny() []string {
@@ -1811,7 +1884,7 @@ type DescribeWorkspace struct {
 
 func (x *DescribeWorkspace) Reset() {
 	*x = DescribeWorkspace{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[19]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1823,7 +1896,7 @@ func (x *DescribeWorkspace) String() string {
 func (*DescribeWorkspace) ProtoMessage() {}
 
 func (x *DescribeWorkspace) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[19]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1836,7 +1909,7 @@ func (x *DescribeWorkspace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeWorkspace.ProtoReflect.Descriptor instead.
 func (*DescribeWorkspace) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{19}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{20}
 }
 
 // RenameWorkspace sets a claimed slug, a new name, or both. The sender is the requester of the rename.
@@ -1854,7 +1927,7 @@ type RenameWorkspace struct {
 
 func (x *RenameWorkspace) Reset() {
 	*x = RenameWorkspace{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[20]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1866,7 +1939,7 @@ func (x *RenameWorkspace) String() string {
 func (*RenameWorkspace) ProtoMessage() {}
 
 func (x *RenameWorkspace) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[20]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1879,7 +1952,7 @@ func (x *RenameWorkspace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenameWorkspace.ProtoReflect.Descriptor instead.
 func (*RenameWorkspace) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{20}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *RenameWorkspace) GetSlug() string {
@@ -1912,7 +1985,7 @@ type Suspend struct {
 
 func (x *Suspend) Reset() {
 	*x = Suspend{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[21]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1924,7 +1997,7 @@ func (x *Suspend) String() string {
 func (*Suspend) ProtoMessage() {}
 
 func (x *Suspend) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[21]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1937,7 +2010,7 @@ func (x *Suspend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Suspend.ProtoReflect.Descriptor instead.
 func (*Suspend) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{21}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Suspend) GetReason() string {
@@ -1955,7 +2028,7 @@ type Resume struct {
 
 func (x *Resume) Reset() {
 	*x = Resume{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[22]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1967,7 +2040,7 @@ func (x *Resume) String() string {
 func (*Resume) ProtoMessage() {}
 
 func (x *Resume) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[22]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1980,7 +2053,7 @@ func (x *Resume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resume.ProtoReflect.Descriptor instead.
 func (*Resume) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{22}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{23}
 }
 
 type SetDefaultModel struct {
@@ -1992,7 +2065,7 @@ type SetDefaultModel struct {
 
 func (x *SetDefaultModel) Reset() {
 	*x = SetDefaultModel{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[23]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2004,7 +2077,7 @@ func (x *SetDefaultModel) String() string {
 func (*SetDefaultModel) ProtoMessage() {}
 
 func (x *SetDefaultModel) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[23]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2017,7 +2090,7 @@ func (x *SetDefaultModel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetDefaultModel.ProtoReflect.Descriptor instead.
 func (*SetDefaultModel) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{23}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *SetDefaultModel) GetTier() Tier {
@@ -2037,7 +2110,7 @@ type ChangeRole struct {
 
 func (x *ChangeRole) Reset() {
 	*x = ChangeRole{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[24]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2049,7 +2122,7 @@ func (x *ChangeRole) String() string {
 func (*ChangeRole) ProtoMessage() {}
 
 func (x *ChangeRole) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[24]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2062,7 +2135,7 @@ func (x *ChangeRole) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeRole.ProtoReflect.Descriptor instead.
 func (*ChangeRole) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{24}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ChangeRole) GetUserId() string {
@@ -2088,7 +2161,7 @@ type RemoveMember struct {
 
 func (x *RemoveMember) Reset() {
 	*x = RemoveMember{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[25]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2100,7 +2173,7 @@ func (x *RemoveMember) String() string {
 func (*RemoveMember) ProtoMessage() {}
 
 func (x *RemoveMember) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[25]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2113,7 +2186,7 @@ func (x *RemoveMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMember.ProtoReflect.Descriptor instead.
 func (*RemoveMember) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{25}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RemoveMember) GetUserId() string {
@@ -2139,7 +2212,7 @@ type Invite struct {
 
 func (x *Invite) Reset() {
 	*x = Invite{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[26]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2151,7 +2224,7 @@ func (x *Invite) String() string {
 func (*Invite) ProtoMessage() {}
 
 func (x *Invite) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[26]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2164,7 +2237,7 @@ func (x *Invite) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Invite.ProtoReflect.Descriptor instead.
 func (*Invite) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{26}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Invite) GetInvitationId() string {
@@ -2215,14 +2288,16 @@ type ReportInvitationMailed struct {
 	InvitationId string                 `protobuf:"bytes,1,opt,name=invitation_id,json=invitationId,proto3" json:"invitation_id,omitempty"`
 	MailId       string                 `protobuf:"bytes,2,opt,name=mail_id,json=mailId,proto3" json:"mail_id,omitempty"`
 	// The mail was not sent and will not be sent.
-	GivenUp       bool `protobuf:"varint,3,opt,name=given_up,json=givenUp,proto3" json:"given_up,omitempty"`
+	GivenUp bool `protobuf:"varint,3,opt,name=given_up,json=givenUp,proto3" json:"given_up,omitempty"`
+	// The reply of the mail server that refused the mail for good; empty if no server did.
+	Refusal       string `protobuf:"bytes,4,opt,name=refusal,proto3" json:"refusal,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReportInvitationMailed) Reset() {
 	*x = ReportInvitationMailed{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[27]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2234,7 +2309,7 @@ func (x *ReportInvitationMailed) String() string {
 func (*ReportInvitationMailed) ProtoMessage() {}
 
 func (x *ReportInvitationMailed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[27]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2247,7 +2322,7 @@ func (x *ReportInvitationMailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportInvitationMailed.ProtoReflect.Descriptor instead.
 func (*ReportInvitationMailed) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{27}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ReportInvitationMailed) GetInvitationId() string {
@@ -2271,6 +2346,13 @@ func (x *ReportInvitationMailed) GetGivenUp() bool {
 	return false
 }
 
+func (x *ReportInvitationMailed) GetRefusal() string {
+	if x != nil {
+		return x.Refusal
+	}
+	return ""
+}
+
 type RevokeInvitation struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	InvitationId  string                 `protobuf:"bytes,1,opt,name=invitation_id,json=invitationId,proto3" json:"invitation_id,omitempty"`
@@ -2280,7 +2362,7 @@ type RevokeInvitation struct {
 
 func (x *RevokeInvitation) Reset() {
 	*x = RevokeInvitation{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[28]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2292,7 +2374,7 @@ func (x *RevokeInvitation) String() string {
 func (*RevokeInvitation) ProtoMessage() {}
 
 func (x *RevokeInvitation) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[28]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2305,7 +2387,7 @@ func (x *RevokeInvitation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeInvitation.ProtoReflect.Descriptor instead.
 func (*RevokeInvitation) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{28}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *RevokeInvitation) GetInvitationId() string {
@@ -2326,7 +2408,7 @@ type AcceptInvitation struct {
 
 func (x *AcceptInvitation) Reset() {
 	*x = AcceptInvitation{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[29]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2338,7 +2420,7 @@ func (x *AcceptInvitation) String() string {
 func (*AcceptInvitation) ProtoMessage() {}
 
 func (x *AcceptInvitation) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[29]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2351,7 +2433,7 @@ func (x *AcceptInvitation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptInvitation.ProtoReflect.Descriptor instead.
 func (*AcceptInvitation) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{29}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *AcceptInvitation) GetInvitationId() string {
@@ -2378,7 +2460,7 @@ type DescribeInvitation struct {
 
 func (x *DescribeInvitation) Reset() {
 	*x = DescribeInvitation{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[30]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2390,7 +2472,7 @@ func (x *DescribeInvitation) String() string {
 func (*DescribeInvitation) ProtoMessage() {}
 
 func (x *DescribeInvitation) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[30]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2403,7 +2485,7 @@ func (x *DescribeInvitation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeInvitation.ProtoReflect.Descriptor instead.
 func (*DescribeInvitation) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{30}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *DescribeInvitation) GetInvitationId() string {
@@ -2423,7 +2505,7 @@ type UpdateMember struct {
 
 func (x *UpdateMember) Reset() {
 	*x = UpdateMember{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[31]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2435,7 +2517,7 @@ func (x *UpdateMember) String() string {
 func (*UpdateMember) ProtoMessage() {}
 
 func (x *UpdateMember) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[31]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2448,7 +2530,7 @@ func (x *UpdateMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateMember.ProtoReflect.Descriptor instead.
 func (*UpdateMember) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{31}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *UpdateMember) GetPerson() *Person {
@@ -2469,7 +2551,7 @@ type SetMemberDisabled struct {
 
 func (x *SetMemberDisabled) Reset() {
 	*x = SetMemberDisabled{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[32]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2481,7 +2563,7 @@ func (x *SetMemberDisabled) String() string {
 func (*SetMemberDisabled) ProtoMessage() {}
 
 func (x *SetMemberDisabled) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[32]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2494,7 +2576,7 @@ func (x *SetMemberDisabled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetMemberDisabled.ProtoReflect.Descriptor instead.
 func (*SetMemberDisabled) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{32}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SetMemberDisabled) GetUserId() string {
@@ -2521,7 +2603,7 @@ type EndInvitations struct {
 
 func (x *EndInvitations) Reset() {
 	*x = EndInvitations{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[33]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2533,7 +2615,7 @@ func (x *EndInvitations) String() string {
 func (*EndInvitations) ProtoMessage() {}
 
 func (x *EndInvitations) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[33]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2546,7 +2628,7 @@ func (x *EndInvitations) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndInvitations.ProtoReflect.Descriptor instead.
 func (*EndInvitations) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{33}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *EndInvitations) GetCredentialId() string {
@@ -2566,7 +2648,7 @@ type RecordAudit struct {
 
 func (x *RecordAudit) Reset() {
 	*x = RecordAudit{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[34]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2578,7 +2660,7 @@ func (x *RecordAudit) String() string {
 func (*RecordAudit) ProtoMessage() {}
 
 func (x *RecordAudit) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[34]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2591,7 +2673,7 @@ func (x *RecordAudit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordAudit.ProtoReflect.Descriptor instead.
 func (*RecordAudit) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{34}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *RecordAudit) GetEvent() *v1.Event {
@@ -2611,7 +2693,7 @@ type ChangeStatus struct {
 
 func (x *ChangeStatus) Reset() {
 	*x = ChangeStatus{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[35]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2623,7 +2705,7 @@ func (x *ChangeStatus) String() string {
 func (*ChangeStatus) ProtoMessage() {}
 
 func (x *ChangeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[35]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2636,7 +2718,7 @@ func (x *ChangeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeStatus.ProtoReflect.Descriptor instead.
 func (*ChangeStatus) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{35}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ChangeStatus) GetStatus() Status {
@@ -2660,7 +2742,7 @@ type CreateAnchor struct {
 
 func (x *CreateAnchor) Reset() {
 	*x = CreateAnchor{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[36]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2672,7 +2754,7 @@ func (x *CreateAnchor) String() string {
 func (*CreateAnchor) ProtoMessage() {}
 
 func (x *CreateAnchor) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[36]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2685,7 +2767,7 @@ func (x *CreateAnchor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateAnchor.ProtoReflect.Descriptor instead.
 func (*CreateAnchor) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{36}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *CreateAnchor) GetAnchorId() string {
@@ -2732,7 +2814,7 @@ type RemoveAnchor struct {
 
 func (x *RemoveAnchor) Reset() {
 	*x = RemoveAnchor{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[37]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2744,7 +2826,7 @@ func (x *RemoveAnchor) String() string {
 func (*RemoveAnchor) ProtoMessage() {}
 
 func (x *RemoveAnchor) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[37]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2757,7 +2839,7 @@ func (x *RemoveAnchor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveAnchor.ProtoReflect.Descriptor instead.
 func (*RemoveAnchor) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{37}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *RemoveAnchor) GetAnchorId() string {
@@ -2780,7 +2862,7 @@ type Reanchor struct {
 
 func (x *Reanchor) Reset() {
 	*x = Reanchor{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[38]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2792,7 +2874,7 @@ func (x *Reanchor) String() string {
 func (*Reanchor) ProtoMessage() {}
 
 func (x *Reanchor) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[38]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2805,7 +2887,7 @@ func (x *Reanchor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reanchor.ProtoReflect.Descriptor instead.
 func (*Reanchor) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{38}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Reanchor) GetAnchorId() string {
@@ -2844,7 +2926,7 @@ type MoveAnchor struct {
 
 func (x *MoveAnchor) Reset() {
 	*x = MoveAnchor{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[39]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2856,7 +2938,7 @@ func (x *MoveAnchor) String() string {
 func (*MoveAnchor) ProtoMessage() {}
 
 func (x *MoveAnchor) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[39]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2869,7 +2951,7 @@ func (x *MoveAnchor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveAnchor.ProtoReflect.Descriptor instead.
 func (*MoveAnchor) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{39}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *MoveAnchor) GetAnchorId() string {
@@ -2911,7 +2993,7 @@ type BreakAnchor struct {
 
 func (x *BreakAnchor) Reset() {
 	*x = BreakAnchor{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[40]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2923,7 +3005,7 @@ func (x *BreakAnchor) String() string {
 func (*BreakAnchor) ProtoMessage() {}
 
 func (x *BreakAnchor) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[40]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2936,7 +3018,7 @@ func (x *BreakAnchor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BreakAnchor.ProtoReflect.Descriptor instead.
 func (*BreakAnchor) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{40}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *BreakAnchor) GetAnchorId() string {
@@ -2971,7 +3053,7 @@ type RepairAnchor struct {
 
 func (x *RepairAnchor) Reset() {
 	*x = RepairAnchor{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[41]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2983,7 +3065,7 @@ func (x *RepairAnchor) String() string {
 func (*RepairAnchor) ProtoMessage() {}
 
 func (x *RepairAnchor) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[41]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2996,7 +3078,7 @@ func (x *RepairAnchor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RepairAnchor.ProtoReflect.Descriptor instead.
 func (*RepairAnchor) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{41}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *RepairAnchor) GetAnchorId() string {
@@ -3029,7 +3111,7 @@ type OrphanAnchors struct {
 
 func (x *OrphanAnchors) Reset() {
 	*x = OrphanAnchors{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[42]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3041,7 +3123,7 @@ func (x *OrphanAnchors) String() string {
 func (*OrphanAnchors) ProtoMessage() {}
 
 func (x *OrphanAnchors) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[42]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3054,7 +3136,7 @@ func (x *OrphanAnchors) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrphanAnchors.ProtoReflect.Descriptor instead.
 func (*OrphanAnchors) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{42}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{43}
 }
 
 // ReportLocksRemoved completes the task that removes a person's locks. Sender: the platform.
@@ -3068,7 +3150,7 @@ type ReportLocksRemoved struct {
 
 func (x *ReportLocksRemoved) Reset() {
 	*x = ReportLocksRemoved{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[43]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3080,7 +3162,7 @@ func (x *ReportLocksRemoved) String() string {
 func (*ReportLocksRemoved) ProtoMessage() {}
 
 func (x *ReportLocksRemoved) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[43]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3093,7 +3175,7 @@ func (x *ReportLocksRemoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportLocksRemoved.ProtoReflect.Descriptor instead.
 func (*ReportLocksRemoved) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{43}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ReportLocksRemoved) GetUserId() string {
@@ -3120,7 +3202,7 @@ type RequestAnchorCheck struct {
 
 func (x *RequestAnchorCheck) Reset() {
 	*x = RequestAnchorCheck{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[44]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3132,7 +3214,7 @@ func (x *RequestAnchorCheck) String() string {
 func (*RequestAnchorCheck) ProtoMessage() {}
 
 func (x *RequestAnchorCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[44]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3145,7 +3227,7 @@ func (x *RequestAnchorCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestAnchorCheck.ProtoReflect.Descriptor instead.
 func (*RequestAnchorCheck) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{44}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{45}
 }
 
 // ReportAnchorsChecked completes the check with a number. A check that was requested later stays open. Sender: the
@@ -3159,7 +3241,7 @@ type ReportAnchorsChecked struct {
 
 func (x *ReportAnchorsChecked) Reset() {
 	*x = ReportAnchorsChecked{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[45]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3171,7 +3253,7 @@ func (x *ReportAnchorsChecked) String() string {
 func (*ReportAnchorsChecked) ProtoMessage() {}
 
 func (x *ReportAnchorsChecked) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[45]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3184,7 +3266,7 @@ func (x *ReportAnchorsChecked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportAnchorsChecked.ProtoReflect.Descriptor instead.
 func (*ReportAnchorsChecked) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{45}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ReportAnchorsChecked) GetCheck() uint64 {
@@ -3203,7 +3285,7 @@ type ListAnchors struct {
 
 func (x *ListAnchors) Reset() {
 	*x = ListAnchors{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[46]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3215,7 +3297,7 @@ func (x *ListAnchors) String() string {
 func (*ListAnchors) ProtoMessage() {}
 
 func (x *ListAnchors) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[46]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3228,7 +3310,7 @@ func (x *ListAnchors) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAnchors.ProtoReflect.Descriptor instead.
 func (*ListAnchors) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{46}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{47}
 }
 
 // RegisterAgent binds an anchor of the kind agent to a folder of the drive, which has an AGENT.md. Its reply is the anchor.
@@ -3245,7 +3327,7 @@ type RegisterAgent struct {
 
 func (x *RegisterAgent) Reset() {
 	*x = RegisterAgent{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[47]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3257,7 +3339,7 @@ func (x *RegisterAgent) String() string {
 func (*RegisterAgent) ProtoMessage() {}
 
 func (x *RegisterAgent) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[47]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3270,7 +3352,7 @@ func (x *RegisterAgent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterAgent.ProtoReflect.Descriptor instead.
 func (*RegisterAgent) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{47}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *RegisterAgent) GetAnchorId() string {
@@ -3311,7 +3393,7 @@ type RemoveAgent struct {
 
 func (x *RemoveAgent) Reset() {
 	*x = RemoveAgent{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[48]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3323,7 +3405,7 @@ func (x *RemoveAgent) String() string {
 func (*RemoveAgent) ProtoMessage() {}
 
 func (x *RemoveAgent) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[48]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3336,7 +3418,7 @@ func (x *RemoveAgent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveAgent.ProtoReflect.Descriptor instead.
 func (*RemoveAgent) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{48}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *RemoveAgent) GetSlug() string {
@@ -3358,7 +3440,7 @@ type DescribeAgent struct {
 
 func (x *DescribeAgent) Reset() {
 	*x = DescribeAgent{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[49]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3370,7 +3452,7 @@ func (x *DescribeAgent) String() string {
 func (*DescribeAgent) ProtoMessage() {}
 
 func (x *DescribeAgent) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[49]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3383,7 +3465,7 @@ func (x *DescribeAgent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeAgent.ProtoReflect.Descriptor instead.
 func (*DescribeAgent) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{49}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *DescribeAgent) GetSlug() string {
@@ -3415,7 +3497,7 @@ type UpdateAgent struct {
 
 func (x *UpdateAgent) Reset() {
 	*x = UpdateAgent{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[50]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3427,7 +3509,7 @@ func (x *UpdateAgent) String() string {
 func (*UpdateAgent) ProtoMessage() {}
 
 func (x *UpdateAgent) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[50]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3440,7 +3522,7 @@ func (x *UpdateAgent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateAgent.ProtoReflect.Descriptor instead.
 func (*UpdateAgent) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{50}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *UpdateAgent) GetAnchorId() string {
@@ -3491,7 +3573,7 @@ type RegisterApp struct {
 
 func (x *RegisterApp) Reset() {
 	*x = RegisterApp{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[51]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3503,7 +3585,7 @@ func (x *RegisterApp) String() string {
 func (*RegisterApp) ProtoMessage() {}
 
 func (x *RegisterApp) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[51]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3516,7 +3598,7 @@ func (x *RegisterApp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterApp.ProtoReflect.Descriptor instead.
 func (*RegisterApp) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{51}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *RegisterApp) GetRegistration() *v11.Registration {
@@ -3544,7 +3626,7 @@ type ReserveAppPort struct {
 
 func (x *ReserveAppPort) Reset() {
 	*x = ReserveAppPort{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[52]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3556,7 +3638,7 @@ func (x *ReserveAppPort) String() string {
 func (*ReserveAppPort) ProtoMessage() {}
 
 func (x *ReserveAppPort) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[52]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3569,7 +3651,7 @@ func (x *ReserveAppPort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReserveAppPort.ProtoReflect.Descriptor instead.
 func (*ReserveAppPort) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{52}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ReserveAppPort) GetAppId() string {
@@ -3600,7 +3682,7 @@ type ReleaseAppPorts struct {
 
 func (x *ReleaseAppPorts) Reset() {
 	*x = ReleaseAppPorts{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[53]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3612,7 +3694,7 @@ func (x *ReleaseAppPorts) String() string {
 func (*ReleaseAppPorts) ProtoMessage() {}
 
 func (x *ReleaseAppPorts) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[53]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3625,7 +3707,7 @@ func (x *ReleaseAppPorts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseAppPorts.ProtoReflect.Descriptor instead.
 func (*ReleaseAppPorts) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{53}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ReleaseAppPorts) GetAppId() string {
@@ -3666,7 +3748,7 @@ type RemoveApp struct {
 
 func (x *RemoveApp) Reset() {
 	*x = RemoveApp{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[54]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3678,7 +3760,7 @@ func (x *RemoveApp) String() string {
 func (*RemoveApp) ProtoMessage() {}
 
 func (x *RemoveApp) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[54]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3691,7 +3773,7 @@ func (x *RemoveApp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveApp.ProtoReflect.Descriptor instead.
 func (*RemoveApp) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{54}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *RemoveApp) GetAppId() string {
@@ -3713,7 +3795,7 @@ type FindApp struct {
 
 func (x *FindApp) Reset() {
 	*x = FindApp{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[55]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3725,7 +3807,7 @@ func (x *FindApp) String() string {
 func (*FindApp) ProtoMessage() {}
 
 func (x *FindApp) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[55]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3738,7 +3820,7 @@ func (x *FindApp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FindApp.ProtoReflect.Descriptor instead.
 func (*FindApp) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{55}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *FindApp) GetSlug() string {
@@ -3767,7 +3849,7 @@ type SetDefaultSession struct {
 
 func (x *SetDefaultSession) Reset() {
 	*x = SetDefaultSession{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[56]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3779,7 +3861,7 @@ func (x *SetDefaultSession) String() string {
 func (*SetDefaultSession) ProtoMessage() {}
 
 func (x *SetDefaultSession) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[56]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3792,7 +3874,7 @@ func (x *SetDefaultSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetDefaultSession.ProtoReflect.Descriptor instead.
 func (*SetDefaultSession) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{56}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *SetDefaultSession) GetOwner() string {
@@ -3821,7 +3903,7 @@ type BindDefaultSession struct {
 
 func (x *BindDefaultSession) Reset() {
 	*x = BindDefaultSession{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[57]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3833,7 +3915,7 @@ func (x *BindDefaultSession) String() string {
 func (*BindDefaultSession) ProtoMessage() {}
 
 func (x *BindDefaultSession) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[57]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3846,7 +3928,7 @@ func (x *BindDefaultSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BindDefaultSession.ProtoReflect.Descriptor instead.
 func (*BindDefaultSession) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{57}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *BindDefaultSession) GetOwner() string {
@@ -3873,7 +3955,7 @@ type ClearDefaultSession struct {
 
 func (x *ClearDefaultSession) Reset() {
 	*x = ClearDefaultSession{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[58]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3885,7 +3967,7 @@ func (x *ClearDefaultSession) String() string {
 func (*ClearDefaultSession) ProtoMessage() {}
 
 func (x *ClearDefaultSession) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[58]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3898,7 +3980,7 @@ func (x *ClearDefaultSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearDefaultSession.ProtoReflect.Descriptor instead.
 func (*ClearDefaultSession) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{58}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ClearDefaultSession) GetSessionId() string {
@@ -3920,7 +4002,7 @@ type ReadDefaultSessions struct {
 
 func (x *ReadDefaultSessions) Reset() {
 	*x = ReadDefaultSessions{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[59]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3932,7 +4014,7 @@ func (x *ReadDefaultSessions) String() string {
 func (*ReadDefaultSessions) ProtoMessage() {}
 
 func (x *ReadDefaultSessions) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[59]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3945,7 +4027,7 @@ func (x *ReadDefaultSessions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadDefaultSessions.ProtoReflect.Descriptor instead.
 func (*ReadDefaultSessions) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{59}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ReadDefaultSessions) GetOwner() string {
@@ -3973,7 +4055,7 @@ type DescribeMembers struct {
 
 func (x *DescribeMembers) Reset() {
 	*x = DescribeMembers{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[60]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3985,7 +4067,7 @@ func (x *DescribeMembers) String() string {
 func (*DescribeMembers) ProtoMessage() {}
 
 func (x *DescribeMembers) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[60]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3998,7 +4080,7 @@ func (x *DescribeMembers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeMembers.ProtoReflect.Descriptor instead.
 func (*DescribeMembers) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{60}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *DescribeMembers) GetUserIds() []string {
@@ -4020,7 +4102,7 @@ type AddAgentUsage struct {
 
 func (x *AddAgentUsage) Reset() {
 	*x = AddAgentUsage{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[61]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4032,7 +4114,7 @@ func (x *AddAgentUsage) String() string {
 func (*AddAgentUsage) ProtoMessage() {}
 
 func (x *AddAgentUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[61]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4045,7 +4127,7 @@ func (x *AddAgentUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddAgentUsage.ProtoReflect.Descriptor instead.
 func (*AddAgentUsage) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{61}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *AddAgentUsage) GetSessionId() string {
@@ -4071,7 +4153,7 @@ type AllowAgentUsage struct {
 
 func (x *AllowAgentUsage) Reset() {
 	*x = AllowAgentUsage{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[62]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4083,7 +4165,7 @@ func (x *AllowAgentUsage) String() string {
 func (*AllowAgentUsage) ProtoMessage() {}
 
 func (x *AllowAgentUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[62]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4096,7 +4178,7 @@ func (x *AllowAgentUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllowAgentUsage.ProtoReflect.Descriptor instead.
 func (*AllowAgentUsage) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{62}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{63}
 }
 
 // ReadAgentUsage is a query. Its reply is the AgentUsage of the day.
@@ -4108,7 +4190,7 @@ type ReadAgentUsage struct {
 
 func (x *ReadAgentUsage) Reset() {
 	*x = ReadAgentUsage{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[63]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4120,7 +4202,7 @@ func (x *ReadAgentUsage) String() string {
 func (*ReadAgentUsage) ProtoMessage() {}
 
 func (x *ReadAgentUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[63]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4133,7 +4215,7 @@ func (x *ReadAgentUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadAgentUsage.ProtoReflect.Descriptor instead.
 func (*ReadAgentUsage) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{63}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{64}
 }
 
 // ReportSessionsStopped completes the task that interrupts the running sessions. Sender: the platform.
@@ -4146,7 +4228,7 @@ type ReportSessionsStopped struct {
 
 func (x *ReportSessionsStopped) Reset() {
 	*x = ReportSessionsStopped{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[64]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4158,7 +4240,7 @@ func (x *ReportSessionsStopped) String() string {
 func (*ReportSessionsStopped) ProtoMessage() {}
 
 func (x *ReportSessionsStopped) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[64]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4171,7 +4253,7 @@ func (x *ReportSessionsStopped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportSessionsStopped.ProtoReflect.Descriptor instead.
 func (*ReportSessionsStopped) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{64}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *ReportSessionsStopped) GetTaskId() string {
@@ -4192,7 +4274,7 @@ type Authorized struct {
 
 func (x *Authorized) Reset() {
 	*x = Authorized{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[65]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4204,7 +4286,7 @@ func (x *Authorized) String() string {
 func (*Authorized) ProtoMessage() {}
 
 func (x *Authorized) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[65]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4217,7 +4299,7 @@ func (x *Authorized) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Authorized.ProtoReflect.Descriptor instead.
 func (*Authorized) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{65}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *Authorized) GetRole() Role {
@@ -4245,7 +4327,7 @@ type Description struct {
 
 func (x *Description) Reset() {
 	*x = Description{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[66]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4257,7 +4339,7 @@ func (x *Description) String() string {
 func (*Description) ProtoMessage() {}
 
 func (x *Description) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[66]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4270,7 +4352,7 @@ func (x *Description) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Description.ProtoReflect.Descriptor instead.
 func (*Description) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{66}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *Description) GetWorkspace() *Workspace {
@@ -4303,7 +4385,7 @@ type Removed struct {
 
 func (x *Removed) Reset() {
 	*x = Removed{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[67]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4315,7 +4397,7 @@ func (x *Removed) String() string {
 func (*Removed) ProtoMessage() {}
 
 func (x *Removed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[67]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4328,7 +4410,7 @@ func (x *Removed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Removed.ProtoReflect.Descriptor instead.
 func (*Removed) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{67}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *Removed) GetRemoved() bool {
@@ -4349,7 +4431,7 @@ type Invited struct {
 
 func (x *Invited) Reset() {
 	*x = Invited{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[68]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4361,7 +4443,7 @@ func (x *Invited) String() string {
 func (*Invited) ProtoMessage() {}
 
 func (x *Invited) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[68]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4374,7 +4456,7 @@ func (x *Invited) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Invited.ProtoReflect.Descriptor instead.
 func (*Invited) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{68}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *Invited) GetInvitation() *Invitation {
@@ -4400,7 +4482,7 @@ type Anchors struct {
 
 func (x *Anchors) Reset() {
 	*x = Anchors{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[69]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4412,7 +4494,7 @@ func (x *Anchors) String() string {
 func (*Anchors) ProtoMessage() {}
 
 func (x *Anchors) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[69]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4425,7 +4507,7 @@ func (x *Anchors) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Anchors.ProtoReflect.Descriptor instead.
 func (*Anchors) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{69}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *Anchors) GetAnchors() []*Anchor {
@@ -4446,7 +4528,7 @@ type DefaultSession struct {
 
 func (x *DefaultSession) Reset() {
 	*x = DefaultSession{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[70]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4458,7 +4540,7 @@ func (x *DefaultSession) String() string {
 func (*DefaultSession) ProtoMessage() {}
 
 func (x *DefaultSession) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[70]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4471,7 +4553,7 @@ func (x *DefaultSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DefaultSession.ProtoReflect.Descriptor instead.
 func (*DefaultSession) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{70}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *DefaultSession) GetOwner() string {
@@ -4498,7 +4580,7 @@ type DefaultSessions struct {
 
 func (x *DefaultSessions) Reset() {
 	*x = DefaultSessions{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[71]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4510,7 +4592,7 @@ func (x *DefaultSessions) String() string {
 func (*DefaultSessions) ProtoMessage() {}
 
 func (x *DefaultSessions) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[71]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4523,7 +4605,7 @@ func (x *DefaultSessions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DefaultSessions.ProtoReflect.Descriptor instead.
 func (*DefaultSessions) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{71}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *DefaultSessions) GetSessions() map[string]string {
@@ -4543,7 +4625,7 @@ type Memberships struct {
 
 func (x *Memberships) Reset() {
 	*x = Memberships{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[72]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4555,7 +4637,7 @@ func (x *Memberships) String() string {
 func (*Memberships) ProtoMessage() {}
 
 func (x *Memberships) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[72]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4568,7 +4650,7 @@ func (x *Memberships) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Memberships.ProtoReflect.Descriptor instead.
 func (*Memberships) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{72}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *Memberships) GetMembers() []*Membership {
@@ -4593,7 +4675,7 @@ type WorkspaceCreated struct {
 
 func (x *WorkspaceCreated) Reset() {
 	*x = WorkspaceCreated{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[73]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4605,7 +4687,7 @@ func (x *WorkspaceCreated) String() string {
 func (*WorkspaceCreated) ProtoMessage() {}
 
 func (x *WorkspaceCreated) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[73]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4618,7 +4700,7 @@ func (x *WorkspaceCreated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceCreated.ProtoReflect.Descriptor instead.
 func (*WorkspaceCreated) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{73}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *WorkspaceCreated) GetSlug() string {
@@ -4679,7 +4761,7 @@ type WorkspaceReady struct {
 
 func (x *WorkspaceReady) Reset() {
 	*x = WorkspaceReady{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[74]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4691,7 +4773,7 @@ func (x *WorkspaceReady) String() string {
 func (*WorkspaceReady) ProtoMessage() {}
 
 func (x *WorkspaceReady) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[74]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4704,7 +4786,7 @@ func (x *WorkspaceReady) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceReady.ProtoReflect.Descriptor instead.
 func (*WorkspaceReady) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{74}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *WorkspaceReady) GetAt() int64 {
@@ -4723,7 +4805,7 @@ type WorkspaceUnhealthy struct {
 
 func (x *WorkspaceUnhealthy) Reset() {
 	*x = WorkspaceUnhealthy{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[75]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4735,7 +4817,7 @@ func (x *WorkspaceUnhealthy) String() string {
 func (*WorkspaceUnhealthy) ProtoMessage() {}
 
 func (x *WorkspaceUnhealthy) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[75]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4748,7 +4830,7 @@ func (x *WorkspaceUnhealthy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceUnhealthy.ProtoReflect.Descriptor instead.
 func (*WorkspaceUnhealthy) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{75}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *WorkspaceUnhealthy) GetAt() int64 {
@@ -4770,7 +4852,7 @@ type WorkspaceRenamed struct {
 
 func (x *WorkspaceRenamed) Reset() {
 	*x = WorkspaceRenamed{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[76]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4782,7 +4864,7 @@ func (x *WorkspaceRenamed) String() string {
 func (*WorkspaceRenamed) ProtoMessage() {}
 
 func (x *WorkspaceRenamed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[76]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4795,7 +4877,7 @@ func (x *WorkspaceRenamed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceRenamed.ProtoReflect.Descriptor instead.
 func (*WorkspaceRenamed) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{76}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *WorkspaceRenamed) GetOldSlug() string {
@@ -4839,7 +4921,7 @@ type WorkspaceSuspended struct {
 
 func (x *WorkspaceSuspended) Reset() {
 	*x = WorkspaceSuspended{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[77]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4851,7 +4933,7 @@ func (x *WorkspaceSuspended) String() string {
 func (*WorkspaceSuspended) ProtoMessage() {}
 
 func (x *WorkspaceSuspended) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[77]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4864,7 +4946,7 @@ func (x *WorkspaceSuspended) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceSuspended.ProtoReflect.Descriptor instead.
 func (*WorkspaceSuspended) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{77}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *WorkspaceSuspended) GetSuspension() *Suspension {
@@ -4899,7 +4981,7 @@ type WorkspaceResumed struct {
 
 func (x *WorkspaceResumed) Reset() {
 	*x = WorkspaceResumed{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[78]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4911,7 +4993,7 @@ func (x *WorkspaceResumed) String() string {
 func (*WorkspaceResumed) ProtoMessage() {}
 
 func (x *WorkspaceResumed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[78]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4924,7 +5006,7 @@ func (x *WorkspaceResumed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceResumed.ProtoReflect.Descriptor instead.
 func (*WorkspaceResumed) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{78}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *WorkspaceResumed) GetAt() int64 {
@@ -4958,7 +5040,7 @@ type StatusChanged struct {
 
 func (x *StatusChanged) Reset() {
 	*x = StatusChanged{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[79]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4970,7 +5052,7 @@ func (x *StatusChanged) String() string {
 func (*StatusChanged) ProtoMessage() {}
 
 func (x *StatusChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[79]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4983,7 +5065,7 @@ func (x *StatusChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusChanged.ProtoReflect.Descriptor instead.
 func (*StatusChanged) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{79}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *StatusChanged) GetStatus() Status {
@@ -5038,7 +5120,7 @@ type DefaultModelChanged struct {
 
 func (x *DefaultModelChanged) Reset() {
 	*x = DefaultModelChanged{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[80]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5050,7 +5132,7 @@ func (x *DefaultModelChanged) String() string {
 func (*DefaultModelChanged) ProtoMessage() {}
 
 func (x *DefaultModelChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[80]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5063,7 +5145,7 @@ func (x *DefaultModelChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DefaultModelChanged.ProtoReflect.Descriptor instead.
 func (*DefaultModelChanged) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{80}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *DefaultModelChanged) GetTier() Tier {
@@ -5093,7 +5175,7 @@ type MemberRoleChanged struct {
 
 func (x *MemberRoleChanged) Reset() {
 	*x = MemberRoleChanged{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[81]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5105,7 +5187,7 @@ func (x *MemberRoleChanged) String() string {
 func (*MemberRoleChanged) ProtoMessage() {}
 
 func (x *MemberRoleChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[81]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5118,7 +5200,7 @@ func (x *MemberRoleChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberRoleChanged.ProtoReflect.Descriptor instead.
 func (*MemberRoleChanged) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{81}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *MemberRoleChanged) GetUserId() string {
@@ -5161,7 +5243,7 @@ type MemberRemoved struct {
 
 func (x *MemberRemoved) Reset() {
 	*x = MemberRemoved{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[82]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5173,7 +5255,7 @@ func (x *MemberRemoved) String() string {
 func (*MemberRemoved) ProtoMessage() {}
 
 func (x *MemberRemoved) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[82]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5186,7 +5268,7 @@ func (x *MemberRemoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberRemoved.ProtoReflect.Descriptor instead.
 func (*MemberRemoved) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{82}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *MemberRemoved) GetUserId() string {
@@ -5220,7 +5302,7 @@ type LocksRemoved struct {
 
 func (x *LocksRemoved) Reset() {
 	*x = LocksRemoved{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[83]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5232,7 +5314,7 @@ func (x *LocksRemoved) String() string {
 func (*LocksRemoved) ProtoMessage() {}
 
 func (x *LocksRemoved) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[83]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5245,7 +5327,7 @@ func (x *LocksRemoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LocksRemoved.ProtoReflect.Descriptor instead.
 func (*LocksRemoved) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{83}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *LocksRemoved) GetUserId() string {
@@ -5271,7 +5353,7 @@ type MemberUpdated struct {
 
 func (x *MemberUpdated) Reset() {
 	*x = MemberUpdated{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[84]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5283,7 +5365,7 @@ func (x *MemberUpdated) String() string {
 func (*MemberUpdated) ProtoMessage() {}
 
 func (x *MemberUpdated) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[84]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5296,7 +5378,7 @@ func (x *MemberUpdated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberUpdated.ProtoReflect.Descriptor instead.
 func (*MemberUpdated) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{84}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *MemberUpdated) GetPerson() *Person {
@@ -5317,7 +5399,7 @@ type MemberDisabledSet struct {
 
 func (x *MemberDisabledSet) Reset() {
 	*x = MemberDisabledSet{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[85]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5329,7 +5411,7 @@ func (x *MemberDisabledSet) String() string {
 func (*MemberDisabledSet) ProtoMessage() {}
 
 func (x *MemberDisabledSet) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[85]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5342,7 +5424,7 @@ func (x *MemberDisabledSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberDisabledSet.ProtoReflect.Descriptor instead.
 func (*MemberDisabledSet) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{85}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *MemberDisabledSet) GetUserId() string {
@@ -5376,7 +5458,7 @@ type InvitationCreated struct {
 
 func (x *InvitationCreated) Reset() {
 	*x = InvitationCreated{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[86]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5388,7 +5470,7 @@ func (x *InvitationCreated) String() string {
 func (*InvitationCreated) ProtoMessage() {}
 
 func (x *InvitationCreated) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[86]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5401,7 +5483,7 @@ func (x *InvitationCreated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InvitationCreated.ProtoReflect.Descriptor instead.
 func (*InvitationCreated) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{86}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *InvitationCreated) GetInvitation() *Invitation {
@@ -5417,13 +5499,14 @@ type InvitationMailed struct {
 	MailId        string                 `protobuf:"bytes,2,opt,name=mail_id,json=mailId,proto3" json:"mail_id,omitempty"`
 	GivenUp       bool                   `protobuf:"varint,3,opt,name=given_up,json=givenUp,proto3" json:"given_up,omitempty"`
 	At            int64                  `protobuf:"varint,4,opt,name=at,proto3" json:"at,omitempty"`
+	Refusal       string                 `protobuf:"bytes,5,opt,name=refusal,proto3" json:"refusal,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *InvitationMailed) Reset() {
 	*x = InvitationMailed{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[87]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5435,7 +5518,7 @@ func (x *InvitationMailed) String() string {
 func (*InvitationMailed) ProtoMessage() {}
 
 func (x *InvitationMailed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[87]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5448,7 +5531,7 @@ func (x *InvitationMailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InvitationMailed.ProtoReflect.Descriptor instead.
 func (*InvitationMailed) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{87}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *InvitationMailed) GetInvitationId() string {
@@ -5479,6 +5562,13 @@ func (x *InvitationMailed) GetAt() int64 {
 	return 0
 }
 
+func (x *InvitationMailed) GetRefusal() string {
+	if x != nil {
+		return x.Refusal
+	}
+	return ""
+}
+
 type InvitationRevoked struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	InvitationId  string                 `protobuf:"bytes,1,opt,name=invitation_id,json=invitationId,proto3" json:"invitation_id,omitempty"`
@@ -5489,7 +5579,7 @@ type InvitationRevoked struct {
 
 func (x *InvitationRevoked) Reset() {
 	*x = InvitationRevoked{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[88]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5501,7 +5591,7 @@ func (x *InvitationRevoked) String() string {
 func (*InvitationRevoked) ProtoMessage() {}
 
 func (x *InvitationRevoked) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[88]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5514,7 +5604,7 @@ func (x *InvitationRevoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InvitationRevoked.ProtoReflect.Descriptor instead.
 func (*InvitationRevoked) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{88}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *InvitationRevoked) GetInvitationId() string {
@@ -5547,7 +5637,7 @@ type InvitationAccepted struct {
 
 func (x *InvitationAccepted) Reset() {
 	*x = InvitationAccepted{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[89]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5559,7 +5649,7 @@ func (x *InvitationAccepted) String() string {
 func (*InvitationAccepted) ProtoMessage() {}
 
 func (x *InvitationAccepted) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[89]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5572,7 +5662,7 @@ func (x *InvitationAccepted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InvitationAccepted.ProtoReflect.Descriptor instead.
 func (*InvitationAccepted) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{89}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *InvitationAccepted) GetInvitationId() string {
@@ -5626,7 +5716,7 @@ type AuditRecorded struct {
 
 func (x *AuditRecorded) Reset() {
 	*x = AuditRecorded{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[90]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5638,7 +5728,7 @@ func (x *AuditRecorded) String() string {
 func (*AuditRecorded) ProtoMessage() {}
 
 func (x *AuditRecorded) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[90]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5651,7 +5741,7 @@ func (x *AuditRecorded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRecorded.ProtoReflect.Descriptor instead.
 func (*AuditRecorded) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{90}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *AuditRecorded) GetEvent() *v1.Event {
@@ -5672,7 +5762,7 @@ type AnchorCreated struct {
 
 func (x *AnchorCreated) Reset() {
 	*x = AnchorCreated{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[91]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5684,7 +5774,7 @@ func (x *AnchorCreated) String() string {
 func (*AnchorCreated) ProtoMessage() {}
 
 func (x *AnchorCreated) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[91]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5697,7 +5787,7 @@ func (x *AnchorCreated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnchorCreated.ProtoReflect.Descriptor instead.
 func (*AnchorCreated) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{91}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *AnchorCreated) GetAnchor() *Anchor {
@@ -5729,7 +5819,7 @@ type AppPortsChanged struct {
 
 func (x *AppPortsChanged) Reset() {
 	*x = AppPortsChanged{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[92]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5741,7 +5831,7 @@ func (x *AppPortsChanged) String() string {
 func (*AppPortsChanged) ProtoMessage() {}
 
 func (x *AppPortsChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[92]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5754,7 +5844,7 @@ func (x *AppPortsChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppPortsChanged.ProtoReflect.Descriptor instead.
 func (*AppPortsChanged) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{92}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *AppPortsChanged) GetAnchorId() string {
@@ -5802,7 +5892,7 @@ type AnchorRemoved struct {
 
 func (x *AnchorRemoved) Reset() {
 	*x = AnchorRemoved{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[93]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5814,7 +5904,7 @@ func (x *AnchorRemoved) String() string {
 func (*AnchorRemoved) ProtoMessage() {}
 
 func (x *AnchorRemoved) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[93]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5827,7 +5917,7 @@ func (x *AnchorRemoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnchorRemoved.ProtoReflect.Descriptor instead.
 func (*AnchorRemoved) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{93}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *AnchorRemoved) GetAnchorId() string {
@@ -5863,7 +5953,7 @@ type AnchorMoved struct {
 
 func (x *AnchorMoved) Reset() {
 	*x = AnchorMoved{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[94]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5875,7 +5965,7 @@ func (x *AnchorMoved) String() string {
 func (*AnchorMoved) ProtoMessage() {}
 
 func (x *AnchorMoved) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[94]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5888,7 +5978,7 @@ func (x *AnchorMoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnchorMoved.ProtoReflect.Descriptor instead.
 func (*AnchorMoved) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{94}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *AnchorMoved) GetAnchorId() string {
@@ -5957,7 +6047,7 @@ type AnchorBroken struct {
 
 func (x *AnchorBroken) Reset() {
 	*x = AnchorBroken{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[95]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5969,7 +6059,7 @@ func (x *AnchorBroken) String() string {
 func (*AnchorBroken) ProtoMessage() {}
 
 func (x *AnchorBroken) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[95]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5982,7 +6072,7 @@ func (x *AnchorBroken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnchorBroken.ProtoReflect.Descriptor instead.
 func (*AnchorBroken) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{95}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *AnchorBroken) GetAnchorId() string {
@@ -6046,7 +6136,7 @@ type AnchorRepaired struct {
 
 func (x *AnchorRepaired) Reset() {
 	*x = AnchorRepaired{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[96]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6058,7 +6148,7 @@ func (x *AnchorRepaired) String() string {
 func (*AnchorRepaired) ProtoMessage() {}
 
 func (x *AnchorRepaired) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[96]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6071,7 +6161,7 @@ func (x *AnchorRepaired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnchorRepaired.ProtoReflect.Descriptor instead.
 func (*AnchorRepaired) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{96}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *AnchorRepaired) GetAnchorId() string {
@@ -6139,7 +6229,7 @@ type AnchorOrphaned struct {
 
 func (x *AnchorOrphaned) Reset() {
 	*x = AnchorOrphaned{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[97]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6151,7 +6241,7 @@ func (x *AnchorOrphaned) String() string {
 func (*AnchorOrphaned) ProtoMessage() {}
 
 func (x *AnchorOrphaned) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[97]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6164,7 +6254,7 @@ func (x *AnchorOrphaned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnchorOrphaned.ProtoReflect.Descriptor instead.
 func (*AnchorOrphaned) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{97}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *AnchorOrphaned) GetAnchorId() string {
@@ -6213,7 +6303,7 @@ type AnchorCheckRequested struct {
 
 func (x *AnchorCheckRequested) Reset() {
 	*x = AnchorCheckRequested{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[98]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6225,7 +6315,7 @@ func (x *AnchorCheckRequested) String() string {
 func (*AnchorCheckRequested) ProtoMessage() {}
 
 func (x *AnchorCheckRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[98]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6238,7 +6328,7 @@ func (x *AnchorCheckRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnchorCheckRequested.ProtoReflect.Descriptor instead.
 func (*AnchorCheckRequested) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{98}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *AnchorCheckRequested) GetCheck() uint64 {
@@ -6264,7 +6354,7 @@ type AnchorsChecked struct {
 
 func (x *AnchorsChecked) Reset() {
 	*x = AnchorsChecked{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[99]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6276,7 +6366,7 @@ func (x *AnchorsChecked) String() string {
 func (*AnchorsChecked) ProtoMessage() {}
 
 func (x *AnchorsChecked) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[99]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6289,7 +6379,7 @@ func (x *AnchorsChecked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnchorsChecked.ProtoReflect.Descriptor instead.
 func (*AnchorsChecked) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{99}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{100}
 }
 
 func (x *AnchorsChecked) GetAt() int64 {
@@ -6313,7 +6403,7 @@ type AgentUpdated struct {
 
 func (x *AgentUpdated) Reset() {
 	*x = AgentUpdated{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[100]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6325,7 +6415,7 @@ func (x *AgentUpdated) String() string {
 func (*AgentUpdated) ProtoMessage() {}
 
 func (x *AgentUpdated) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[100]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6338,7 +6428,7 @@ func (x *AgentUpdated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentUpdated.ProtoReflect.Descriptor instead.
 func (*AgentUpdated) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{100}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *AgentUpdated) GetAnchorId() string {
@@ -6388,7 +6478,7 @@ type DefaultSessionSet struct {
 
 func (x *DefaultSessionSet) Reset() {
 	*x = DefaultSessionSet{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[101]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[102]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6400,7 +6490,7 @@ func (x *DefaultSessionSet) String() string {
 func (*DefaultSessionSet) ProtoMessage() {}
 
 func (x *DefaultSessionSet) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[101]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[102]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6413,7 +6503,7 @@ func (x *DefaultSessionSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DefaultSessionSet.ProtoReflect.Descriptor instead.
 func (*DefaultSessionSet) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{101}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{102}
 }
 
 func (x *DefaultSessionSet) GetOwner() string {
@@ -6449,7 +6539,7 @@ type AgentUsageAdded struct {
 
 func (x *AgentUsageAdded) Reset() {
 	*x = AgentUsageAdded{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[102]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6461,7 +6551,7 @@ func (x *AgentUsageAdded) String() string {
 func (*AgentUsageAdded) ProtoMessage() {}
 
 func (x *AgentUsageAdded) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[102]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6474,7 +6564,7 @@ func (x *AgentUsageAdded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentUsageAdded.ProtoReflect.Descriptor instead.
 func (*AgentUsageAdded) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{102}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{103}
 }
 
 func (x *AgentUsageAdded) GetDay() int64 {
@@ -6516,7 +6606,7 @@ type AgentUsageAllowed struct {
 
 func (x *AgentUsageAllowed) Reset() {
 	*x = AgentUsageAllowed{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[103]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[104]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6528,7 +6618,7 @@ func (x *AgentUsageAllowed) String() string {
 func (*AgentUsageAllowed) ProtoMessage() {}
 
 func (x *AgentUsageAllowed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[103]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[104]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6541,7 +6631,7 @@ func (x *AgentUsageAllowed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentUsageAllowed.ProtoReflect.Descriptor instead.
 func (*AgentUsageAllowed) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{103}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{104}
 }
 
 func (x *AgentUsageAllowed) GetDay() int64 {
@@ -6575,7 +6665,7 @@ type SessionsStopped struct {
 
 func (x *SessionsStopped) Reset() {
 	*x = SessionsStopped{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[104]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[105]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6587,7 +6677,7 @@ func (x *SessionsStopped) String() string {
 func (*SessionsStopped) ProtoMessage() {}
 
 func (x *SessionsStopped) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[104]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[105]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6600,7 +6690,7 @@ func (x *SessionsStopped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionsStopped.ProtoReflect.Descriptor instead.
 func (*SessionsStopped) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{104}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{105}
 }
 
 func (x *SessionsStopped) GetTaskId() string {
@@ -6680,7 +6770,7 @@ const file_messages_workspace_v1_workspace_proto_rawDesc = "" +
 	"\x02at\x18\x01 \x01(\x03R\x02at\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x1f\n" +
 	"\vby_operator\x18\x03 \x01(\bR\n" +
-	"byOperator\"\xc1\x04\n" +
+	"byOperator\"\xfd\x04\n" +
 	"\n" +
 	"Invitation\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
@@ -6704,7 +6794,12 @@ const file_messages_workspace_v1_workspace_proto_rawDesc = "" +
 	"\amail_id\x18\r \x01(\tR\x06mailId\x12*\n" +
 	"\x11mail_requested_at\x18\x0e \x01(\x03R\x0fmailRequestedAt\x122\n" +
 	"\x15inviter_credential_id\x18\x0f \x01(\tR\x13inviterCredentialId\x12'\n" +
-	"\x0freplaced_sha256\x18\x10 \x03(\fR\x0ereplacedSha256\"X\n" +
+	"\x0freplaced_sha256\x18\x10 \x03(\fR\x0ereplacedSha256\x12:\n" +
+	"\bdelivery\x18\x11 \x01(\v2\x1e.atelier.workspace.v1.DeliveryR\bdelivery\"O\n" +
+	"\bDelivery\x12\x0e\n" +
+	"\x02at\x18\x01 \x01(\x03R\x02at\x12\x19\n" +
+	"\bgiven_up\x18\x02 \x01(\bR\agivenUp\x12\x18\n" +
+	"\arefusal\x18\x03 \x01(\tR\arefusal\"X\n" +
 	"\x0eInvitationMail\x12#\n" +
 	"\rinvitation_id\x18\x01 \x01(\tR\finvitationId\x12!\n" +
 	"\frequested_at\x18\x02 \x01(\x03R\vrequestedAt\"b\n" +
@@ -6795,11 +6890,12 @@ const file_messages_workspace_v1_workspace_proto_rawDesc = "" +
 	"\x04role\x18\x03 \x01(\x0e2\x1a.atelier.workspace.v1.RoleR\x04role\x12#\n" +
 	"\rsecret_sha256\x18\x04 \x01(\fR\fsecretSha256\x126\n" +
 	"\ainviter\x18\x05 \x01(\v2\x1c.atelier.workspace.v1.PersonR\ainviter\x12\x17\n" +
-	"\amail_id\x18\x06 \x01(\tR\x06mailId\"q\n" +
+	"\amail_id\x18\x06 \x01(\tR\x06mailId\"\x8b\x01\n" +
 	"\x16ReportInvitationMailed\x12#\n" +
 	"\rinvitation_id\x18\x01 \x01(\tR\finvitationId\x12\x17\n" +
 	"\amail_id\x18\x02 \x01(\tR\x06mailId\x12\x19\n" +
-	"\bgiven_up\x18\x03 \x01(\bR\agivenUp\"7\n" +
+	"\bgiven_up\x18\x03 \x01(\bR\agivenUp\x12\x18\n" +
+	"\arefusal\x18\x04 \x01(\tR\arefusal\"7\n" +
 	"\x10RevokeInvitation\x12#\n" +
 	"\rinvitation_id\x18\x01 \x01(\tR\finvitationId\"m\n" +
 	"\x10AcceptInvitation\x12#\n" +
@@ -6995,12 +7091,13 @@ const file_messages_workspace_v1_workspace_proto_rawDesc = "" +
 	"\x11InvitationCreated\x12@\n" +
 	"\n" +
 	"invitation\x18\x01 \x01(\v2 .atelier.workspace.v1.InvitationR\n" +
-	"invitation\"{\n" +
+	"invitation\"\x95\x01\n" +
 	"\x10InvitationMailed\x12#\n" +
 	"\rinvitation_id\x18\x01 \x01(\tR\finvitationId\x12\x17\n" +
 	"\amail_id\x18\x02 \x01(\tR\x06mailId\x12\x19\n" +
 	"\bgiven_up\x18\x03 \x01(\bR\agivenUp\x12\x0e\n" +
-	"\x02at\x18\x04 \x01(\x03R\x02at\"H\n" +
+	"\x02at\x18\x04 \x01(\x03R\x02at\x12\x18\n" +
+	"\arefusal\x18\x05 \x01(\tR\arefusal\"H\n" +
 	"\x11InvitationRevoked\x12#\n" +
 	"\rinvitation_id\x18\x01 \x01(\tR\finvitationId\x12\x0e\n" +
 	"\x02at\x18\x02 \x01(\x03R\x02at\"\xdf\x01\n" +
@@ -7132,7 +7229,7 @@ func file_messages_workspace_v1_workspace_proto_rawDescGZIP() []byte {
 }
 
 var file_messages_workspace_v1_workspace_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_messages_workspace_v1_workspace_proto_msgTypes = make([]protoimpl.MessageInfo, 111)
+var file_messages_workspace_v1_workspace_proto_msgTypes = make([]protoimpl.MessageInfo, 112)
 var file_messages_workspace_v1_workspace_proto_goTypes = []any{
 	(Role)(0),                      // 0: atelier.workspace.v1.Role
 	(Status)(0),                    // 1: atelier.workspace.v1.Status
@@ -7144,183 +7241,185 @@ var file_messages_workspace_v1_workspace_proto_goTypes = []any{
 	(*Membership)(nil),             // 7: atelier.workspace.v1.Membership
 	(*Suspension)(nil),             // 8: atelier.workspace.v1.Suspension
 	(*Invitation)(nil),             // 9: atelier.workspace.v1.Invitation
-	(*InvitationMail)(nil),         // 10: atelier.workspace.v1.InvitationMail
-	(*LockRemoval)(nil),            // 11: atelier.workspace.v1.LockRemoval
-	(*AnchorCheck)(nil),            // 12: atelier.workspace.v1.AnchorCheck
-	(*AgentWork)(nil),              // 13: atelier.workspace.v1.AgentWork
-	(*AgentUsage)(nil),             // 14: atelier.workspace.v1.AgentUsage
-	(*SessionStop)(nil),            // 15: atelier.workspace.v1.SessionStop
-	(*Agent)(nil),                  // 16: atelier.workspace.v1.Agent
-	(*App)(nil),                    // 17: atelier.workspace.v1.App
-	(*AppPort)(nil),                // 18: atelier.workspace.v1.AppPort
-	(*Anchor)(nil),                 // 19: atelier.workspace.v1.Anchor
-	(*CreateWorkspace)(nil),        // 20: atelier.workspace.v1.CreateWorkspace
-	(*ReportReady)(nil),            // 21: atelier.workspace.v1.ReportReady
-	(*ReportUnhealthy)(nil),        // 22: atelier.workspace.v1.ReportUnhealthy
-	(*Authorize)(nil),              // 23: atelier.workspace.v1.Authorize
-	(*DescribeWorkspace)(nil),      // 24: atelier.workspace.v1.DescribeWorkspace
-	(*RenameWorkspace)(nil),        // 25: atelier.workspace.v1.RenameWorkspace
-	(*Suspend)(nil),                // 26: atelier.workspace.v1.Suspend
-	(*Resume)(nil),                 // 27: atelier.workspace.v1.Resume
-	(*SetDefaultModel)(nil),        // 28: atelier.workspace.v1.SetDefaultModel
-	(*ChangeRole)(nil),             // 29: atelier.workspace.v1.ChangeRole
-	(*RemoveMember)(nil),           // 30: atelier.workspace.v1.RemoveMember
-	(*Invite)(nil),                 // 31: atelier.workspace.v1.Invite
-	(*ReportInvitationMailed)(nil), // 32: atelier.workspace.v1.ReportInvitationMailed
-	(*RevokeInvitation)(nil),       // 33: atelier.workspace.v1.RevokeInvitation
-	(*AcceptInvitation)(nil),       // 34: atelier.workspace.v1.AcceptInvitation
-	(*DescribeInvitation)(nil),     // 35: atelier.workspace.v1.DescribeInvitation
-	(*UpdateMember)(nil),           // 36: atelier.workspace.v1.UpdateMember
-	(*SetMemberDisabled)(nil),      // 37: atelier.workspace.v1.SetMemberDisabled
-	(*EndInvitations)(nil),         // 38: atelier.workspace.v1.EndInvitations
-	(*RecordAudit)(nil),            // 39: atelier.workspace.v1.RecordAudit
-	(*ChangeStatus)(nil),           // 40: atelier.workspace.v1.ChangeStatus
-	(*CreateAnchor)(nil),           // 41: atelier.workspace.v1.CreateAnchor
-	(*RemoveAnchor)(nil),           // 42: atelier.workspace.v1.RemoveAnchor
-	(*Reanchor)(nil),               // 43: atelier.workspace.v1.Reanchor
-	(*MoveAnchor)(nil),             // 44: atelier.workspace.v1.MoveAnchor
-	(*BreakAnchor)(nil),            // 45: atelier.workspace.v1.BreakAnchor
-	(*RepairAnchor)(nil),           // 46: atelier.workspace.v1.RepairAnchor
-	(*OrphanAnchors)(nil),          // 47: atelier.workspace.v1.OrphanAnchors
-	(*ReportLocksRemoved)(nil),     // 48: atelier.workspace.v1.ReportLocksRemoved
-	(*RequestAnchorCheck)(nil),     // 49: atelier.workspace.v1.RequestAnchorCheck
-	(*ReportAnchorsChecked)(nil),   // 50: atelier.workspace.v1.ReportAnchorsChecked
-	(*ListAnchors)(nil),            // 51: atelier.workspace.v1.ListAnchors
-	(*RegisterAgent)(nil),          // 52: atelier.workspace.v1.RegisterAgent
-	(*RemoveAgent)(nil),            // 53: atelier.workspace.v1.RemoveAgent
-	(*DescribeAgent)(nil),          // 54: atelier.workspace.v1.DescribeAgent
-	(*UpdateAgent)(nil),            // 55: atelier.workspace.v1.UpdateAgent
-	(*RegisterApp)(nil),            // 56: atelier.workspace.v1.RegisterApp
-	(*ReserveAppPort)(nil),         // 57: atelier.workspace.v1.ReserveAppPort
-	(*ReleaseAppPorts)(nil),        // 58: atelier.workspace.v1.ReleaseAppPorts
-	(*RemoveApp)(nil),              // 59: atelier.workspace.v1.RemoveApp
-	(*FindApp)(nil),                // 60: atelier.workspace.v1.FindApp
-	(*SetDefaultSession)(nil),      // 61: atelier.workspace.v1.SetDefaultSession
-	(*BindDefaultSession)(nil),     // 62: atelier.workspace.v1.BindDefaultSession
-	(*ClearDefaultSession)(nil),    // 63: atelier.workspace.v1.ClearDefaultSession
-	(*ReadDefaultSessions)(nil),    // 64: atelier.workspace.v1.ReadDefaultSessions
-	(*DescribeMembers)(nil),        // 65: atelier.workspace.v1.DescribeMembers
-	(*AddAgentUsage)(nil),          // 66: atelier.workspace.v1.AddAgentUsage
-	(*AllowAgentUsage)(nil),        // 67: atelier.workspace.v1.AllowAgentUsage
-	(*ReadAgentUsage)(nil),         // 68: atelier.workspace.v1.ReadAgentUsage
-	(*ReportSessionsStopped)(nil),  // 69: atelier.workspace.v1.ReportSessionsStopped
-	(*Authorized)(nil),             // 70: atelier.workspace.v1.Authorized
-	(*Description)(nil),            // 71: atelier.workspace.v1.Description
-	(*Removed)(nil),                // 72: atelier.workspace.v1.Removed
-	(*Invited)(nil),                // 73: atelier.workspace.v1.Invited
-	(*Anchors)(nil),                // 74: atelier.workspace.v1.Anchors
-	(*DefaultSession)(nil),         // 75: atelier.workspace.v1.DefaultSession
-	(*DefaultSessions)(nil),        // 76: atelier.workspace.v1.DefaultSessions
-	(*Memberships)(nil),            // 77: atelier.workspace.v1.Memberships
-	(*WorkspaceCreated)(nil),       // 78: atelier.workspace.v1.WorkspaceCreated
-	(*WorkspaceReady)(nil),         // 79: atelier.workspace.v1.WorkspaceReady
-	(*WorkspaceUnhealthy)(nil),     // 80: atelier.workspace.v1.WorkspaceUnhealthy
-	(*WorkspaceRenamed)(nil),       // 81: atelier.workspace.v1.WorkspaceRenamed
-	(*WorkspaceSuspended)(nil),     // 82: atelier.workspace.v1.WorkspaceSuspended
-	(*WorkspaceResumed)(nil),       // 83: atelier.workspace.v1.WorkspaceResumed
-	(*StatusChanged)(nil),          // 84: atelier.workspace.v1.StatusChanged
-	(*DefaultModelChanged)(nil),    // 85: atelier.workspace.v1.DefaultModelChanged
-	(*MemberRoleChanged)(nil),      // 86: atelier.workspace.v1.MemberRoleChanged
-	(*MemberRemoved)(nil),          // 87: atelier.workspace.v1.MemberRemoved
-	(*LocksRemoved)(nil),           // 88: atelier.workspace.v1.LocksRemoved
-	(*MemberUpdated)(nil),          // 89: atelier.workspace.v1.MemberUpdated
-	(*MemberDisabledSet)(nil),      // 90: atelier.workspace.v1.MemberDisabledSet
-	(*InvitationCreated)(nil),      // 91: atelier.workspace.v1.InvitationCreated
-	(*InvitationMailed)(nil),       // 92: atelier.workspace.v1.InvitationMailed
-	(*InvitationRevoked)(nil),      // 93: atelier.workspace.v1.InvitationRevoked
-	(*InvitationAccepted)(nil),     // 94: atelier.workspace.v1.InvitationAccepted
-	(*AuditRecorded)(nil),          // 95: atelier.workspace.v1.AuditRecorded
-	(*AnchorCreated)(nil),          // 96: atelier.workspace.v1.AnchorCreated
-	(*AppPortsChanged)(nil),        // 97: atelier.workspace.v1.AppPortsChanged
-	(*AnchorRemoved)(nil),          // 98: atelier.workspace.v1.AnchorRemoved
-	(*AnchorMoved)(nil),            // 99: atelier.workspace.v1.AnchorMoved
-	(*AnchorBroken)(nil),           // 100: atelier.workspace.v1.AnchorBroken
-	(*AnchorRepaired)(nil),         // 101: atelier.workspace.v1.AnchorRepaired
-	(*AnchorOrphaned)(nil),         // 102: atelier.workspace.v1.AnchorOrphaned
-	(*AnchorCheckRequested)(nil),   // 103: atelier.workspace.v1.AnchorCheckRequested
-	(*AnchorsChecked)(nil),         // 104: atelier.workspace.v1.AnchorsChecked
-	(*AgentUpdated)(nil),           // 105: atelier.workspace.v1.AgentUpdated
-	(*DefaultSessionSet)(nil),      // 106: atelier.workspace.v1.DefaultSessionSet
-	(*AgentUsageAdded)(nil),        // 107: atelier.workspace.v1.AgentUsageAdded
-	(*AgentUsageAllowed)(nil),      // 108: atelier.workspace.v1.AgentUsageAllowed
-	(*SessionsStopped)(nil),        // 109: atelier.workspace.v1.SessionsStopped
-	nil,                            // 110: atelier.workspace.v1.Workspace.MembersEntry
-	nil,                            // 111: atelier.workspace.v1.Workspace.InvitationsEntry
-	nil,                            // 112: atelier.workspace.v1.Workspace.AnchorsEntry
-	nil,                            // 113: atelier.workspace.v1.Workspace.LockRemovalsEntry
-	nil,                            // 114: atelier.workspace.v1.Workspace.DefaultSessionsEntry
-	nil,                            // 115: atelier.workspace.v1.DefaultSessions.SessionsEntry
-	(*v1.Event)(nil),               // 116: atelier.audit.v1.Event
-	(*v11.Registration)(nil),       // 117: atelier.app.v1.Registration
+	(*Delivery)(nil),               // 10: atelier.workspace.v1.Delivery
+	(*InvitationMail)(nil),         // 11: atelier.workspace.v1.InvitationMail
+	(*LockRemoval)(nil),            // 12: atelier.workspace.v1.LockRemoval
+	(*AnchorCheck)(nil),            // 13: atelier.workspace.v1.AnchorCheck
+	(*AgentWork)(nil),              // 14: atelier.workspace.v1.AgentWork
+	(*AgentUsage)(nil),             // 15: atelier.workspace.v1.AgentUsage
+	(*SessionStop)(nil),            // 16: atelier.workspace.v1.SessionStop
+	(*Agent)(nil),                  // 17: atelier.workspace.v1.Agent
+	(*App)(nil),                    // 18: atelier.workspace.v1.App
+	(*AppPort)(nil),                // 19: atelier.workspace.v1.AppPort
+	(*Anchor)(nil),                 // 20: atelier.workspace.v1.Anchor
+	(*CreateWorkspace)(nil),        // 21: atelier.workspace.v1.CreateWorkspace
+	(*ReportReady)(nil),            // 22: atelier.workspace.v1.ReportReady
+	(*ReportUnhealthy)(nil),        // 23: atelier.workspace.v1.ReportUnhealthy
+	(*Authorize)(nil),              // 24: atelier.workspace.v1.Authorize
+	(*DescribeWorkspace)(nil),      // 25: atelier.workspace.v1.DescribeWorkspace
+	(*RenameWorkspace)(nil),        // 26: atelier.workspace.v1.RenameWorkspace
+	(*Suspend)(nil),                // 27: atelier.workspace.v1.Suspend
+	(*Resume)(nil),                 // 28: atelier.workspace.v1.Resume
+	(*SetDefaultModel)(nil),        // 29: atelier.workspace.v1.SetDefaultModel
+	(*ChangeRole)(nil),             // 30: atelier.workspace.v1.ChangeRole
+	(*RemoveMember)(nil),           // 31: atelier.workspace.v1.RemoveMember
+	(*Invite)(nil),                 // 32: atelier.workspace.v1.Invite
+	(*ReportInvitationMailed)(nil), // 33: atelier.workspace.v1.ReportInvitationMailed
+	(*RevokeInvitation)(nil),       // 34: atelier.workspace.v1.RevokeInvitation
+	(*AcceptInvitation)(nil),       // 35: atelier.workspace.v1.AcceptInvitation
+	(*DescribeInvitation)(nil),     // 36: atelier.workspace.v1.DescribeInvitation
+	(*UpdateMember)(nil),           // 37: atelier.workspace.v1.UpdateMember
+	(*SetMemberDisabled)(nil),      // 38: atelier.workspace.v1.SetMemberDisabled
+	(*EndInvitations)(nil),         // 39: atelier.workspace.v1.EndInvitations
+	(*RecordAudit)(nil),            // 40: atelier.workspace.v1.RecordAudit
+	(*ChangeStatus)(nil),           // 41: atelier.workspace.v1.ChangeStatus
+	(*CreateAnchor)(nil),           // 42: atelier.workspace.v1.CreateAnchor
+	(*RemoveAnchor)(nil),           // 43: atelier.workspace.v1.RemoveAnchor
+	(*Reanchor)(nil),               // 44: atelier.workspace.v1.Reanchor
+	(*MoveAnchor)(nil),             // 45: atelier.workspace.v1.MoveAnchor
+	(*BreakAnchor)(nil),            // 46: atelier.workspace.v1.BreakAnchor
+	(*RepairAnchor)(nil),           // 47: atelier.workspace.v1.RepairAnchor
+	(*OrphanAnchors)(nil),          // 48: atelier.workspace.v1.OrphanAnchors
+	(*ReportLocksRemoved)(nil),     // 49: atelier.workspace.v1.ReportLocksRemoved
+	(*RequestAnchorCheck)(nil),     // 50: atelier.workspace.v1.RequestAnchorCheck
+	(*ReportAnchorsChecked)(nil),   // 51: atelier.workspace.v1.ReportAnchorsChecked
+	(*ListAnchors)(nil),            // 52: atelier.workspace.v1.ListAnchors
+	(*RegisterAgent)(nil),          // 53: atelier.workspace.v1.RegisterAgent
+	(*RemoveAgent)(nil),            // 54: atelier.workspace.v1.RemoveAgent
+	(*DescribeAgent)(nil),          // 55: atelier.workspace.v1.DescribeAgent
+	(*UpdateAgent)(nil),            // 56: atelier.workspace.v1.UpdateAgent
+	(*RegisterApp)(nil),            // 57: atelier.workspace.v1.RegisterApp
+	(*ReserveAppPort)(nil),         // 58: atelier.workspace.v1.ReserveAppPort
+	(*ReleaseAppPorts)(nil),        // 59: atelier.workspace.v1.ReleaseAppPorts
+	(*RemoveApp)(nil),              // 60: atelier.workspace.v1.RemoveApp
+	(*FindApp)(nil),                // 61: atelier.workspace.v1.FindApp
+	(*SetDefaultSession)(nil),      // 62: atelier.workspace.v1.SetDefaultSession
+	(*BindDefaultSession)(nil),     // 63: atelier.workspace.v1.BindDefaultSession
+	(*ClearDefaultSession)(nil),    // 64: atelier.workspace.v1.ClearDefaultSession
+	(*ReadDefaultSessions)(nil),    // 65: atelier.workspace.v1.ReadDefaultSessions
+	(*DescribeMembers)(nil),        // 66: atelier.workspace.v1.DescribeMembers
+	(*AddAgentUsage)(nil),          // 67: atelier.workspace.v1.AddAgentUsage
+	(*AllowAgentUsage)(nil),        // 68: atelier.workspace.v1.AllowAgentUsage
+	(*ReadAgentUsage)(nil),         // 69: atelier.workspace.v1.ReadAgentUsage
+	(*ReportSessionsStopped)(nil),  // 70: atelier.workspace.v1.ReportSessionsStopped
+	(*Authorized)(nil),             // 71: atelier.workspace.v1.Authorized
+	(*Description)(nil),            // 72: atelier.workspace.v1.Description
+	(*Removed)(nil),                // 73: atelier.workspace.v1.Removed
+	(*Invited)(nil),                // 74: atelier.workspace.v1.Invited
+	(*Anchors)(nil),                // 75: atelier.workspace.v1.Anchors
+	(*DefaultSession)(nil),         // 76: atelier.workspace.v1.DefaultSession
+	(*DefaultSessions)(nil),        // 77: atelier.workspace.v1.DefaultSessions
+	(*Memberships)(nil),            // 78: atelier.workspace.v1.Memberships
+	(*WorkspaceCreated)(nil),       // 79: atelier.workspace.v1.WorkspaceCreated
+	(*WorkspaceReady)(nil),         // 80: atelier.workspace.v1.WorkspaceReady
+	(*WorkspaceUnhealthy)(nil),     // 81: atelier.workspace.v1.WorkspaceUnhealthy
+	(*WorkspaceRenamed)(nil),       // 82: atelier.workspace.v1.WorkspaceRenamed
+	(*WorkspaceSuspended)(nil),     // 83: atelier.workspace.v1.WorkspaceSuspended
+	(*WorkspaceResumed)(nil),       // 84: atelier.workspace.v1.WorkspaceResumed
+	(*StatusChanged)(nil),          // 85: atelier.workspace.v1.StatusChanged
+	(*DefaultModelChanged)(nil),    // 86: atelier.workspace.v1.DefaultModelChanged
+	(*MemberRoleChanged)(nil),      // 87: atelier.workspace.v1.MemberRoleChanged
+	(*MemberRemoved)(nil),          // 88: atelier.workspace.v1.MemberRemoved
+	(*LocksRemoved)(nil),           // 89: atelier.workspace.v1.LocksRemoved
+	(*MemberUpdated)(nil),          // 90: atelier.workspace.v1.MemberUpdated
+	(*MemberDisabledSet)(nil),      // 91: atelier.workspace.v1.MemberDisabledSet
+	(*InvitationCreated)(nil),      // 92: atelier.workspace.v1.InvitationCreated
+	(*InvitationMailed)(nil),       // 93: atelier.workspace.v1.InvitationMailed
+	(*InvitationRevoked)(nil),      // 94: atelier.workspace.v1.InvitationRevoked
+	(*InvitationAccepted)(nil),     // 95: atelier.workspace.v1.InvitationAccepted
+	(*AuditRecorded)(nil),          // 96: atelier.workspace.v1.AuditRecorded
+	(*AnchorCreated)(nil),          // 97: atelier.workspace.v1.AnchorCreated
+	(*AppPortsChanged)(nil),        // 98: atelier.workspace.v1.AppPortsChanged
+	(*AnchorRemoved)(nil),          // 99: atelier.workspace.v1.AnchorRemoved
+	(*AnchorMoved)(nil),            // 100: atelier.workspace.v1.AnchorMoved
+	(*AnchorBroken)(nil),           // 101: atelier.workspace.v1.AnchorBroken
+	(*AnchorRepaired)(nil),         // 102: atelier.workspace.v1.AnchorRepaired
+	(*AnchorOrphaned)(nil),         // 103: atelier.workspace.v1.AnchorOrphaned
+	(*AnchorCheckRequested)(nil),   // 104: atelier.workspace.v1.AnchorCheckRequested
+	(*AnchorsChecked)(nil),         // 105: atelier.workspace.v1.AnchorsChecked
+	(*AgentUpdated)(nil),           // 106: atelier.workspace.v1.AgentUpdated
+	(*DefaultSessionSet)(nil),      // 107: atelier.workspace.v1.DefaultSessionSet
+	(*AgentUsageAdded)(nil),        // 108: atelier.workspace.v1.AgentUsageAdded
+	(*AgentUsageAllowed)(nil),      // 109: atelier.workspace.v1.AgentUsageAllowed
+	(*SessionsStopped)(nil),        // 110: atelier.workspace.v1.SessionsStopped
+	nil,                            // 111: atelier.workspace.v1.Workspace.MembersEntry
+	nil,                            // 112: atelier.workspace.v1.Workspace.InvitationsEntry
+	nil,                            // 113: atelier.workspace.v1.Workspace.AnchorsEntry
+	nil,                            // 114: atelier.workspace.v1.Workspace.LockRemovalsEntry
+	nil,                            // 115: atelier.workspace.v1.Workspace.DefaultSessionsEntry
+	nil,                            // 116: atelier.workspace.v1.DefaultSessions.SessionsEntry
+	(*v1.Event)(nil),               // 117: atelier.audit.v1.Event
+	(*v11.Registration)(nil),       // 118: atelier.app.v1.Registration
 }
 var file_messages_workspace_v1_workspace_proto_depIdxs = []int32{
 	1,   // 0: atelier.workspace.v1.Workspace.status:type_name -> atelier.workspace.v1.Status
-	110, // 1: atelier.workspace.v1.Workspace.members:type_name -> atelier.workspace.v1.Workspace.MembersEntry
+	111, // 1: atelier.workspace.v1.Workspace.members:type_name -> atelier.workspace.v1.Workspace.MembersEntry
 	8,   // 2: atelier.workspace.v1.Workspace.suspension:type_name -> atelier.workspace.v1.Suspension
 	2,   // 3: atelier.workspace.v1.Workspace.default_tier:type_name -> atelier.workspace.v1.Tier
-	111, // 4: atelier.workspace.v1.Workspace.invitations:type_name -> atelier.workspace.v1.Workspace.InvitationsEntry
-	112, // 5: atelier.workspace.v1.Workspace.anchors:type_name -> atelier.workspace.v1.Workspace.AnchorsEntry
-	113, // 6: atelier.workspace.v1.Workspace.lock_removals:type_name -> atelier.workspace.v1.Workspace.LockRemovalsEntry
-	114, // 7: atelier.workspace.v1.Workspace.default_sessions:type_name -> atelier.workspace.v1.Workspace.DefaultSessionsEntry
-	14,  // 8: atelier.workspace.v1.Workspace.agent_usage:type_name -> atelier.workspace.v1.AgentUsage
-	15,  // 9: atelier.workspace.v1.Workspace.session_stop:type_name -> atelier.workspace.v1.SessionStop
+	112, // 4: atelier.workspace.v1.Workspace.invitations:type_name -> atelier.workspace.v1.Workspace.InvitationsEntry
+	113, // 5: atelier.workspace.v1.Workspace.anchors:type_name -> atelier.workspace.v1.Workspace.AnchorsEntry
+	114, // 6: atelier.workspace.v1.Workspace.lock_removals:type_name -> atelier.workspace.v1.Workspace.LockRemovalsEntry
+	115, // 7: atelier.workspace.v1.Workspace.default_sessions:type_name -> atelier.workspace.v1.Workspace.DefaultSessionsEntry
+	15,  // 8: atelier.workspace.v1.Workspace.agent_usage:type_name -> atelier.workspace.v1.AgentUsage
+	16,  // 9: atelier.workspace.v1.Workspace.session_stop:type_name -> atelier.workspace.v1.SessionStop
 	0,   // 10: atelier.workspace.v1.Membership.role:type_name -> atelier.workspace.v1.Role
 	0,   // 11: atelier.workspace.v1.Invitation.role:type_name -> atelier.workspace.v1.Role
 	6,   // 12: atelier.workspace.v1.Invitation.inviter:type_name -> atelier.workspace.v1.Person
-	13,  // 13: atelier.workspace.v1.AgentUsage.used:type_name -> atelier.workspace.v1.AgentWork
-	13,  // 14: atelier.workspace.v1.AgentUsage.allowed:type_name -> atelier.workspace.v1.AgentWork
-	2,   // 15: atelier.workspace.v1.Agent.tier:type_name -> atelier.workspace.v1.Tier
-	18,  // 16: atelier.workspace.v1.App.ports:type_name -> atelier.workspace.v1.AppPort
-	3,   // 17: atelier.workspace.v1.Anchor.kind:type_name -> atelier.workspace.v1.AnchorKind
-	4,   // 18: atelier.workspace.v1.Anchor.state:type_name -> atelier.workspace.v1.AnchorState
-	16,  // 19: atelier.workspace.v1.Anchor.agent:type_name -> atelier.workspace.v1.Agent
-	17,  // 20: atelier.workspace.v1.Anchor.app:type_name -> atelier.workspace.v1.App
-	2,   // 21: atelier.workspace.v1.SetDefaultModel.tier:type_name -> atelier.workspace.v1.Tier
-	0,   // 22: atelier.workspace.v1.ChangeRole.role:type_name -> atelier.workspace.v1.Role
-	0,   // 23: atelier.workspace.v1.Invite.role:type_name -> atelier.workspace.v1.Role
-	6,   // 24: atelier.workspace.v1.Invite.inviter:type_name -> atelier.workspace.v1.Person
-	6,   // 25: atelier.workspace.v1.AcceptInvitation.person:type_name -> atelier.workspace.v1.Person
-	6,   // 26: atelier.workspace.v1.UpdateMember.person:type_name -> atelier.workspace.v1.Person
-	116, // 27: atelier.workspace.v1.RecordAudit.event:type_name -> atelier.audit.v1.Event
-	1,   // 28: atelier.workspace.v1.ChangeStatus.status:type_name -> atelier.workspace.v1.Status
-	3,   // 29: atelier.workspace.v1.CreateAnchor.kind:type_name -> atelier.workspace.v1.AnchorKind
-	16,  // 30: atelier.workspace.v1.RegisterAgent.agent:type_name -> atelier.workspace.v1.Agent
-	2,   // 31: atelier.workspace.v1.UpdateAgent.tier:type_name -> atelier.workspace.v1.Tier
-	117, // 32: atelier.workspace.v1.RegisterApp.registration:type_name -> atelier.app.v1.Registration
-	13,  // 33: atelier.workspace.v1.AddAgentUsage.work:type_name -> atelier.workspace.v1.AgentWork
-	0,   // 34: atelier.workspace.v1.Authorized.role:type_name -> atelier.workspace.v1.Role
-	5,   // 35: atelier.workspace.v1.Description.workspace:type_name -> atelier.workspace.v1.Workspace
-	0,   // 36: atelier.workspace.v1.Description.role:type_name -> atelier.workspace.v1.Role
-	9,   // 37: atelier.workspace.v1.Invited.invitation:type_name -> atelier.workspace.v1.Invitation
-	19,  // 38: atelier.workspace.v1.Anchors.anchors:type_name -> atelier.workspace.v1.Anchor
-	115, // 39: atelier.workspace.v1.DefaultSessions.sessions:type_name -> atelier.workspace.v1.DefaultSessions.SessionsEntry
-	7,   // 40: atelier.workspace.v1.Memberships.members:type_name -> atelier.workspace.v1.Membership
-	8,   // 41: atelier.workspace.v1.WorkspaceSuspended.suspension:type_name -> atelier.workspace.v1.Suspension
-	1,   // 42: atelier.workspace.v1.StatusChanged.status:type_name -> atelier.workspace.v1.Status
-	2,   // 43: atelier.workspace.v1.DefaultModelChanged.tier:type_name -> atelier.workspace.v1.Tier
-	0,   // 44: atelier.workspace.v1.MemberRoleChanged.role:type_name -> atelier.workspace.v1.Role
-	6,   // 45: atelier.workspace.v1.MemberUpdated.person:type_name -> atelier.workspace.v1.Person
-	9,   // 46: atelier.workspace.v1.InvitationCreated.invitation:type_name -> atelier.workspace.v1.Invitation
-	6,   // 47: atelier.workspace.v1.InvitationAccepted.person:type_name -> atelier.workspace.v1.Person
-	0,   // 48: atelier.workspace.v1.InvitationAccepted.role:type_name -> atelier.workspace.v1.Role
-	116, // 49: atelier.workspace.v1.AuditRecorded.event:type_name -> atelier.audit.v1.Event
-	19,  // 50: atelier.workspace.v1.AnchorCreated.anchor:type_name -> atelier.workspace.v1.Anchor
-	117, // 51: atelier.workspace.v1.AnchorCreated.registration:type_name -> atelier.app.v1.Registration
-	18,  // 52: atelier.workspace.v1.AppPortsChanged.ports:type_name -> atelier.workspace.v1.AppPort
-	18,  // 53: atelier.workspace.v1.AppPortsChanged.reserved:type_name -> atelier.workspace.v1.AppPort
-	4,   // 54: atelier.workspace.v1.AnchorMoved.state:type_name -> atelier.workspace.v1.AnchorState
-	2,   // 55: atelier.workspace.v1.AgentUpdated.tier:type_name -> atelier.workspace.v1.Tier
-	13,  // 56: atelier.workspace.v1.AgentUsageAdded.work:type_name -> atelier.workspace.v1.AgentWork
-	13,  // 57: atelier.workspace.v1.AgentUsageAllowed.allowed:type_name -> atelier.workspace.v1.AgentWork
-	7,   // 58: atelier.workspace.v1.Workspace.MembersEntry.value:type_name -> atelier.workspace.v1.Membership
-	9,   // 59: atelier.workspace.v1.Workspace.InvitationsEntry.value:type_name -> atelier.workspace.v1.Invitation
-	19,  // 60: atelier.workspace.v1.Workspace.AnchorsEntry.value:type_name -> atelier.workspace.v1.Anchor
-	11,  // 61: atelier.workspace.v1.Workspace.LockRemovalsEntry.value:type_name -> atelier.workspace.v1.LockRemoval
-	62,  // [62:62] is the sub-list for method output_type
-	62,  // [62:62] is the sub-list for method input_type
-	62,  // [62:62] is the sub-list for extension type_name
-	62,  // [62:62] is the sub-list for extension extendee
-	0,   // [0:62] is the sub-list for field type_name
+	10,  // 13: atelier.workspace.v1.Invitation.delivery:type_name -> atelier.workspace.v1.Delivery
+	14,  // 14: atelier.workspace.v1.AgentUsage.used:type_name -> atelier.workspace.v1.AgentWork
+	14,  // 15: atelier.workspace.v1.AgentUsage.allowed:type_name -> atelier.workspace.v1.AgentWork
+	2,   // 16: atelier.workspace.v1.Agent.tier:type_name -> atelier.workspace.v1.Tier
+	19,  // 17: atelier.workspace.v1.App.ports:type_name -> atelier.workspace.v1.AppPort
+	3,   // 18: atelier.workspace.v1.Anchor.kind:type_name -> atelier.workspace.v1.AnchorKind
+	4,   // 19: atelier.workspace.v1.Anchor.state:type_name -> atelier.workspace.v1.AnchorState
+	17,  // 20: atelier.workspace.v1.Anchor.agent:type_name -> atelier.workspace.v1.Agent
+	18,  // 21: atelier.workspace.v1.Anchor.app:type_name -> atelier.workspace.v1.App
+	2,   // 22: atelier.workspace.v1.SetDefaultModel.tier:type_name -> atelier.workspace.v1.Tier
+	0,   // 23: atelier.workspace.v1.ChangeRole.role:type_name -> atelier.workspace.v1.Role
+	0,   // 24: atelier.workspace.v1.Invite.role:type_name -> atelier.workspace.v1.Role
+	6,   // 25: atelier.workspace.v1.Invite.inviter:type_name -> atelier.workspace.v1.Person
+	6,   // 26: atelier.workspace.v1.AcceptInvitation.person:type_name -> atelier.workspace.v1.Person
+	6,   // 27: atelier.workspace.v1.UpdateMember.person:type_name -> atelier.workspace.v1.Person
+	117, // 28: atelier.workspace.v1.RecordAudit.event:type_name -> atelier.audit.v1.Event
+	1,   // 29: atelier.workspace.v1.ChangeStatus.status:type_name -> atelier.workspace.v1.Status
+	3,   // 30: atelier.workspace.v1.CreateAnchor.kind:type_name -> atelier.workspace.v1.AnchorKind
+	17,  // 31: atelier.workspace.v1.RegisterAgent.agent:type_name -> atelier.workspace.v1.Agent
+	2,   // 32: atelier.workspace.v1.UpdateAgent.tier:type_name -> atelier.workspace.v1.Tier
+	118, // 33: atelier.workspace.v1.RegisterApp.registration:type_name -> atelier.app.v1.Registration
+	14,  // 34: atelier.workspace.v1.AddAgentUsage.work:type_name -> atelier.workspace.v1.AgentWork
+	0,   // 35: atelier.workspace.v1.Authorized.role:type_name -> atelier.workspace.v1.Role
+	5,   // 36: atelier.workspace.v1.Description.workspace:type_name -> atelier.workspace.v1.Workspace
+	0,   // 37: atelier.workspace.v1.Description.role:type_name -> atelier.workspace.v1.Role
+	9,   // 38: atelier.workspace.v1.Invited.invitation:type_name -> atelier.workspace.v1.Invitation
+	20,  // 39: atelier.workspace.v1.Anchors.anchors:type_name -> atelier.workspace.v1.Anchor
+	116, // 40: atelier.workspace.v1.DefaultSessions.sessions:type_name -> atelier.workspace.v1.DefaultSessions.SessionsEntry
+	7,   // 41: atelier.workspace.v1.Memberships.members:type_name -> atelier.workspace.v1.Membership
+	8,   // 42: atelier.workspace.v1.WorkspaceSuspended.suspension:type_name -> atelier.workspace.v1.Suspension
+	1,   // 43: atelier.workspace.v1.StatusChanged.status:type_name -> atelier.workspace.v1.Status
+	2,   // 44: atelier.workspace.v1.DefaultModelChanged.tier:type_name -> atelier.workspace.v1.Tier
+	0,   // 45: atelier.workspace.v1.MemberRoleChanged.role:type_name -> atelier.workspace.v1.Role
+	6,   // 46: atelier.workspace.v1.MemberUpdated.person:type_name -> atelier.workspace.v1.Person
+	9,   // 47: atelier.workspace.v1.InvitationCreated.invitation:type_name -> atelier.workspace.v1.Invitation
+	6,   // 48: atelier.workspace.v1.InvitationAccepted.person:type_name -> atelier.workspace.v1.Person
+	0,   // 49: atelier.workspace.v1.InvitationAccepted.role:type_name -> atelier.workspace.v1.Role
+	117, // 50: atelier.workspace.v1.AuditRecorded.event:type_name -> atelier.audit.v1.Event
+	20,  // 51: atelier.workspace.v1.AnchorCreated.anchor:type_name -> atelier.workspace.v1.Anchor
+	118, // 52: atelier.workspace.v1.AnchorCreated.registration:type_name -> atelier.app.v1.Registration
+	19,  // 53: atelier.workspace.v1.AppPortsChanged.ports:type_name -> atelier.workspace.v1.AppPort
+	19,  // 54: atelier.workspace.v1.AppPortsChanged.reserved:type_name -> atelier.workspace.v1.AppPort
+	4,   // 55: atelier.workspace.v1.AnchorMoved.state:type_name -> atelier.workspace.v1.AnchorState
+	2,   // 56: atelier.workspace.v1.AgentUpdated.tier:type_name -> atelier.workspace.v1.Tier
+	14,  // 57: atelier.workspace.v1.AgentUsageAdded.work:type_name -> atelier.workspace.v1.AgentWork
+	14,  // 58: atelier.workspace.v1.AgentUsageAllowed.allowed:type_name -> atelier.workspace.v1.AgentWork
+	7,   // 59: atelier.workspace.v1.Workspace.MembersEntry.value:type_name -> atelier.workspace.v1.Membership
+	9,   // 60: atelier.workspace.v1.Workspace.InvitationsEntry.value:type_name -> atelier.workspace.v1.Invitation
+	20,  // 61: atelier.workspace.v1.Workspace.AnchorsEntry.value:type_name -> atelier.workspace.v1.Anchor
+	12,  // 62: atelier.workspace.v1.Workspace.LockRemovalsEntry.value:type_name -> atelier.workspace.v1.LockRemoval
+	63,  // [63:63] is the sub-list for method output_type
+	63,  // [63:63] is the sub-list for method input_type
+	63,  // [63:63] is the sub-list for extension type_name
+	63,  // [63:63] is the sub-list for extension extendee
+	0,   // [0:63] is the sub-list for field type_name
 }
 
 func init() { file_messages_workspace_v1_workspace_proto_init() }
@@ -7334,7 +7433,7 @@ func file_messages_workspace_v1_workspace_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_messages_workspace_v1_workspace_proto_rawDesc), len(file_messages_workspace_v1_workspace_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   111,
+			NumMessages:   112,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
