@@ -86,6 +86,7 @@ func addKeyChoices(c *server.Call, shown *pages.Account) error {
 	own, err := api.FetchWorkspaces(c)
 	noteUnreached(c, shown, err)
 	shown.KeyForm.IsIncomplete = err != nil
+	shown.KeyForm.AllWorkspaces = len(own)
 	for _, d := range own[:min(len(own), user.MaxKeyWorkspaces)] {
 		w := d.GetWorkspace()
 		shown.KeyForm.Workspaces = append(shown.KeyForm.Workspaces, pages.Choice{

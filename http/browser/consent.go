@@ -27,24 +27,14 @@ func (p consentPages) routes() []server.Route {
 	}
 }
 
-const (
-	// consentTime is the time within which a consent page must be answered.
-	consentTime = 10 * time.Minute
-	// maxChoices bounds the number of workspaces that a consent page offers: the ones that were joined first.
-	maxChoices = 200
-)
+// consentTime is the time within which a consent page must be answered.
+const consentTime = 10 * time.Minute
 
-// consent is an authorization request, with the person who must consent.
+// consent is an authorization request, with the person who must consent, and the excerpt of the person's workspaces that the page shows.
 type consent struct {
 	*oauth.Request
 	user    *userv1.User
-	choices []choice
-}
-
-// choice is a workspace in which the person has some of the requested scopes.
-type choice struct {
-	workspace *workspacev1.Workspace
-	scopes    []string
+	excerpt excerpt
 }
 
 // ask shows the consent page. The visitor must be signed in first: nobody else is redirected to an address of the client's
@@ -54,7 +44,7 @@ func (p consentPages) ask(c *server.Call) (result, error) {
 	if asked == nil {
 		return away, err
 	}
-	return asked.page(c, ""), nil
+	return asked.page(c, "")
 }
 
 // answer takes the person's answer to a consent page that was shown in this session for the same request.
@@ -72,17 +62,20 @@ func (p consentPages) answer(c *server.Call) (result, error) {
 	case form.Get("decision") != "allow":
 		return result{}, server.Invalid("decision must be allow or deny")
 	case !asked.isTicketValid(c, form.Get("ticket")):
-		return asked.page(c, "The page was open for too long. Answer again."), nil
+		return asked.page(c, "The page was open for too long. Answer again.")
 	}
-	at := slices.IndexFunc(asked.choices, func(one choice) bool { return one.workspace.GetId() == form.Get("workspace") })
-	if at < 0 {
-		return asked.page(c, "Choose a workspace."), nil
+	chosen, err := asked.findChosen(c, form.Get("workspace"))
+	switch {
+	case err != nil:
+		return result{}, err
+	case chosen == nil:
+		return asked.page(c, "Choose a workspace.")
 	}
-	granted := intersect(asked.choices[at].scopes, form["scope"])
+	granted := intersect(chosen.scopes, form["scope"])
 	if len(granted) == 0 {
-		return asked.page(c, "Your role in that workspace has none of the permissions that you selected."), nil
+		return asked.page(c, "Your role in that workspace has none of the permissions that you selected.")
 	}
-	return asked.allow(c, asked.choices[at].workspace, granted)
+	return asked.allow(c, chosen.workspace, granted)
 }
 
 func (k *consent) allow(c *server.Call, into *workspacev1.Workspace, granted []string) (result, error) {
@@ -90,7 +83,7 @@ func (k *consent) allow(c *server.Call, into *workspacev1.Workspace, granted []s
 	var refused *entity.Error
 	switch {
 	case errors.As(err, &refused) && refused.Code == entity.LimitReached:
-		return k.page(c, sentence(refused.Message)), nil
+		return k.page(c, sentence(refused.Message))
 	case err != nil:
 		return result{}, err
 	}
@@ -107,7 +100,8 @@ func (p consentPages) begin(c *server.Call) (*consent, result, error) {
 	case visitor == nil:
 		return nil, result{redirectTo: signInPathFor(c.Request.URL.RequestURI())}, nil
 	}
-	request, err := p.provider.Begin(c.Context, c.Response.ID, c.Origin(), c.Request.URL.RawQuery)
+	query, shown := cutExcerpt(c.Request.URL.RawQuery)
+	request, err := p.provider.Begin(c.Context, c.Response.ID, c.Origin(), query)
 	var refused *oauth.Error
 	switch {
 	case errors.As(err, &refused) && refused.Status >= http.StatusInternalServerError:
@@ -120,27 +114,12 @@ func (p consentPages) begin(c *server.Call) (*consent, result, error) {
 	case err != nil:
 		return nil, result{}, err
 	}
-	asked := &consent{Request: request}
+	asked := &consent{Request: request, excerpt: shown}
 	asked.user, err = api.DescribeCaller(c)
-	if err == nil {
-		err = asked.findChoices(c)
-	}
 	if err != nil {
 		return nil, result{}, err
 	}
 	return asked, result{}, nil
-}
-
-// findChoices sets the workspaces in which the person has some of the requested scopes.
-func (k *consent) findChoices(c *server.Call) error {
-	ids := api.ReachableWorkspaces(c.Caller.Principal, k.user)
-	found, err := api.DescribeWorkspaces(c, ids[:min(len(ids), maxChoices)])
-	for _, d := range found {
-		if scopes := intersect(k.Scopes(), d.GetCapabilities()); len(scopes) > 0 {
-			k.choices = append(k.choices, choice{d.GetWorkspace(), scopes})
-		}
-	}
-	return err
 }
 
 // intersect returns the texts that are in others too, in their order.
@@ -154,22 +133,26 @@ func intersect(texts, others []string) []string {
 	return both
 }
 
-func (k *consent) page(c *server.Call, problem string) result {
-	if problem == "" && len(k.choices) == 0 {
+func (k *consent) page(c *server.Call, problem string) (result, error) {
+	choices, search, total, err := k.show(c)
+	if err != nil {
+		return result{}, err
+	}
+	if problem == "" && total == 0 {
 		problem = "You have no workspace in which your role has any of the requested permissions."
 	}
 	shown := pages.Consent{
-		Action: oauth.AuthorizePath + "?" + k.Query,
+		Action: k.excerpt.path(k.Query),
 		Hidden: []pages.Field{{Name: "ticket", Value: k.ticket(c)}},
-		Client: k.ClientName(), Host: k.Host(), Email: k.user.GetEmail(), Problem: problem,
+		Client: k.ClientName(), Host: k.Host(), Email: k.user.GetEmail(), Search: search, Problem: problem,
 	}
-	for _, one := range k.choices {
+	for _, one := range choices {
 		shown.Workspaces = append(shown.Workspaces, pages.Choice{Value: one.workspace.GetId(), Label: k.label(one)})
 	}
 	for _, scope := range k.Scopes() {
 		shown.Scopes = append(shown.Scopes, pages.Choice{Value: scope, Label: oauth.DescribeScope(scope), Chosen: true})
 	}
-	return result{page: shown}
+	return result{page: shown}, nil
 }
 
 // label returns the name of a workspace, with the requested scopes that the person lacks there.
@@ -190,13 +173,13 @@ func (k *consent) label(one choice) string {
 // workspaceLabel returns a workspace's name and slug.
 func workspaceLabel(name, slug string) string { return name + " (" + slug + ")" }
 
-// ticket returns a text that binds the page to the session, the request and the time.
+// ticket returns a text that binds the page to the session, the request with the excerpt, and the time.
 func (k *consent) ticket(c *server.Call) string {
 	return c.SealCursor(strconv.FormatInt(c.Now().UnixMilli(), 10), k.binding(c))
 }
 
 func (k *consent) binding(c *server.Call) []byte {
-	return server.Binding("consent", c.Caller.Principal.GetCredentialId(), k.Query)
+	return server.Binding("consent", c.Caller.Principal.GetCredentialId(), k.excerpt.path(k.Query))
 }
 
 // isTicketValid reports whether a ticket is of this session and request, and not older than consentTime.

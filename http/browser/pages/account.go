@@ -2,6 +2,7 @@ package pages
 
 import (
 	"cmp"
+	"fmt"
 	"net/url"
 	"strings"
 
@@ -56,6 +57,8 @@ type KeyForm struct {
 	Chosen url.Values
 	// Scopes and Workspaces are the limits that the form offers.
 	Scopes, Workspaces []Choice
+	// AllWorkspaces is the number of the person's workspaces, of which the form offers the first.
+	AllWorkspaces int
 	// IsIncomplete reports that the form lacks workspaces, which were not reached. It makes no key then that reaches all of them.
 	IsIncomplete bool
 }
@@ -194,7 +197,9 @@ func (f KeyForm) form() g.Node {
 		h.Div(h.Class("limits"),
 			h.FieldSet(h.Legend(g.Text("Permissions, as far as your role has them")), h.Div(h.Class("columns"), g.Map(f.Scopes, checkbox))),
 			g.If(len(f.Workspaces) > 0, h.FieldSet(h.Legend(g.Text("Workspaces; all of yours if you select none")),
-				h.Div(h.Class("columns"), g.Map(f.Workspaces, func(w Choice) g.Node { return choose("checkbox", "workspace", w) })))),
+				h.Div(h.Class("columns"), g.Map(f.Workspaces, func(w Choice) g.Node { return choose("checkbox", "workspace", w) })),
+				g.If(f.AllWorkspaces > len(f.Workspaces), quiet(g.Text(fmt.Sprintf(
+					"Only the first %d of your %d workspaces are shown; the API limits keys to any of them.", len(f.Workspaces), f.AllWorkspaces)))))),
 			g.If(f.IsIncomplete, h.Div(
 				h.P(g.Text("Some workspaces do not answer at the moment. Select one of these, or try again later.")),
 				h.Input(h.Type("hidden"), h.Name("workspaces"), h.Value("incomplete")))),

@@ -14,9 +14,41 @@ type Consent struct {
 	// Client is the name that the application chose, Host the host of its redirect URI.
 	Client, Host string
 	Email        string
-	Workspaces   []Choice
-	Scopes       []Choice
-	Problem      string
+	// Search finds the workspaces that are not among Workspaces; nil if all are.
+	Search     *WorkspaceSearch
+	Workspaces []Choice
+	Scopes     []Choice
+	Problem    string
+}
+
+// WorkspaceSearch is the form that finds a workspace, with the links to the other pages of the list.
+type WorkspaceSearch struct {
+	// Action is the path of the form. It is requested with the Hidden fields and "find".
+	Action string
+	Hidden []Field
+	Find   string
+	// Summary says how many workspaces there are.
+	Summary string
+	// All, Previous and Next are the paths of the page with all workspaces and of the pages before and after this one; "" for none.
+	All, Previous, Next string
+}
+
+func (s *WorkspaceSearch) nodes() g.Node {
+	leads := func(path, text string) g.Node {
+		return g.If(path != "", g.Group{g.Text(" · "), link(path, g.Text(text))})
+	}
+	return g.Group{
+		h.Form(h.Method("get"), h.Action(sitePath(s.Action)), h.Role("search"), h.Class("line"),
+			g.Map(s.Hidden, func(one Field) g.Node { return hidden(one.Name, one.Value) }),
+			h.Div(
+				label("find", "Find a workspace"),
+				h.Input(h.ID("find"), h.Name("find"), h.Type("search"), h.MaxLength("100"), h.AutoComplete("off"), h.Value(s.Find)),
+			),
+			h.Button(h.Class("second"), g.Text("Find")),
+		),
+		h.P(h.Class("quiet after"), g.Text(s.Summary),
+			leads(s.Previous, "Previous page"), leads(s.Next, "Next page"), leads(s.All, "All workspaces")),
+	}
 }
 
 // Field is a hidden field of a form.
@@ -35,6 +67,7 @@ func (p Consent) page() page {
 		h.P(strong(p.Client), g.Text(" asks to act for "), strong(p.Email), g.Text(" in one workspace. Your answer is sent to "), strong(p.Host),
 			g.Text(". Allow this only if you know that address: an application can choose any name.")),
 		problemBox("problem", p.Problem),
+		g.Iff(p.Search != nil, func() g.Node { return p.Search.nodes() }),
 		form(p.Action,
 			g.Map(p.Hidden, func(one Field) g.Node { return hidden(one.Name, one.Value) }),
 			label("workspace", "Workspace"),

@@ -41,10 +41,13 @@ func full(text string) []pages.Page {
 			Sessions: []pages.Session{{ID: text, Browser: text, Address: text, StartedAt: 1, ExpiresAt: 2, Current: true}},
 			Grants:   []pages.Grant{{ID: text, Client: text, Host: text, Workspace: text, Scopes: []string{text}, CreatedAt: 1}},
 			Keys:     []pages.Key{{ID: text, Name: text, Prefix: text, CreatedAt: 1, ExpiresAt: 2, LastUsedAt: 3, Expired: true}},
-			MoreKeys: true, KeyForm: pages.KeyForm{Name: text, Lasts: text, Problem: text, Scopes: []pages.Choice{{Value: text, Label: text}}, Workspaces: []pages.Choice{{Value: text, Label: text}}}, HasPassword: true, PasswordProblem: text, OffersReset: true,
+			MoreKeys: true, KeyForm: pages.KeyForm{Name: text, Lasts: text, Problem: text, Scopes: []pages.Choice{{Value: text, Label: text}}, Workspaces: []pages.Choice{{Value: text, Label: text}}, AllWorkspaces: 2}, HasPassword: true, PasswordProblem: text, OffersReset: true,
 		},
 		pages.Consent{
 			Action: text, Hidden: []pages.Field{{Name: text, Value: text}}, Client: text, Host: text, Email: text,
+			Search: &pages.WorkspaceSearch{
+				Action: text, Hidden: []pages.Field{{Name: text, Value: text}}, Find: text, Summary: text, All: text, Previous: text, Next: text,
+			},
 			Workspaces: []pages.Choice{{Value: text, Label: text, Chosen: true}},
 			Scopes:     []pages.Choice{{Value: text, Label: text, Chosen: true}}, Problem: text,
 		},
