@@ -22,6 +22,7 @@ import (
 	"github.com/atelier-run/atelier/cmd/node"
 	"github.com/atelier-run/atelier/entity"
 	atelier "github.com/atelier-run/atelier/http"
+	"github.com/atelier-run/atelier/http/browser"
 	"github.com/atelier-run/atelier/http/server"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 	"github.com/atelier-run/atelier/persistence"
@@ -41,11 +42,14 @@ type world struct {
 	mu    sync.Mutex
 	now   time.Time
 	agent *http.Client
+	// provider signs people in beside their passwords; nil: none.
+	provider *browser.OIDC
 	// described is the OpenAPI document that the node serves.
 	described *openapi3.T
 }
 
-func newWorld(t *testing.T) *world {
+// newWorld starts a node. edit changes the world before that, when the node's URL is known.
+func newWorld(t *testing.T, edit ...func(*world)) *world {
 	w := &world{T: t, dir: t.TempDir(), disk: vfs.NewCrashableMem(), now: time.UnixMilli(1_800_000_000_000)}
 	for at := w.dir; ; at = w.disk.PathDir(at) { // the folders of a machine exist before the node starts
 		w.durable(at)
@@ -58,6 +62,9 @@ func newWorld(t *testing.T) *world {
 	}))
 	w.url = live.URL
 	w.agent = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	for _, e := range edit {
+		e(w)
+	}
 	w.start()
 	w.described = w.document()
 	t.Cleanup(func() {
@@ -84,7 +91,10 @@ func (w *world) start() {
 	n, err := node.Start(w.Context(), node.Options{
 		Dir: w.dir, Clock: w.clock, Wire: true, PendingLimit: longest,
 		Journal: persistence.Options{FS: w.disk, CacheBytes: 4 << 20, Partitions: 4},
-		HTTP:    atelier.Options{Options: server.Options{PublicURL: public, Hosts: []string{"example.com"}, NewID: w.newID, Limits: server.Limits{RequestTime: longest}}},
+		HTTP: atelier.Options{
+			Options: server.Options{PublicURL: public, Hosts: []string{"example.com"}, NewID: w.newID, Limits: server.Limits{RequestTime: longest}},
+			OIDC:    w.provider,
+		},
 	})
 	if err != nil {
 		w.Fatal(err)

@@ -19,18 +19,23 @@ func TestMCPClient(t *testing.T) { runScript(t, "mcp.mjs", "localhost") }
 // publicHost is the host in the public URL of the node.
 const publicHost = "127.0.0.1"
 
-// runScript runs an application against a node of its own, which the application knows by a host. It needs node and what npm ci installs
-// here.
-func runScript(t *testing.T, name, host string) {
+// needPackages ends a test on a machine without node or what npm ci installs here.
+func needPackages(t *testing.T) {
 	t.Helper()
 	for _, needed := range []string{"node", "npm"} {
 		if _, err := exec.LookPath(needed); err != nil {
 			testmachine.Lacks(t, "no "+needed)
 		}
 	}
-	if _, err := os.Stat("node_modules/openid-client/package.json"); err != nil {
+	if _, err := os.Stat("node_modules/oidc-provider/package.json"); err != nil {
 		testmachine.Lacks(t, "npm ci has not run in tests/oauth")
 	}
+}
+
+// runScript runs an application against a node of its own, which the application knows by a host.
+func runScript(t *testing.T, name, host string) {
+	t.Helper()
+	needPackages(t)
 	w := newWorld(t)
 	alice := w.person("alice")
 	w.workspace(alice, "acme")
