@@ -68,7 +68,7 @@ func (e *Edge) findVisit(x *exchange) (*access, error) {
 			return nil, err
 		}
 	}
-	found, err := e.visits.Lookup(x.request.Context(), id)
+	found, err := e.visits.Lookup(x.ctx, id)
 	switch {
 	case hasCode(err, entity.NotFound):
 		return nil, errUnauthorized

@@ -107,6 +107,9 @@ type Limits struct {
 	AddressInterval time.Duration
 	// AddressLookups is the number of concurrent look-ups of unknown hosts for the address of a client; 32.
 	AddressLookups int
+	// HalfClosedTime is the time without traffic after which a request ends whose client has closed its sending side, because the client
+	// may have left; 10 s.
+	HalfClosedTime time.Duration
 	// HeaderTime is the time in which an app must begin its response once it has the whole request, and IdleTime the time after which a request without any traffic ends;
 	// 2 minutes and 1 hour.
 	HeaderTime, IdleTime time.Duration
@@ -223,7 +226,8 @@ func (o Options) withDefaults() Options {
 		of    *time.Duration
 		value time.Duration
 	}{
-		{&l.AddressInterval, 20 * time.Millisecond}, {&l.HeaderTime, 2 * time.Minute}, {&l.IdleTime, time.Hour}, {&l.GraceTime, 15 * time.Second},
+		{&l.AddressInterval, 20 * time.Millisecond}, {&l.HeaderTime, 2 * time.Minute}, {&l.IdleTime, time.Hour},
+		{&l.HalfClosedTime, 10 * time.Second}, {&l.GraceTime, 15 * time.Second},
 		{&l.PageWait, time.Second}, {&l.StartWait, 20 * time.Second},
 	} {
 		if *d.of == 0 {
@@ -284,6 +288,7 @@ func (e *Edge) finish(x *exchange) {
 
 // serve serves a request, or returns the error to answer with.
 func (e *Edge) serve(x *exchange) error {
+	defer x.attend()()
 	r := x.request
 	switch {
 	case r.Method == http.MethodConnect, r.Method == http.MethodTrace:
@@ -307,11 +312,8 @@ func (e *Edge) serve(x *exchange) error {
 	if err := e.admit(x); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancelCause(context.WithValue(r.Context(), exchangeKey{}, x))
-	defer cancel(nil)
-	x.cancel = cancel
 	e.lasting.add(x)
-	r = r.WithContext(ctx)
+	r = r.WithContext(x.ctx)
 	if r.Body != nil && r.Body != http.NoBody {
 		r.Body = &trackedBody{body: r.Body, x: x}
 	}

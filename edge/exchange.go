@@ -27,6 +27,8 @@ const maxInformational = 16
 type exchange struct {
 	http.ResponseWriter
 	request *http.Request
+	// ctx outlives the client's sending side; see attend.
+	ctx     context.Context
 	id      string
 	started time.Time
 	// target is nil until the app is found; visitID is empty and visitor is nil for public apps.
@@ -58,6 +60,8 @@ type exchange struct {
 	broken atomic.Pointer[error]
 	// isStream is set once the app has begun a stream of events.
 	isStream atomic.Bool
+	// isHalfClosed is set once the client of HTTP/1 has closed its sending side.
+	isHalfClosed atomic.Bool
 	// used is the time of the last traffic, in nanoseconds since started.
 	used atomic.Int64
 	// confirmed is the time at which the watcher has last seen that the access lasts. Only the check of its subject uses it.
@@ -75,6 +79,29 @@ type exchange struct {
 func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
 
 func (x *exchange) touch() { x.used.Store(int64(time.Since(x.started))) }
+
+// attend gives the exchange its context. The caller calls the result when the request has been served.
+//
+// In HTTP/1 a client may close its sending side after the request and wait for the response, as nc -N and many probes do. net/http ends the
+// context of the request then, as it does when the client has left. TCP does not tell these apart until something is written: the system
+// of a client that has left then refuses the connection, and the write after that fails. Therefore the exchange goes on until a write
+// fails, or there has been no traffic for Limits.HalfClosedTime (round). In HTTP/2 the context ends only if the client has left.
+func (x *exchange) attend() (end func()) {
+	ctx, cancel := context.WithCancelCause(context.WithValue(context.WithoutCancel(x.request.Context()), exchangeKey{}, x))
+	x.ctx, x.cancel = ctx, cancel
+	unwatch := context.AfterFunc(x.request.Context(), func() {
+		if x.request.ProtoMajor != 1 {
+			cancel(errGone)
+			return
+		}
+		x.touch()
+		x.isHalfClosed.Store(true)
+	})
+	return func() {
+		unwatch()
+		cancel(nil)
+	}
+}
 
 // WriteHeader implements http.ResponseWriter. An informational response of the app is followed by a final one, which may be a refusal if the
 // app then fails. It does not pass guardResponse: it keeps only what it is for, the links of 103.

@@ -29,7 +29,8 @@ func (e *Edge) Serves(r *http.Request) bool {
 	case !isCustomName(name):
 		return false
 	}
-	_, err := e.lookUpHost(r.Context(), name, func() netip.Addr { return limit.ClientAddress(r, e.o.TrustedProxies) })
+	// The client may close its sending side after the request (attend). The cache bounds the time of the look-up.
+	_, err := e.lookUpHost(context.WithoutCancel(r.Context()), name, func() netip.Addr { return limit.ClientAddress(r, e.o.TrustedProxies) })
 	return !hasCode(err, entity.NotFound)
 }
 

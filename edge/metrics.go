@@ -119,8 +119,11 @@ func (m *metrics) observe(x *exchange, elapsed time.Duration) {
 			visibility = 2
 		}
 	}
-	if x.outcome == outcomeProxied && x.stopped() != nil {
+	if cause := x.stopped(); x.outcome == outcomeProxied && cause != nil {
 		x.outcome = outcomeEnded
+		if cause == errGone {
+			x.outcome = outcomeGone
+		}
 	}
 	m.counters[x.outcome][visibility][min(max(x.status/100, 0), 5)].Inc()
 	if !x.upgrade {

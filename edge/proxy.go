@@ -23,7 +23,7 @@ var (
 // reasonTimeout is the reason of timeoutError.
 const reasonTimeout = "timeout"
 
-// errGone says that the client has left before the end of its request.
+// errGone says that the client has left before the end of the exchange.
 var errGone = errors.New("the client has left")
 
 // flushTime is the time after which the edge passes on the part of a body of known length that it has received. Events, and bodies of
@@ -217,12 +217,12 @@ func (e *Edge) failProxy(w http.ResponseWriter, r *http.Request, err error) {
 	var network net.Error
 	cause, broken := x.stopped(), x.bodyError()
 	switch {
+	case context.Cause(x.ctx) == errGone, cause == nil && broken == errGone:
+		x.outcome = outcomeGone
+		panic(http.ErrAbortHandler) // nobody reads a response
 	case cause != nil:
 		x.outcome = outcomeEnded
 		err = errUnauthorized
-	case broken == errGone, errors.Is(err, context.Canceled) && x.request.Context().Err() != nil:
-		x.outcome = outcomeGone
-		panic(http.ErrAbortHandler) // nobody reads a response
 	case broken != nil:
 		err = errBody
 	case errors.As(err, &dialed):

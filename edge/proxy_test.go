@@ -369,7 +369,7 @@ func TestUnfinishedBodies(t *testing.T) {
 
 // A client that leaves ends its request at the app.
 func TestClientLeaves(t *testing.T) {
-	s := newStage(t)
+	s := newStage(t, func(o *edge.Options) { o.Limits.HalfClosedTime = time.Nanosecond })
 	ended := make(chan struct{})
 	began := make(chan struct{})
 	s.publish(s.register("notes", func(_ http.ResponseWriter, r *http.Request) {

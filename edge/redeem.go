@@ -50,14 +50,14 @@ func (e *Edge) exchangeGrant(x *exchange, grant string) (_ *visitv1.Visit, cooki
 		return nil, "", errUnauthorized
 	}
 	cookie, cookieHash := keys.New(cookieStart, id)
-	redeemed, err := ask[*visitv1.Visit](x.request.Context(), e, entity.KindVisit, id, &visitv1.RedeemVisit{
+	redeemed, err := ask[*visitv1.Visit](x.ctx, e, entity.KindVisit, id, &visitv1.RedeemVisit{
 		GrantSha256: hash, Host: x.target.name, CookieSha256: cookieHash,
 	})
 	if err != nil {
 		return nil, "", err
 	}
 	if redeemed.GetAppId() != x.target.appID || redeemed.GetWorkspaceId() != x.target.workspaceID {
-		e.endVisit(x.request.Context(), id) // another app has the address by now
+		e.endVisit(x.ctx, id) // another app has the address by now
 		return nil, "", errUnauthorized
 	}
 	return redeemed, cookie, nil
@@ -66,7 +66,7 @@ func (e *Edge) exchangeGrant(x *exchange, grant string) (_ *visitv1.Visit, cooki
 // endPrevious ends the visit of the cookie that is replaced, if it is another one.
 func (e *Edge) endPrevious(x *exchange, newID string) {
 	if previous, err := e.findVisit(x); err == nil && previous.visit.GetId() != newID {
-		e.endVisit(x.request.Context(), previous.visit.GetId())
+		e.endVisit(x.ctx, previous.visit.GetId())
 		e.visits.Invalidate(previous.visit.GetId())
 	}
 }

@@ -10,6 +10,22 @@ import (
 	"github.com/atelier-run/atelier/http/server"
 )
 
+// front serves an edge by a server of the platform, and returns the server and its address.
+func (s *stage) front(e server.Edge) (*server.Server, string) {
+	s.Helper()
+	front, err := server.New(server.Options{Asker: s.node.Router, Secret: make([]byte, 32), Edge: e})
+	if err != nil {
+		s.Fatal(err)
+	}
+	front.Mount(nil, nil)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		s.Fatal(err)
+	}
+	go front.Serve(l)
+	return front, l.Addr().String()
+}
+
 // A server that shuts down ends the streams of events of apps, also those that begin later, and waits for their other requests.
 func TestShutdown(t *testing.T) {
 	s := newStage(t)
@@ -21,20 +37,11 @@ func TestShutdown(t *testing.T) {
 		}
 		echo(nil)(w, r)
 	}))
-	front, err := server.New(server.Options{Asker: s.node.Router, Secret: make([]byte, 32), Edge: s.edge})
-	if err != nil {
-		t.Fatal(err)
-	}
-	front.Mount(nil, nil)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	go front.Serve(l)
+	front, address := s.front(s.edge)
 	ctx, cancel := context.WithTimeout(t.Context(), longest)
 	defer cancel()
 	stream, later, work := s.request("GET", "/sse", "").WithContext(ctx), s.request("GET", "/sse", "").WithContext(ctx), s.request("GET", "/work", "")
-	stream.URL.Host, work.URL.Host = l.Addr().String(), l.Addr().String()
+	stream.URL.Host, work.URL.Host = address, address
 	events, err := http.DefaultTransport.RoundTrip(stream)
 	if err != nil {
 		t.Fatal(err)

@@ -82,7 +82,7 @@ func (e *Edge) findTarget(x *exchange) error {
 	if !ok {
 		return errNotFound
 	}
-	found, err := e.lookUpHost(x.request.Context(), name, func() netip.Addr { return e.address(x) })
+	found, err := e.lookUpHost(x.ctx, name, func() netip.Addr { return e.address(x) })
 	if hasCode(err, entity.NotFound) {
 		// The slug, the workspace and the app refuse with messages of their own. A stranger would learn which workspaces exist.
 		return errNotFound

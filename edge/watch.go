@@ -154,8 +154,12 @@ func (e *Edge) round(before time.Time, concerns func(*exchange) bool) {
 	now := time.Now()
 	subjects := map[subject][]*exchange{}
 	for _, x := range e.lasting.before(before) {
-		if idle := now.Sub(x.started) - time.Duration(x.used.Load()); idle > e.o.Limits.IdleTime {
+		switch idle := now.Sub(x.started) - time.Duration(x.used.Load()); {
+		case idle > e.o.Limits.IdleTime:
 			x.stop(errIdle)
+			continue
+		case x.isHalfClosed.Load() && idle > e.o.Limits.HalfClosedTime:
+			x.stop(errGone)
 			continue
 		}
 		if !concerns(x) {

@@ -1,18 +1,16 @@
 package server_test
 
 import (
-	"bufio"
 	"context"
-	"io"
 	"net"
 	"net/http"
 	"testing"
-	"time"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/http/server"
+	"github.com/atelier-run/atelier/tests/halfclosed"
 )
 
 // noEntities are the entities of a server whose operations ask none.
@@ -51,25 +49,9 @@ func TestClientThatSendsNoMore(t *testing.T) {
 		<-served
 	})
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
-		c, err := net.Dial("tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
+		status, body := halfclosed.Send(t, l.Addr().String(), method+" /thing HTTP/1.1\r\nHost: localhost\r\n\r\n")
+		if status != http.StatusOK || body != `{"done":true}` {
+			t.Errorf("%s: %d %s", method, status, body)
 		}
-		_ = c.SetDeadline(time.Now().Add(3 * time.Minute))
-		if _, err := io.WriteString(c, method+" /thing HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
-			t.Fatal(err)
-		}
-		if err := c.(*net.TCPConn).CloseWrite(); err != nil {
-			t.Fatal(err)
-		}
-		response, err := http.ReadResponse(bufio.NewReader(c), nil)
-		if err != nil {
-			t.Fatalf("%s: %v", method, err)
-		}
-		body, err := io.ReadAll(response.Body)
-		if err != nil || response.StatusCode != http.StatusOK || string(body) != `{"done":true}` {
-			t.Errorf("%s: %s %s %v", method, response.Status, body, err)
-		}
-		c.Close()
 	}
 }
