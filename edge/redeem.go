@@ -88,6 +88,9 @@ func (e *Edge) launchAddress(x *exchange) string {
 	if x.query != "" {
 		path += "?" + escapeQuery(x.query)
 	}
+	if strings.HasPrefix(path, "//") {
+		path = "/." + path // the same path for browsers, which cannot be taken for a host (URL standard, section 4.5)
+	}
 	if CheckPath(path) != nil {
 		path = "/"
 	}
