@@ -70,16 +70,23 @@ func (ownAddresses) IsOwn(_ context.Context, host string) (bool, error) { return
 func newSite(t testing.TB) *site {
 	t.Helper()
 	s := &site{TB: t, now: time.Now().Truncate(time.Second)}
-	clock := func() time.Time { return s.now }
-	s.entities = domainstest.NewEntities(clock)
-	var err error
-	s.Domains, err = New(Options{
-		Asker: s.entities, Addresses: ownAddresses{}, Key: make([]byte, KeyBytes), Clock: clock, Resolvers: []string{"127.0.0.1:1"},
+	s.entities = domainstest.NewEntities(s.clock)
+	s.Domains = s.member()
+	return s
+}
+
+func (s *site) clock() time.Time { return s.now }
+
+// member returns another member over the same entities.
+func (s *site) member() *Domains {
+	s.Helper()
+	d, err := New(Options{
+		Asker: s.entities, Addresses: ownAddresses{}, Key: make([]byte, KeyBytes), Clock: s.clock, Resolvers: []string{"127.0.0.1:1"},
 		Directory: "https://127.0.0.1:1/directory",
 	})
-	check(t, err)
-	t.Cleanup(s.Close)
-	return s
+	check(s, err)
+	s.Cleanup(d.Close)
+	return d
 }
 
 // store stores a certificate of a host that is valid for 90 days.

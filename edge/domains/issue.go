@@ -131,20 +131,25 @@ func (d *Domains) obtain(ctx context.Context, host, renews string) (*bindingv1.C
 func (d *Domains) takeOrObtain(ctx context.Context, host, renews string) (*bindingv1.Certificate, *failure, string) {
 	ctx, cancel := context.WithTimeout(ctx, issueTimeout)
 	defer cancel()
-	stored, err := d.usable(ctx, host)
-	switch {
-	case err != nil:
-		return nil, d.classify(host, err, nil), ""
-	case stored != nil && stored.GetSerial() != renews:
-		return stored, nil, "reused"
-	case d.o.Off:
+	if stored, failure := d.reuse(ctx, host, renews); stored != nil || failure != nil {
+		return stored, failure, "reused"
+	}
+	if d.o.Off {
 		return nil, &failure{reason: "This server requests no certificates.", outcome: "failed"}, ""
+	}
+	session, pace := d.files.begin(), &pacer{clock: d.o.Clock}
+	defer session.end(ctx)
+	// Members find at the same time that a host needs a certificate. certmagic has a lock of its own, but a renewal that has waited for that
+	// lock is carried out all the same.
+	if err := session.Lock(ctx, "order_"+host); err != nil {
+		return nil, d.classify(host, err, nil), ""
+	}
+	if stored, failure := d.reuse(ctx, host, renews); stored != nil || failure != nil {
+		return stored, failure, "reused"
 	}
 	if failure := d.takeOrder(ctx, host); failure != nil {
 		return nil, failure, ""
 	}
-	session, pace := d.files.begin(), &pacer{clock: d.o.Clock}
-	defer session.end(ctx)
 	config := certmagic.New(d.cache, certmagic.Config{
 		Storage: session, Issuers: []certmagic.Issuer{&authority{d, session, pace}}, KeySource: certmagic.StandardKeyGenerator{KeyType: certmagic.P256},
 		DisableARI: true, DisableStorageCheck: true, OCSP: certmagic.OCSPConfig{DisableStapling: true}, Logger: zap.NewNop(),
@@ -161,6 +166,18 @@ func (d *Domains) takeOrObtain(ctx context.Context, host, renews string) (*bindi
 		return nil, d.classify(host, err, nil), ""
 	}
 	return describe(issued.Leaf), nil, "issued"
+}
+
+// reuse returns the usable certificate of a host in the store, unless it is the one with the serial number renews; nil: there is none.
+func (d *Domains) reuse(ctx context.Context, host, renews string) (*bindingv1.Certificate, *failure) {
+	stored, err := d.usable(ctx, host)
+	switch {
+	case err != nil:
+		return nil, d.classify(host, err, nil)
+	case stored.GetSerial() == renews:
+		return nil, nil
+	}
+	return stored, nil
 }
 
 // takeOrder takes an order for a host from the budget of the authority.

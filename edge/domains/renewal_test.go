@@ -7,11 +7,15 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/atelier-run/atelier/entity"
 	bindingv1 "github.com/atelier-run/atelier/messages/binding/v1"
+	certificatesv1 "github.com/atelier-run/atelier/messages/certificates/v1"
 )
 
 const day = 24 * time.Hour
@@ -125,6 +129,41 @@ func TestRenewalForAnOperator(t *testing.T) {
 	s.o.Off = true
 	if err := s.Renew(t.Context(), own); !hasCode(err, entity.InvalidRequest) {
 		t.Errorf("without an authority: %v", err)
+	}
+}
+
+// TestMembersRenewOnce checks that a member that finds a due certificate while another one renews it waits, and orders none itself.
+func TestMembersRenewOnce(t *testing.T) {
+	a, s := newRefusingAuthority(t), newSite(t)
+	second := &site{TB: t, Domains: s.member()}
+	s.useAuthority(a)
+	second.useAuthority(a)
+	s.store(own, 10)
+	s.now = s.now.Add(61 * day)
+	began, obtained := make(chan struct{}), make(chan error, 1)
+	a.answer = func(w http.ResponseWriter) {
+		a.answer = func(w http.ResponseWriter) { refuse(w, 400, "connection", "") }
+		begin := sync.OnceFunc(func() { close(began) })
+		s.entities.Fail(func(m proto.Message) error {
+			switch m.(type) {
+			case *certificatesv1.AcquireLock, *certificatesv1.TakeOrder:
+				begin()
+			}
+			return nil
+		})
+		go func() {
+			_, err := second.Obtain(t.Context(), own)
+			obtained <- err
+		}()
+		<-began          // the second member has seen that the certificate is due
+		s.store(own, 11) // the renewal, which the first member would store
+		a.answer(w)
+	}
+	if _, err := s.Obtain(t.Context(), own); err == nil {
+		t.Error("the authority has refused, and the first member has a certificate")
+	}
+	if err := <-obtained; err != nil || a.orders != 1 {
+		t.Errorf("%d orders; the second member: %v", a.orders, err)
 	}
 }
 
