@@ -199,6 +199,28 @@ func (c *Client) SetAppVisibility(ctx context.Context, slug, appSlug string, in 
 	return c.callApp(ctx, request{method: http.MethodPut, path: appPath(slug, appSlug, "/visibility"), in: in, idempotent: true})
 }
 
+// AppRuntime are the settings of an app's runtime. A setting of 0 has its default.
+type AppRuntime struct {
+	// ResponseTimeoutSeconds is the time in which the app must begin its response to a request; 0: the time of the server.
+	ResponseTimeoutSeconds int64 `json:"responseTimeoutSeconds,omitempty"`
+}
+
+type runtimeAnswer struct {
+	Runtime AppRuntime `json:"runtime"`
+}
+
+// AppRuntime returns the settings of an app's runtime.
+func (c *Client) AppRuntime(ctx context.Context, slug, appSlug string) (AppRuntime, error) {
+	found, err := call[runtimeAnswer](ctx, c, request{method: http.MethodGet, path: appPath(slug, appSlug, "/runtime")})
+	return found.Runtime, err
+}
+
+// SetAppRuntime replaces all settings of an app's runtime, and returns them. Codes: forbidden.
+func (c *Client) SetAppRuntime(ctx context.Context, slug, appSlug string, in AppRuntime) (AppRuntime, error) {
+	set, err := call[runtimeAnswer](ctx, c, request{method: http.MethodPut, path: appPath(slug, appSlug, "/runtime"), in: in, idempotent: true})
+	return set.Runtime, err
+}
+
 // AppDisabling is the input of SetAppDisabled.
 type AppDisabling struct {
 	Disabled bool `json:"disabled"`

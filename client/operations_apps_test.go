@@ -36,6 +36,12 @@ func init() {
 		{route: "PUT " + ws + app + "/disabled", answer: appAnswer{}, send: func(ctx context.Context, c *Client) error {
 			return errorOf(c.SetAppDisabled(ctx, slug, "{appSlug}", AppDisabling{true}))
 		}},
+		{route: "GET " + ws + app + "/runtime", answer: runtimeAnswer{}, send: func(ctx context.Context, c *Client) error {
+			return errorOf(c.AppRuntime(ctx, slug, "{appSlug}"))
+		}},
+		{route: "PUT " + ws + app + "/runtime", answer: runtimeAnswer{}, send: func(ctx context.Context, c *Client) error {
+			return errorOf(c.SetAppRuntime(ctx, slug, "{appSlug}", AppRuntime{60}))
+		}},
 		{route: "POST " + ws + app + "/restart", answer: appAnswer{}, send: func(ctx context.Context, c *Client) error {
 			return errorOf(c.RestartApp(ctx, slug, "{appSlug}"))
 		}},

@@ -43,6 +43,8 @@ type exchange struct {
 	upgrade  bool
 	client   limit.Counted
 	upstream *upstream
+	// generation has sent the request to the app.
+	generation *generation
 	// slots has the slot of the request once it is admitted.
 	slots *limit.Shares[string]
 	// backend is the connection to the app once it was upgraded.

@@ -229,7 +229,7 @@ func (e *Edge) failProxy(w http.ResponseWriter, r *http.Request, err error) {
 		err = e.dialRefusal(dialed.error)
 	case errors.Is(err, errUpgrades):
 	case errors.As(err, &network) && network.Timeout():
-		err = e.timeoutError()
+		err = timeoutError(x.generation)
 	default:
 		e.log.Debug("an app gave no response", "request", x.id, "app", x.target.appID, "error", err)
 		err = errGateway
@@ -237,9 +237,13 @@ func (e *Edge) failProxy(w http.ResponseWriter, r *http.Request, err error) {
 	e.refuse(x, err)
 }
 
-// timeoutError returns the error for a request to which the app has not begun its response in time.
-func (e *Edge) timeoutError() *entity.Error {
-	text := "the app did not begin its response within " + e.o.Limits.HeaderTime.String() + ", which is the setting app-response of the server"
+// timeoutError returns the error for a request to which the app has not begun its response in time. It says which setting holds.
+func timeoutError(g *generation) *entity.Error {
+	setting := "the setting app-response of the server; the app may have its own (atelier app runtime)"
+	if g.headerTime != 0 {
+		setting = "the setting responseTimeoutSeconds of its runtime (atelier app runtime)"
+	}
+	text := "the app did not begin its response within " + g.ResponseHeaderTimeout.String() + ", which is " + setting
 	return &entity.Error{Code: entity.Unavailable, Reason: reasonTimeout, Message: text, RetryAfter: retryTime}
 }
 

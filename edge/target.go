@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -26,7 +27,11 @@ type target struct {
 	custom, public bool
 	// generation is the number of the accepted configuration. Connections of a lower one lead to a process that was replaced.
 	generation uint64
-	state      state
+	// headerTime is the app's own time in which it must begin its response; 0: Limits.HeaderTime.
+	headerTime time.Duration
+	// revision is the version of the app's last event.
+	revision uint64
+	state    state
 }
 
 // indexed reports whether the directives of the app for search engines apply (specification, App domain).
@@ -152,7 +157,8 @@ func (e *Edge) describe(ctx context.Context, t *target) error {
 		return errNotFound
 	}
 	t.appSlug, t.public = a.GetSlug(), a.GetVisibility() == appv1.Visibility_VISIBILITY_PUBLIC
-	t.generation, t.state = a.GetAcceptedGeneration(), stateOf(a)
+	t.generation, t.state, t.revision = a.GetAcceptedGeneration(), stateOf(a), a.GetRevision()
+	t.headerTime = time.Duration(a.GetRuntimeSettings().GetResponseTimeoutMs()) * time.Millisecond
 	if !t.custom || t.public { // the slug of the workspace is part of the address of a launch only
 		return nil
 	}

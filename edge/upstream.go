@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -46,14 +47,24 @@ type upstream struct {
 	transport atomic.Pointer[generation]
 }
 
-// generation has the connections to the processes of one configuration.
+// generation has the connections to the processes of one configuration, which have one time to begin a response.
 type generation struct {
 	number uint64
+	// revision is the version of the app in which it had this configuration and time.
+	revision uint64
+	// headerTime is that of the app; 0: it has none, and the time of the transport is Limits.HeaderTime.
+	headerTime time.Duration
 	*http.Transport
 }
 
-// get returns the upstream of an app. If the app has accepted another configuration, new requests get new connections; those in flight
-// continue with the old process, which drains.
+// serves reports whether requests for a target use the generation. A target that was looked up earlier than the one of the generation does,
+// so that the generations of an app only go forward.
+func (g *generation) serves(t *target) bool {
+	return g != nil && (g.revision >= t.revision || g.number == t.generation && g.headerTime == t.headerTime)
+}
+
+// get returns the upstream of an app. If the app has accepted another configuration, or has another time to begin its responses, new
+// requests get new connections; those in flight continue with the old process, which drains, and with the old time.
 func (u *upstreams) get(e *Edge, t *target) *upstream {
 	found, ok := u.byApp.Load(t.appID)
 	if !ok {
@@ -62,10 +73,11 @@ func (u *upstreams) get(e *Edge, t *target) *upstream {
 	up := found.(*upstream)
 	for {
 		current := up.transport.Load()
-		if current != nil && current.number >= t.generation {
+		if current.serves(t) {
 			return up
 		}
-		if up.transport.CompareAndSwap(current, &generation{t.generation, up.newTransport(e)}) {
+		next := &generation{t.generation, t.revision, t.headerTime, up.newTransport(e, cmp.Or(t.headerTime, e.o.Limits.HeaderTime))}
+		if up.transport.CompareAndSwap(current, next) {
 			if current != nil {
 				current.CloseIdleConnections()
 			}
@@ -104,12 +116,12 @@ func (u *upstreams) close() {
 	})
 }
 
-func (up *upstream) newTransport(e *Edge) *http.Transport {
+func (up *upstream) newTransport(e *Edge, headerTime time.Duration) *http.Transport {
 	return &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return up.dial(ctx, e) },
 		// The app and the client agree on the encoding; the edge passes it on.
 		DisableCompression: true, MaxIdleConns: idleConns, MaxIdleConnsPerHost: idleConns, IdleConnTimeout: idleConnTime,
-		ResponseHeaderTimeout: e.o.Limits.HeaderTime, MaxResponseHeaderBytes: e.o.Limits.HeaderBytes, ExpectContinueTimeout: time.Second,
+		ResponseHeaderTimeout: headerTime, MaxResponseHeaderBytes: e.o.Limits.HeaderBytes, ExpectContinueTimeout: time.Second,
 	}
 }
 
@@ -175,5 +187,7 @@ func reasonOf(err error) string {
 
 // RoundTrip implements http.RoundTripper with the connections to the app of the request.
 func (e *Edge) RoundTrip(r *http.Request) (*http.Response, error) {
-	return r.Context().Value(exchangeKey{}).(*exchange).upstream.transport.Load().RoundTrip(r)
+	x := r.Context().Value(exchangeKey{}).(*exchange)
+	x.generation = x.upstream.transport.Load()
+	return x.generation.RoundTrip(r)
 }

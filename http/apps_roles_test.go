@@ -137,7 +137,7 @@ func TestScopesOfCredentials(t *testing.T) {
 	requests := maps.Clone(appRequests)
 	requests["PATCH "+appsAt+"/{appSlug}"+commandSuffix] = inSpace("/apps/shop", `{"command":"other"}`)
 	for operation, made := range requests {
-		setsCommand := operation == "POST "+appsAt || strings.HasSuffix(operation, commandSuffix)
+		setsCommand := operation == "POST "+appsAt || strings.HasSuffix(operation, commandSuffix) || operation == "PUT "+appsAt+"/{appSlug}/runtime"
 		method, path, _ := strings.Cut(operation, " ")
 		r := server.Route{Method: method, Path: strings.TrimSuffix(path, commandSuffix), Scope: server.ScopeApps}
 		granted := [][]string{scopesOfCommands}
@@ -215,12 +215,12 @@ func TestReasonsOfFailuresAreBounded(t *testing.T) {
 	}
 }
 
-// TestOperationsOfAppsAreComplete checks that the matrix has the fourteen operations of the specification, and the extensions restart and
-// logs, and which of them are declared idempotent.
+// TestOperationsOfAppsAreComplete checks that the matrix has the fourteen operations of the specification, and the extensions restart,
+// logs and runtime, and which of them are declared idempotent.
 func TestOperationsOfAppsAreComplete(t *testing.T) {
 	idempotent := []string{
 		"DELETE " + appsAt + "/{appSlug}", "PUT " + appsAt + "/{appSlug}/visibility", "PUT " + appsAt + "/{appSlug}/disabled",
-		"PUT " + appsAt + "/{slug}/domain", "DELETE " + appsAt + "/{slug}/domain",
+		"PUT " + appsAt + "/{appSlug}/runtime", "PUT " + appsAt + "/{slug}/domain", "DELETE " + appsAt + "/{slug}/domain",
 	}
 	routes := newStage(t).node.Server.Routes()
 	found := 0
@@ -233,7 +233,7 @@ func TestOperationsOfAppsAreComplete(t *testing.T) {
 			t.Errorf("%s: scope %s, idempotent: %v", operationOf(r), r.Scope, r.Idempotent)
 		}
 	}
-	if found != 16 || len(appRequests) != 16 {
-		t.Errorf("%d operations of apps, %d examples, want 16", found, len(appRequests))
+	if found != 18 || len(appRequests) != 18 {
+		t.Errorf("%d operations of apps, %d examples, want 18", found, len(appRequests))
 	}
 }

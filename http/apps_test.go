@@ -125,6 +125,8 @@ func TestRefusalsOfApps(t *testing.T) {
 		{"POST " + shop + "/reanchor", `{"path":"a"}`, &workspacev1.Reanchor{}, changes + " invalid_request path_in_use"},
 		{"PUT " + shop + "/visibility", `{"visibility":"public"}`, &appv1.SetVisibility{}, changes + " invalid_request"},
 		{"PUT " + shop + "/disabled", `{"disabled":true}`, &appv1.SetDisabled{}, changes},
+		{"GET " + shop + "/runtime", "", &appv1.DescribeApp{}, reads},
+		{"PUT " + shop + "/runtime", `{"responseTimeoutSeconds":60}`, &appv1.SetRuntimeSettings{}, changes + " invalid_request"},
 		{"POST " + shop + "/restart", "", &appv1.RestartApp{}, changes + " invalid_request"},
 		{"GET " + shop + "/logs", "", &workspacev1.FindApp{}, reads},
 		{"GET " + shop + "/launch", "", &workspacev1.FindApp{}, reads},

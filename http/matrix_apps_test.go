@@ -21,6 +21,8 @@ var appRequests = map[string]func(*scene) exampleRequest{
 	"POST " + appsAt + "/{appSlug}/reanchor":  inSpace("/apps/shop/reanchor", `{"path":"writer"}`),
 	"PUT " + appsAt + "/{appSlug}/visibility": inSpace("/apps/shop/visibility", `{"visibility":"folder"}`),
 	"PUT " + appsAt + "/{appSlug}/disabled":   inSpace("/apps/shop/disabled", `{"disabled":true}`),
+	"GET " + appsAt + "/{appSlug}/runtime":    inSpace("/apps/shop/runtime", ""),
+	"PUT " + appsAt + "/{appSlug}/runtime":    inSpace("/apps/shop/runtime", `{"responseTimeoutSeconds":60}`),
 	"POST " + appsAt + "/{appSlug}/restart":   inSpace("/apps/shop/restart", ""),
 	"GET " + appsAt + "/{appSlug}/logs":       inSpace("/apps/shop/logs", ""),
 	"GET " + appsAt + "/{slug}/launch":        inSpace("/apps/shop/launch", ""),

@@ -19,6 +19,7 @@ type appsCommands struct {
 	List       appListCommand       `cmd:"" help:"List apps."`
 	Show       appShowCommand       `cmd:"" help:"Print the state of an app."`
 	Update     appUpdateCommand     `cmd:"" help:"Change the command, the name or other properties of an app."`
+	Runtime    appRuntimeCommand    `cmd:"" help:"Print or change how the node treats the process of an app, without a restart."`
 	Restart    appRestartCommand    `cmd:"" help:"Replace the process of an app, and wait until the new one runs."`
 	Logs       appLogsCommand       `cmd:"" help:"Print the output of the processes of an app."`
 	Visibility appVisibilityCommand `cmd:"" help:"Make an app public, or private to the members of the workspace."`

@@ -328,17 +328,12 @@ func TestAppChangesAtOnce(t *testing.T) {
 	a, _ := newApp(t, &appv1.Runtime{Command: command("one"), Port: 20000}, func(o *Options) {
 		o.HTTP.PublicURL = &url.URL{Scheme: "http", Host: "atelier.test"}
 		o.Domains.EdgeHost = "apps.test"
+		o.Edge.Limits.HeaderTime = 20 * time.Second
 	})
 	visit := func(status int) {
 		t.Helper()
-		r, err := http.NewRequestWithContext(t.Context(), "GET", a.url, nil)
-		a.check(err)
-		r.Host = "site--acme.apps.test"
-		answer, err := http.DefaultClient.Do(r)
-		a.check(err)
-		answer.Body.Close()
-		if answer.StatusCode != status {
-			t.Errorf("the app answers %d, want %d", answer.StatusCode, status)
+		if got, body := a.visit("/"); got != status {
+			t.Errorf("the app answers %d %s, want %d", got, body, status)
 		}
 	}
 	visit(http.StatusUnauthorized)
@@ -355,6 +350,10 @@ func TestAppChangesAtOnce(t *testing.T) {
 	} {
 		a.must(http.StatusOK, a.request("PUT", "/v1/ws/acme/apps/site/"+change.path, change.body), nil)
 		visit(change.status)
+	}
+	a.must(http.StatusOK, a.request("PUT", "/v1/ws/acme/apps/site/runtime", map[string]any{"responseTimeoutSeconds": 1}), nil)
+	if status, body := a.visit("/wait"); status != http.StatusGatewayTimeout || !strings.Contains(body, "within 1s, ") {
+		t.Errorf("an app that gives no answer: %d %s", status, body)
 	}
 	a.must(http.StatusOK, a.request("DELETE", "/v1/ws/acme/apps/site", nil), nil)
 	visit(http.StatusNotFound)

@@ -65,10 +65,10 @@ func (n *Node) appOperations(o Options) api.AppOptions {
 // way to it, or the access of its visitors. Any other event of these kinds changes nothing that the edge serves.
 var edgeEvents = map[string]map[string]bool{
 	entity.KindApp: namesOf(
-		&appv1.AppRegistered{}, &appv1.RuntimeReconciled{}, &appv1.RuntimeFailed{}, &appv1.VisibilityChanged{}, &appv1.AppDisabled{},
-		&appv1.AppEnabled{}, &appv1.AppHalted{}, &appv1.AppSlept{}, &appv1.AppWoken{}, &appv1.AnchorFollowed{}, &appv1.RemovalRequested{},
-		&appv1.RemovalFailed{}, &appv1.AppRemoved{}, &appv1.DomainRequested{}, &appv1.DomainReported{}, &appv1.DomainRemovalRequested{},
-		&appv1.DomainRefused{}, &appv1.DomainReleased{},
+		&appv1.AppRegistered{}, &appv1.RuntimeReconciled{}, &appv1.RuntimeFailed{}, &appv1.VisibilityChanged{},
+		&appv1.RuntimeSettingsChanged{}, &appv1.AppDisabled{}, &appv1.AppEnabled{}, &appv1.AppHalted{}, &appv1.AppSlept{},
+		&appv1.AppWoken{}, &appv1.AnchorFollowed{}, &appv1.RemovalRequested{}, &appv1.RemovalFailed{}, &appv1.AppRemoved{},
+		&appv1.DomainRequested{}, &appv1.DomainReported{}, &appv1.DomainRemovalRequested{}, &appv1.DomainRefused{}, &appv1.DomainReleased{},
 	),
 	entity.KindSlug: namesOf(&slugv1.SlugClaimed{}, &slugv1.SlugReleased{}),
 	entity.KindWorkspace: namesOf(

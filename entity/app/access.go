@@ -52,8 +52,8 @@ var (
 // accessOf returns the access to a command, which the workspace checks.
 func accessOf(c appv1.Command) entity.Access {
 	switch c.(type) {
-	case *appv1.UpdateApp, *appv1.SetVisibility, *appv1.SetDisabled, *appv1.RestartApp, *appv1.RemoveApp, *appv1.AttachDomain,
-		*appv1.RecheckDomain, *appv1.RemoveDomain:
+	case *appv1.UpdateApp, *appv1.SetVisibility, *appv1.SetDisabled, *appv1.SetRuntimeSettings, *appv1.RestartApp, *appv1.RemoveApp,
+		*appv1.AttachDomain, *appv1.RecheckDomain, *appv1.RemoveDomain:
 		return changeAccess
 	case *appv1.DescribeApp, *appv1.AwaitApp:
 		return readAccess

@@ -3,6 +3,7 @@ package app_test
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -22,6 +23,7 @@ func TestReplicas(t *testing.T) {
 		w.user("olga", owner)
 		for _, c := range []appv1.Command{
 			&appv1.UpdateApp{Command: proto.String("two")}, &appv1.UpdateApp{SleepAfterMs: proto.Int64(5)}, &appv1.SetVisibility{Visibility: public},
+			respondIn(time.Minute),
 		} {
 			if _, err := w.send(c); (err == nil) != write || !write && entitytest.Code(err) != entity.Forbidden {
 				t.Errorf("%v: %T: %v", mode, c, err)
@@ -95,9 +97,11 @@ func TestGrantsLimitScopes(t *testing.T) {
 	w := newRunning(t)
 	w.as.Kind, w.as.Grants = kindOAuth, []string{entity.Apps}
 	w.refused(&appv1.UpdateApp{Command: proto.String("steal")}, entity.Forbidden)
+	w.refused(respondIn(time.Minute), entity.Forbidden)
 	w.must(&appv1.UpdateApp{Name: proto.String("Store")})
 	w.as.Grants = []string{entity.Apps, entity.FilesRead, entity.FilesWrite, entity.Services}
 	w.must(&appv1.UpdateApp{Command: proto.String("two")})
+	w.must(respondIn(time.Minute))
 	w.refused(&appv1.UpdateApp{ApiScopes: &appv1.Scopes{Scopes: []string{entity.FilesRead, entity.Memory}}}, entity.Forbidden)
 }
 

@@ -16,6 +16,9 @@
 //     could not be ended (lifecycle.go). StopTask is open, too, while the app does not run and has ports that may be busy.
 //   - The process has a key if its configuration has scopes. No key is valid while the app may not run (keys.go).
 //
+// The settings of the runtime, such as the time of a response, say how the platform treats the process. They belong to no configuration: a
+// change of them starts no process.
+//
 // An app is owned by its workspace, which reserves the slug, the path and the ports in the app's anchor. Registering an app is a chain
 // of commands over two entities:
 //
@@ -91,6 +94,8 @@ func Decide(call entity.Call, s *appv1.App, c appv1.Command) ([]appv1.Event, err
 		return setVisibility(call, s, c)
 	case *appv1.SetDisabled:
 		return setDisabled(call, s, c)
+	case *appv1.SetRuntimeSettings:
+		return setRuntimeSettings(call, s, c)
 	case *appv1.RemoveApp:
 		return remove(call, s, c)
 	case *appv1.AttachDomain:
@@ -181,8 +186,8 @@ func Waits(_ entity.Call, s *appv1.App, c appv1.Command) bool {
 // Reply returns the answer to a command; s is the state after the events.
 func Reply(call entity.Call, s *appv1.App, c appv1.Command, _ []appv1.Event) proto.Message {
 	switch c.(type) {
-	case *appv1.UpdateApp, *appv1.RestartApp, *appv1.SetVisibility, *appv1.SetDisabled, *appv1.RemoveApp, *appv1.DescribeApp,
-		*appv1.AwaitApp, *appv1.AwaitRuntime, *appv1.AttachDomain, *appv1.RecheckDomain, *appv1.RemoveDomain, *appv1.WakeApp,
+	case *appv1.UpdateApp, *appv1.RestartApp, *appv1.SetVisibility, *appv1.SetDisabled, *appv1.SetRuntimeSettings, *appv1.RemoveApp,
+		*appv1.DescribeApp, *appv1.AwaitApp, *appv1.AwaitRuntime, *appv1.AttachDomain, *appv1.RecheckDomain, *appv1.RemoveDomain, *appv1.WakeApp,
 		*appv1.ReportReconciled:
 		return &appv1.Description{App: s, Controls: ControlsOf(call, s)}
 	case *appv1.IssueKey:

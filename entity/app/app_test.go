@@ -48,7 +48,7 @@ func TestAbsentApp(t *testing.T) {
 	for _, c := range []appv1.Command{
 		&appv1.DescribeApp{}, &appv1.AwaitApp{Removal: true}, &appv1.AwaitRuntime{}, &appv1.UpdateApp{}, &appv1.SetVisibility{Visibility: private},
 		&appv1.SetDisabled{}, &appv1.RestartApp{}, &appv1.AttachDomain{}, &appv1.RecheckDomain{}, &appv1.RemoveDomain{}, &appv1.WakeApp{},
-		&appv1.IssueKey{},
+		&appv1.IssueKey{}, &appv1.SetRuntimeSettings{},
 	} {
 		w.refused(c, entity.NotFound)
 		if w.waits(c) {
@@ -394,7 +394,7 @@ func TestRemove(t *testing.T) {
 	w.mustNotChange(&appv1.RemoveApp{TaskId: "t2"})
 	for _, c := range []appv1.Command{
 		&appv1.UpdateApp{Name: proto.String("x")}, &appv1.SetVisibility{Visibility: private}, &appv1.SetDisabled{Disabled: true}, &appv1.RestartApp{},
-		&appv1.AttachDomain{DomainId: "dom_1", Hostname: "shop.example.com"},
+		&appv1.AttachDomain{DomainId: "dom_1", Hostname: "shop.example.com"}, respondIn(time.Minute),
 	} {
 		w.refused(c, entity.NotFound)
 	}

@@ -39,6 +39,8 @@ func Evolve(s *appv1.App, e appv1.Event) *appv1.App {
 		next.Key = nil
 	case *appv1.VisibilityChanged:
 		next.Visibility, next.UpdatedAt = e.GetVisibility(), e.GetAt()
+	case *appv1.RuntimeSettingsChanged:
+		next.RuntimeSettings, next.UpdatedAt = e.GetSettings(), e.GetAt()
 	case *appv1.AppDisabled:
 		next.DisabledAt, next.DisabledByUserId, next.Asleep, next.UpdatedAt = e.GetAt(), e.GetUserId(), false, e.GetAt()
 	case *appv1.AppEnabled:

@@ -80,6 +80,9 @@ func drawCommand(t *rapid.T, w *world) appv1.Command {
 	case 4, 5:
 		return &appv1.SetDisabled{Disabled: rapid.Bool().Draw(t, "disabled")}
 	case 6:
+		if rapid.Bool().Draw(t, "settings") {
+			return respondIn(time.Duration(rapid.IntRange(0, 2).Draw(t, "seconds")) * time.Second)
+		}
 		return &appv1.RestartApp{}
 	case 7:
 		return attach(rapid.SampledFrom([]string{"dom_1", "dom_2"}).Draw(t, "domain"), rapid.SampledFrom([]string{"a.example.com", "b.example.com"}).Draw(t, "name"))
@@ -198,7 +201,7 @@ func checkRows(t *rapid.T, w *world) {
 	if has {
 		want := proto.CloneOf(w.s)
 		want.Key, want.LastKey, want.Crashes, want.Refusal, want.DomainAuthor, want.Revision, want.AnchorVersion = nil, 0, nil, nil, nil, 0, 0
-		want.Ports, want.PortReservation = nil, 0
+		want.Ports, want.PortReservation, want.RuntimeSettings = nil, 0, nil
 		if !proto.Equal(row, want) {
 			t.Fatalf("the row is %v, want %v", row, want)
 		}

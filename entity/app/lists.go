@@ -104,7 +104,7 @@ func rowOf(s *appv1.App) proto.Message {
 	}
 	row := entity.ShallowCopy(s)
 	row.Key, row.LastKey, row.Crashes, row.Refusal, row.DomainAuthor, row.Revision, row.AnchorVersion = nil, 0, nil, nil, nil, 0, 0
-	row.Ports, row.PortReservation = nil, 0
+	row.Ports, row.PortReservation, row.RuntimeSettings = nil, 0, nil
 	return row
 }
 
@@ -115,8 +115,8 @@ func domainRowOf(s *appv1.App) proto.Message {
 	return &appv1.DomainRow{Domain: s.GetDomain(), AppId: s.GetId(), Slug: s.GetSlug(), Name: s.GetName()}
 }
 
-// auditRows returns the rows of the audit log of the workspace. An update has one, whatever it changes; the workspace has logged the
-// registration. The removals of the app and of its domain are logged for the requester.
+// auditRows returns the rows of the audit log of the workspace. An update has one, whatever it changes, as has
+// a change of the runtime's settings; the workspace has logged the registration. The removals of the app and of its domain are logged for the requester.
 func auditRows(call entity.Call, before, after *appv1.App, c appv1.Command, events []appv1.Event) []entity.Row {
 	var rows []entity.Row
 	add := func(index int, part, name string, p *auditv1.Provenance, author *appv1.Author) {
@@ -126,12 +126,17 @@ func auditRows(call entity.Call, before, after *appv1.App, c appv1.Command, even
 		}
 		rows = append(rows, audit.NewRow(entity.KindApp+"/"+after.GetId()+part, call, index, e))
 	}
-	if _, updates := c.(*appv1.UpdateApp); updates {
+	addUpdate := func() {
 		add(0, "", "app.updated", &auditv1.Provenance{Scopes: configured(after).GetApiScopes()}, nil)
+	}
+	if _, updates := c.(*appv1.UpdateApp); updates {
+		addUpdate()
 		return rows
 	}
 	for i, event := range events {
 		switch e := event.(type) {
+		case *appv1.RuntimeSettingsChanged:
+			addUpdate()
 		case *appv1.VisibilityChanged:
 			add(i, "", "app.visibility_changed", &auditv1.Provenance{Visibility: VisibilityNames[e.GetVisibility()]}, nil)
 		case *appv1.AppDisabled:

@@ -181,6 +181,31 @@ func reportReconciled(call entity.Call, s *appv1.App, c *appv1.ReportReconciled)
 	return events
 }
 
+// setRuntimeSettings replaces the settings of the runtime. They need what a configuration needs, because they decide how the process
+// runs. Errors: not_found, forbidden, invalid_request.
+func setRuntimeSettings(call entity.Call, s *appv1.App, c *appv1.SetRuntimeSettings) ([]appv1.Event, error) {
+	if err := checkChangeable(s); err != nil {
+		return nil, err
+	}
+	if isReadOnly(s) {
+		return nil, errReadOnly
+	}
+	if err := checkRuntimeSettings(c.GetSettings()); err != nil {
+		return nil, err
+	}
+	if err := CheckGrants(call, configured(s).GetApiScopes()); err != nil {
+		return nil, err
+	}
+	settings := c.GetSettings()
+	if proto.Size(settings) == 0 {
+		settings = nil
+	}
+	if proto.Equal(s.GetRuntimeSettings(), settings) {
+		return nil, nil
+	}
+	return []appv1.Event{&appv1.RuntimeSettingsChanged{Settings: settings, At: call.At()}}, nil
+}
+
 // excerpt returns the beginning of a reason without control characters except line breaks, as the API shows it.
 func excerpt(reason string) string {
 	clean := strings.Map(func(r rune) rune {

@@ -23,6 +23,10 @@ const (
 	MaxPort = 65535
 	// MaxSleepAfter is the longest time without requests after which the process of an app ends.
 	MaxSleepAfter = 7 * 24 * time.Hour
+	// MinResponseTimeout and MaxResponseTimeout bound the time in which the process of an app must begin a response, as the setting
+	// app-response of the node does.
+	MinResponseTimeout = time.Second
+	MaxResponseTimeout = time.Hour
 )
 
 // Scopes are the capabilities that an app may have (specification, App).
@@ -41,6 +45,7 @@ var (
 	errPort       = entity.Errorf(entity.InvalidRequest, "port must be 1 to %d", MaxPort)
 	errIcon       = entity.Errorf(entity.InvalidRequest, "icon must be a path of at most %d bytes relative to the folder of the app", MaxIcon)
 	errSleep      = entity.Errorf(entity.InvalidRequest, "sleepAfterSeconds must be 0 to %d", MaxSleepAfter/time.Second)
+	errTimeout    = entity.Errorf(entity.InvalidRequest, "responseTimeoutSeconds must be %d to %d", MinResponseTimeout/time.Second, MaxResponseTimeout/time.Second)
 	errNoRuntime  = entity.Errorf(entity.InvalidRequest, "runtime is empty")
 	errOrigin     = entity.Errorf(entity.InvalidRequest, "origin must have the share, the app and the mode of a replica")
 	errVisibility = entity.Errorf(entity.InvalidRequest, "visibility must be folder or public")
@@ -111,6 +116,14 @@ func checkRuntime(r *appv1.Runtime, portOptional bool) error {
 		return errSleep
 	}
 	return checkScopes(r.GetApiScopes())
+}
+
+// checkRuntimeSettings validates the settings of the runtime. Errors: invalid_request.
+func checkRuntimeSettings(s *appv1.RuntimeSettings) error {
+	if ms := s.GetResponseTimeoutMs(); ms != 0 && (ms < MinResponseTimeout.Milliseconds() || ms > MaxResponseTimeout.Milliseconds()) {
+		return errTimeout
+	}
+	return nil
 }
 
 // checkCommand accepts a script for a shell, which may have several lines.

@@ -68,6 +68,8 @@ func (a apps) routes() []server.Route {
 		{Method: http.MethodPost, Path: appPath + "/reanchor", Summary: "Bind an app to another folder", Handler: server.Answer(http.StatusOK, ofApp(server.Checked(checkReanchor)), a.reanchor)},
 		{Method: http.MethodPut, Path: appPath + "/visibility", Summary: "Make an app public, or private to the workspace", Idempotent: true, Handler: server.Answer(http.StatusOK, ofApp(decodeVisibility), a.setVisibility)},
 		{Method: http.MethodPut, Path: appPath + "/disabled", Summary: "Disable an app, or enable it again", Idempotent: true, Handler: server.Answer(http.StatusOK, ofApp(server.Checked(checkDisabled)), a.setDisabled)},
+		{Method: http.MethodGet, Path: appPath + "/runtime", Summary: "Read the settings of an app's runtime", Handler: server.Answer(http.StatusOK, ofApp(server.Nothing), a.readRuntime)},
+		{Method: http.MethodPut, Path: appPath + "/runtime", Summary: "Replace the settings of an app's runtime", Idempotent: true, Handler: server.Answer(http.StatusOK, ofApp(server.Checked(checkRuntimeSettings)), a.setRuntime)},
 		{Method: http.MethodPost, Path: appPath + "/restart", Summary: "Restart an app", Handler: waitForChange(a, http.StatusOK, ofApp(server.Nothing), a.restart), Timing: server.Streaming},
 		{Method: http.MethodGet, Path: appPath + "/logs", Summary: "Follow the output of an app", Handler: a.followLog, Timing: server.Streaming, Changes: true},
 		{Method: http.MethodGet, Path: namedAppPath + "/launch", Summary: "Open an app", Handler: a.launch, Refuse: RefuseLaunch},

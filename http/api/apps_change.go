@@ -17,13 +17,13 @@ import (
 
 // appChange is the body of a request to update an app. An install command of null removes it.
 type appChange struct {
-	Command           *string         `json:"command"`
-	APIScopes         *[]string       `json:"apiScopes"`
-	InstallCommand    server.Nullable `json:"installCommand"`
-	Port              *uint32         `json:"port"`
-	Name              *string         `json:"name"`
-	Icon              *string         `json:"icon"`
-	SleepAfterSeconds *int64          `json:"sleepAfterSeconds"`
+	Command           *string                 `json:"command"`
+	APIScopes         *[]string               `json:"apiScopes"`
+	InstallCommand    server.Nullable[string] `json:"installCommand"`
+	Port              *uint32                 `json:"port"`
+	Name              *string                 `json:"name"`
+	Icon              *string                 `json:"icon"`
+	SleepAfterSeconds *int64                  `json:"sleepAfterSeconds"`
 
 	command *appv1.UpdateApp
 }
@@ -36,12 +36,12 @@ func checkAppChange(in *appChange) error {
 		u.ApiScopes = &appv1.Scopes{Scopes: *in.APIScopes}
 	}
 	if in.InstallCommand.IsSet {
-		if in.InstallCommand.Text != nil && *in.InstallCommand.Text == "" {
+		if in.InstallCommand.Value != nil && *in.InstallCommand.Value == "" {
 			return errEmptyText("installCommand")
 		}
 		u.InstallCommand = proto.String("")
-		if in.InstallCommand.Text != nil {
-			u.InstallCommand = in.InstallCommand.Text
+		if in.InstallCommand.Value != nil {
+			u.InstallCommand = in.InstallCommand.Value
 		}
 	}
 	if in.SleepAfterSeconds != nil {
@@ -145,27 +145,32 @@ func (a apps) setDisabled(c *server.Call, in disabledRequest) (appAnswer, error)
 	return a.command(c, &appv1.SetDisabled{Disabled: *in.Disabled})
 }
 
-// command sends a command to the app in the path, and returns the app when the reactions are done. If they have ended the key of the app,
-// it is refused from then on.
+// command sends a command to the app in the path, and returns the app when the reactions are done.
 func (a apps) command(c *server.Call, m appv1.Command) (appAnswer, error) {
+	return a.answer(a.change(c, m))(c)
+}
+
+// change sends a command to the app in the path, and describes the app when the reactions are done. If they have ended the key of the app,
+// it is refused from then on.
+func (a apps) change(c *server.Call, m appv1.Command) (*appv1.Description, error) {
 	if err := c.Authorize(); err != nil {
-		return appAnswer{}, err
+		return nil, err
 	}
 	id, err := pathApp(c)
 	if err != nil {
-		return appAnswer{}, err
+		return nil, err
 	}
 	found, err := server.Ask[*appv1.Description](c, appCommand(c, id, m))
 	if err != nil {
-		return appAnswer{}, err
+		return nil, err
 	}
 	if err := c.Settle(entity.KindApp, app.Identity(c.Workspace.ID, id)); err != nil {
-		return appAnswer{}, err
+		return nil, err
 	}
 	if found.GetApp().GetKey() == nil {
 		c.EndCredential(id)
 	}
-	return appAnswer{a.view(c, found)}, nil
+	return found, nil
 }
 
 type appRemoved struct {

@@ -106,7 +106,7 @@ func (s sessions) readDefault(c *server.Call, _ server.None) (defaultView, error
 }
 
 type defaultRequest struct {
-	SessionID server.Nullable `json:"sessionId"`
+	SessionID server.Nullable[string] `json:"sessionId"`
 }
 
 func checkDefault(in *defaultRequest) error {
@@ -125,7 +125,7 @@ func (s sessions) chooseDefault(c *server.Call, in defaultRequest) (defaultView,
 		return defaultView{}, err
 	}
 	var chosen *sessionv1.Description
-	if id := in.SessionID.Text; id != nil {
+	if id := in.SessionID.Value; id != nil {
 		if !session.IsID(*id) {
 			return defaultView{}, errNoSuchSession
 		}

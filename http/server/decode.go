@@ -71,27 +71,27 @@ var errNull = errors.New("null")
 var strict = json.JoinOptions(
 	json.RejectUnknownMembers(true),
 	json.WithUnmarshalers(json.UnmarshalFromFunc(func(d *jsontext.Decoder, to any) error {
-		if _, nullable := to.(*Nullable); !nullable && d.PeekKind() == 'n' {
+		if _, nullable := to.(json.UnmarshalerFrom); !nullable && d.PeekKind() == 'n' {
 			return errNull
 		}
 		return errors.ErrUnsupported
 	})),
 )
 
-// Nullable is a field that is a string or null. IsSet reports whether the object has the field.
-type Nullable struct {
-	Text  *string
+// Nullable is a field that may be null. IsSet reports whether the object has the field.
+type Nullable[T any] struct {
+	Value *T
 	IsSet bool
 }
 
-// UnmarshalJSONFrom decodes a string or null.
-func (n *Nullable) UnmarshalJSONFrom(d *jsontext.Decoder) error {
+// UnmarshalJSONFrom decodes a value or null.
+func (n *Nullable[T]) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	n.IsSet = true
 	if d.PeekKind() == 'n' {
 		return d.SkipValue()
 	}
-	n.Text = new(string)
-	return json.UnmarshalDecode(d, n.Text)
+	n.Value = new(T)
+	return json.UnmarshalDecode(d, n.Value)
 }
 
 // DecodeMessage decodes an object that is not the body of a request, as strictly as Body. Errors: invalid_request.

@@ -12,7 +12,7 @@ import (
 )
 
 // serveApp serves HTTP on the port in the variable PORT, as the process of an app. It answers with the texts. /env has its variables,
-// /exit ends it with the status of the parameter, and /api calls an operation of the API with the key of the app.
+// /exit ends it with the status of the parameter, /wait gives no answer, and /api calls an operation of the API with the key of the app.
 func serveApp(texts []string, out, errors io.Writer) int {
 	fmt.Fprintln(out, "the key is", os.Getenv("SERVICE_APP_API_KEY"))
 	l, err := net.Listen("tcp", "127.0.0.1:"+os.Getenv("PORT"))
@@ -30,6 +30,7 @@ func serveApp(texts []string, out, errors io.Writer) int {
 		ended <- status
 		<-r.Context().Done() // there is no answer
 	})
+	mux.HandleFunc("/wait", func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	mux.HandleFunc("/api", func(w http.ResponseWriter, r *http.Request) {
 		q := r.URL.Query()
 		call, err := http.NewRequest(q.Get("method"), os.Getenv("SERVICE_API_URL")+q.Get("path"), r.Body)

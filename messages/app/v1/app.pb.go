@@ -365,6 +365,52 @@ func (x *Runtime) GetSleepAfterMs() int64 {
 	return 0
 }
 
+// RuntimeSettings say how the platform treats the process of an app. They are no part of the configuration: a change starts no process.
+type RuntimeSettings struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The time in which the process must begin its response to a request; 0: the time of the node.
+	ResponseTimeoutMs int64 `protobuf:"varint,1,opt,name=response_timeout_ms,json=responseTimeoutMs,proto3" json:"response_timeout_ms,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *RuntimeSettings) Reset() {
+	*x = RuntimeSettings{}
+	mi := &file_messages_app_v1_app_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RuntimeSettings) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RuntimeSettings) ProtoMessage() {}
+
+func (x *RuntimeSettings) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_app_v1_app_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RuntimeSettings.ProtoReflect.Descriptor instead.
+func (*RuntimeSettings) Descriptor() ([]byte, []int) {
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *RuntimeSettings) GetResponseTimeoutMs() int64 {
+	if x != nil {
+		return x.ResponseTimeoutMs
+	}
+	return 0
+}
+
 // An Origin says of which app a replica is a copy.
 type Origin struct {
 	state                 protoimpl.MessageState `protogen:"open.v1"`
@@ -378,7 +424,7 @@ type Origin struct {
 
 func (x *Origin) Reset() {
 	*x = Origin{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[1]
+	mi := &file_messages_app_v1_app_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -390,7 +436,7 @@ func (x *Origin) String() string {
 func (*Origin) ProtoMessage() {}
 
 func (x *Origin) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[1]
+	mi := &file_messages_app_v1_app_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -403,7 +449,7 @@ func (x *Origin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Origin.ProtoReflect.Descriptor instead.
 func (*Origin) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{1}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Origin) GetSourceShareId() string {
@@ -448,7 +494,7 @@ type Record struct {
 
 func (x *Record) Reset() {
 	*x = Record{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[2]
+	mi := &file_messages_app_v1_app_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -460,7 +506,7 @@ func (x *Record) String() string {
 func (*Record) ProtoMessage() {}
 
 func (x *Record) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[2]
+	mi := &file_messages_app_v1_app_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -473,7 +519,7 @@ func (x *Record) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Record.ProtoReflect.Descriptor instead.
 func (*Record) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{2}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Record) GetType() string {
@@ -516,7 +562,7 @@ type Conflict struct {
 
 func (x *Conflict) Reset() {
 	*x = Conflict{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[3]
+	mi := &file_messages_app_v1_app_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -528,7 +574,7 @@ func (x *Conflict) String() string {
 func (*Conflict) ProtoMessage() {}
 
 func (x *Conflict) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[3]
+	mi := &file_messages_app_v1_app_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -541,7 +587,7 @@ func (x *Conflict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Conflict.ProtoReflect.Descriptor instead.
 func (*Conflict) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{3}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Conflict) GetName() string {
@@ -594,7 +640,7 @@ type Domain struct {
 
 func (x *Domain) Reset() {
 	*x = Domain{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[4]
+	mi := &file_messages_app_v1_app_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -606,7 +652,7 @@ func (x *Domain) String() string {
 func (*Domain) ProtoMessage() {}
 
 func (x *Domain) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[4]
+	mi := &file_messages_app_v1_app_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -619,7 +665,7 @@ func (x *Domain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Domain.ProtoReflect.Descriptor instead.
 func (*Domain) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{4}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Domain) GetId() string {
@@ -784,14 +830,16 @@ type App struct {
 	// The sender of the last AttachDomain, for the audit log.
 	DomainAuthor *Author `protobuf:"bytes,35,opt,name=domain_author,json=domainAuthor,proto3" json:"domain_author,omitempty"`
 	// The ports that the app has beside those of its configurations.
-	Ports         *Ports `protobuf:"bytes,36,opt,name=ports,proto3" json:"ports,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Ports *Ports `protobuf:"bytes,36,opt,name=ports,proto3" json:"ports,omitempty"`
+	// Unset: each setting has its default.
+	RuntimeSettings *RuntimeSettings `protobuf:"bytes,37,opt,name=runtime_settings,json=runtimeSettings,proto3" json:"runtime_settings,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *App) Reset() {
 	*x = App{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[5]
+	mi := &file_messages_app_v1_app_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -803,7 +851,7 @@ func (x *App) String() string {
 func (*App) ProtoMessage() {}
 
 func (x *App) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[5]
+	mi := &file_messages_app_v1_app_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -816,7 +864,7 @@ func (x *App) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use App.ProtoReflect.Descriptor instead.
 func (*App) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{5}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *App) GetId() string {
@@ -1071,6 +1119,13 @@ func (x *App) GetPorts() *Ports {
 	return nil
 }
 
+func (x *App) GetRuntimeSettings() *RuntimeSettings {
+	if x != nil {
+		return x.RuntimeSettings
+	}
+	return nil
+}
+
 // Ports are ports that are reserved for an app whose configurations do not have them.
 type Ports struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1084,7 +1139,7 @@ type Ports struct {
 
 func (x *Ports) Reset() {
 	*x = Ports{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[6]
+	mi := &file_messages_app_v1_app_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1096,7 +1151,7 @@ func (x *Ports) String() string {
 func (*Ports) ProtoMessage() {}
 
 func (x *Ports) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[6]
+	mi := &file_messages_app_v1_app_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1109,7 +1164,7 @@ func (x *Ports) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ports.ProtoReflect.Descriptor instead.
 func (*Ports) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{6}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Ports) GetOffered() []*OfferedPort {
@@ -1137,7 +1192,7 @@ type OfferedPort struct {
 
 func (x *OfferedPort) Reset() {
 	*x = OfferedPort{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[7]
+	mi := &file_messages_app_v1_app_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1149,7 +1204,7 @@ func (x *OfferedPort) String() string {
 func (*OfferedPort) ProtoMessage() {}
 
 func (x *OfferedPort) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[7]
+	mi := &file_messages_app_v1_app_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1162,7 +1217,7 @@ func (x *OfferedPort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OfferedPort.ProtoReflect.Descriptor instead.
 func (*OfferedPort) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{7}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *OfferedPort) GetPort() uint32 {
@@ -1192,7 +1247,7 @@ type Author struct {
 
 func (x *Author) Reset() {
 	*x = Author{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[8]
+	mi := &file_messages_app_v1_app_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1204,7 +1259,7 @@ func (x *Author) String() string {
 func (*Author) ProtoMessage() {}
 
 func (x *Author) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[8]
+	mi := &file_messages_app_v1_app_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1217,7 +1272,7 @@ func (x *Author) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Author.ProtoReflect.Descriptor instead.
 func (*Author) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{8}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Author) GetUserId() string {
@@ -1252,7 +1307,7 @@ type Key struct {
 
 func (x *Key) Reset() {
 	*x = Key{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[9]
+	mi := &file_messages_app_v1_app_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1264,7 +1319,7 @@ func (x *Key) String() string {
 func (*Key) ProtoMessage() {}
 
 func (x *Key) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[9]
+	mi := &file_messages_app_v1_app_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1277,7 +1332,7 @@ func (x *Key) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Key.ProtoReflect.Descriptor instead.
 func (*Key) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{9}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Key) GetNumber() uint64 {
@@ -1312,7 +1367,7 @@ type Removal struct {
 
 func (x *Removal) Reset() {
 	*x = Removal{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[10]
+	mi := &file_messages_app_v1_app_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1324,7 +1379,7 @@ func (x *Removal) String() string {
 func (*Removal) ProtoMessage() {}
 
 func (x *Removal) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[10]
+	mi := &file_messages_app_v1_app_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1337,7 +1392,7 @@ func (x *Removal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Removal.ProtoReflect.Descriptor instead.
 func (*Removal) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{10}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Removal) GetRequestedAt() int64 {
@@ -1373,7 +1428,7 @@ type DomainRefusal struct {
 
 func (x *DomainRefusal) Reset() {
 	*x = DomainRefusal{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[11]
+	mi := &file_messages_app_v1_app_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1385,7 +1440,7 @@ func (x *DomainRefusal) String() string {
 func (*DomainRefusal) ProtoMessage() {}
 
 func (x *DomainRefusal) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[11]
+	mi := &file_messages_app_v1_app_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1398,7 +1453,7 @@ func (x *DomainRefusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DomainRefusal.ProtoReflect.Descriptor instead.
 func (*DomainRefusal) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{11}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *DomainRefusal) GetDomainId() string {
@@ -1433,7 +1488,7 @@ type Crash struct {
 
 func (x *Crash) Reset() {
 	*x = Crash{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[12]
+	mi := &file_messages_app_v1_app_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1445,7 +1500,7 @@ func (x *Crash) String() string {
 func (*Crash) ProtoMessage() {}
 
 func (x *Crash) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[12]
+	mi := &file_messages_app_v1_app_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1458,7 +1513,7 @@ func (x *Crash) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Crash.ProtoReflect.Descriptor instead.
 func (*Crash) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{12}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Crash) GetAt() int64 {
@@ -1493,7 +1548,7 @@ type UpdateApp struct {
 
 func (x *UpdateApp) Reset() {
 	*x = UpdateApp{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[13]
+	mi := &file_messages_app_v1_app_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1505,7 +1560,7 @@ func (x *UpdateApp) String() string {
 func (*UpdateApp) ProtoMessage() {}
 
 func (x *UpdateApp) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[13]
+	mi := &file_messages_app_v1_app_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1518,7 +1573,7 @@ func (x *UpdateApp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateApp.ProtoReflect.Descriptor instead.
 func (*UpdateApp) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{13}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *UpdateApp) GetName() string {
@@ -1579,7 +1634,7 @@ type Scopes struct {
 
 func (x *Scopes) Reset() {
 	*x = Scopes{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[14]
+	mi := &file_messages_app_v1_app_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1591,7 +1646,7 @@ func (x *Scopes) String() string {
 func (*Scopes) ProtoMessage() {}
 
 func (x *Scopes) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[14]
+	mi := &file_messages_app_v1_app_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1604,7 +1659,7 @@ func (x *Scopes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Scopes.ProtoReflect.Descriptor instead.
 func (*Scopes) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{14}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Scopes) GetScopes() []string {
@@ -1623,7 +1678,7 @@ type SetVisibility struct {
 
 func (x *SetVisibility) Reset() {
 	*x = SetVisibility{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[15]
+	mi := &file_messages_app_v1_app_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1635,7 +1690,7 @@ func (x *SetVisibility) String() string {
 func (*SetVisibility) ProtoMessage() {}
 
 func (x *SetVisibility) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[15]
+	mi := &file_messages_app_v1_app_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1648,7 +1703,7 @@ func (x *SetVisibility) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetVisibility.ProtoReflect.Descriptor instead.
 func (*SetVisibility) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{15}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SetVisibility) GetVisibility() Visibility {
@@ -1667,7 +1722,7 @@ type SetDisabled struct {
 
 func (x *SetDisabled) Reset() {
 	*x = SetDisabled{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[16]
+	mi := &file_messages_app_v1_app_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1679,7 +1734,7 @@ func (x *SetDisabled) String() string {
 func (*SetDisabled) ProtoMessage() {}
 
 func (x *SetDisabled) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[16]
+	mi := &file_messages_app_v1_app_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1692,7 +1747,7 @@ func (x *SetDisabled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetDisabled.ProtoReflect.Descriptor instead.
 func (*SetDisabled) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{16}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SetDisabled) GetDisabled() bool {
@@ -1700,6 +1755,51 @@ func (x *SetDisabled) GetDisabled() bool {
 		return x.Disabled
 	}
 	return false
+}
+
+// SetRuntimeSettings replaces all settings of the runtime. Its reply is Description.
+type SetRuntimeSettings struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Settings      *RuntimeSettings       `protobuf:"bytes,1,opt,name=settings,proto3" json:"settings,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetRuntimeSettings) Reset() {
+	*x = SetRuntimeSettings{}
+	mi := &file_messages_app_v1_app_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetRuntimeSettings) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetRuntimeSettings) ProtoMessage() {}
+
+func (x *SetRuntimeSettings) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_app_v1_app_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetRuntimeSettings.ProtoReflect.Descriptor instead.
+func (*SetRuntimeSettings) Descriptor() ([]byte, []int) {
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *SetRuntimeSettings) GetSettings() *RuntimeSettings {
+	if x != nil {
+		return x.Settings
+	}
+	return nil
 }
 
 // RestartApp runs the accepted configuration again, with a new process.
@@ -1711,7 +1811,7 @@ type RestartApp struct {
 
 func (x *RestartApp) Reset() {
 	*x = RestartApp{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[17]
+	mi := &file_messages_app_v1_app_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1723,7 +1823,7 @@ func (x *RestartApp) String() string {
 func (*RestartApp) ProtoMessage() {}
 
 func (x *RestartApp) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[17]
+	mi := &file_messages_app_v1_app_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1736,7 +1836,7 @@ func (x *RestartApp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestartApp.ProtoReflect.Descriptor instead.
 func (*RestartApp) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{17}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{19}
 }
 
 // RemoveApp stops serving the app, and unregisters it when its process has ended.
@@ -1749,7 +1849,7 @@ type RemoveApp struct {
 
 func (x *RemoveApp) Reset() {
 	*x = RemoveApp{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[18]
+	mi := &file_messages_app_v1_app_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1761,7 +1861,7 @@ func (x *RemoveApp) String() string {
 func (*RemoveApp) ProtoMessage() {}
 
 func (x *RemoveApp) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[18]
+	mi := &file_messages_app_v1_app_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1774,7 +1874,7 @@ func (x *RemoveApp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveApp.ProtoReflect.Descriptor instead.
 func (*RemoveApp) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{18}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *RemoveApp) GetTaskId() string {
@@ -1793,7 +1893,7 @@ type DescribeApp struct {
 
 func (x *DescribeApp) Reset() {
 	*x = DescribeApp{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[19]
+	mi := &file_messages_app_v1_app_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1805,7 +1905,7 @@ func (x *DescribeApp) String() string {
 func (*DescribeApp) ProtoMessage() {}
 
 func (x *DescribeApp) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[19]
+	mi := &file_messages_app_v1_app_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1818,7 +1918,7 @@ func (x *DescribeApp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeApp.ProtoReflect.Descriptor instead.
 func (*DescribeApp) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{19}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{21}
 }
 
 // AwaitApp is a query that is answered with Description when the app waits for none of the given results: of reconciling a generation
@@ -1834,7 +1934,7 @@ type AwaitApp struct {
 
 func (x *AwaitApp) Reset() {
 	*x = AwaitApp{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[20]
+	mi := &file_messages_app_v1_app_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1846,7 +1946,7 @@ func (x *AwaitApp) String() string {
 func (*AwaitApp) ProtoMessage() {}
 
 func (x *AwaitApp) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[20]
+	mi := &file_messages_app_v1_app_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1859,7 +1959,7 @@ func (x *AwaitApp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AwaitApp.ProtoReflect.Descriptor instead.
 func (*AwaitApp) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{20}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *AwaitApp) GetGeneration() uint64 {
@@ -1893,7 +1993,7 @@ type AttachDomain struct {
 
 func (x *AttachDomain) Reset() {
 	*x = AttachDomain{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[21]
+	mi := &file_messages_app_v1_app_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1905,7 +2005,7 @@ func (x *AttachDomain) String() string {
 func (*AttachDomain) ProtoMessage() {}
 
 func (x *AttachDomain) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[21]
+	mi := &file_messages_app_v1_app_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1918,7 +2018,7 @@ func (x *AttachDomain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachDomain.ProtoReflect.Descriptor instead.
 func (*AttachDomain) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{21}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *AttachDomain) GetDomainId() string {
@@ -1943,7 +2043,7 @@ type RecheckDomain struct {
 
 func (x *RecheckDomain) Reset() {
 	*x = RecheckDomain{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[22]
+	mi := &file_messages_app_v1_app_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1955,7 +2055,7 @@ func (x *RecheckDomain) String() string {
 func (*RecheckDomain) ProtoMessage() {}
 
 func (x *RecheckDomain) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[22]
+	mi := &file_messages_app_v1_app_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1968,7 +2068,7 @@ func (x *RecheckDomain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecheckDomain.ProtoReflect.Descriptor instead.
 func (*RecheckDomain) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{22}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{24}
 }
 
 type RemoveDomain struct {
@@ -1979,7 +2079,7 @@ type RemoveDomain struct {
 
 func (x *RemoveDomain) Reset() {
 	*x = RemoveDomain{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[23]
+	mi := &file_messages_app_v1_app_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1991,7 +2091,7 @@ func (x *RemoveDomain) String() string {
 func (*RemoveDomain) ProtoMessage() {}
 
 func (x *RemoveDomain) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[23]
+	mi := &file_messages_app_v1_app_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2004,7 +2104,7 @@ func (x *RemoveDomain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveDomain.ProtoReflect.Descriptor instead.
 func (*RemoveDomain) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{23}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{25}
 }
 
 // RegisterApp creates the app. The workspace has reserved its slug, path and port.
@@ -2017,7 +2117,7 @@ type RegisterApp struct {
 
 func (x *RegisterApp) Reset() {
 	*x = RegisterApp{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[24]
+	mi := &file_messages_app_v1_app_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2029,7 +2129,7 @@ func (x *RegisterApp) String() string {
 func (*RegisterApp) ProtoMessage() {}
 
 func (x *RegisterApp) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[24]
+	mi := &file_messages_app_v1_app_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2042,7 +2142,7 @@ func (x *RegisterApp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterApp.ProtoReflect.Descriptor instead.
 func (*RegisterApp) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{24}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RegisterApp) GetRegistration() *Registration {
@@ -2071,7 +2171,7 @@ type Registration struct {
 
 func (x *Registration) Reset() {
 	*x = Registration{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[25]
+	mi := &file_messages_app_v1_app_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2083,7 +2183,7 @@ func (x *Registration) String() string {
 func (*Registration) ProtoMessage() {}
 
 func (x *Registration) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[25]
+	mi := &file_messages_app_v1_app_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2096,7 +2196,7 @@ func (x *Registration) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Registration.ProtoReflect.Descriptor instead.
 func (*Registration) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{25}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Registration) GetAppId() string {
@@ -2182,7 +2282,7 @@ type FollowAnchor struct {
 
 func (x *FollowAnchor) Reset() {
 	*x = FollowAnchor{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[26]
+	mi := &file_messages_app_v1_app_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2194,7 +2294,7 @@ func (x *FollowAnchor) String() string {
 func (*FollowAnchor) ProtoMessage() {}
 
 func (x *FollowAnchor) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[26]
+	mi := &file_messages_app_v1_app_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2207,7 +2307,7 @@ func (x *FollowAnchor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowAnchor.ProtoReflect.Descriptor instead.
 func (*FollowAnchor) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{26}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *FollowAnchor) GetPath() string {
@@ -2241,7 +2341,7 @@ type HaltApp struct {
 
 func (x *HaltApp) Reset() {
 	*x = HaltApp{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[27]
+	mi := &file_messages_app_v1_app_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2253,7 +2353,7 @@ func (x *HaltApp) String() string {
 func (*HaltApp) ProtoMessage() {}
 
 func (x *HaltApp) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[27]
+	mi := &file_messages_app_v1_app_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2266,7 +2366,7 @@ func (x *HaltApp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HaltApp.ProtoReflect.Descriptor instead.
 func (*HaltApp) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{27}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *HaltApp) GetHalted() bool {
@@ -2285,7 +2385,7 @@ type WakeApp struct {
 
 func (x *WakeApp) Reset() {
 	*x = WakeApp{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[28]
+	mi := &file_messages_app_v1_app_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2297,7 +2397,7 @@ func (x *WakeApp) String() string {
 func (*WakeApp) ProtoMessage() {}
 
 func (x *WakeApp) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[28]
+	mi := &file_messages_app_v1_app_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2310,7 +2410,7 @@ func (x *WakeApp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WakeApp.ProtoReflect.Descriptor instead.
 func (*WakeApp) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{28}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{30}
 }
 
 // ReportAsleep reports that the process has ended because nobody used it.
@@ -2323,7 +2423,7 @@ type ReportAsleep struct {
 
 func (x *ReportAsleep) Reset() {
 	*x = ReportAsleep{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[29]
+	mi := &file_messages_app_v1_app_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2335,7 +2435,7 @@ func (x *ReportAsleep) String() string {
 func (*ReportAsleep) ProtoMessage() {}
 
 func (x *ReportAsleep) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[29]
+	mi := &file_messages_app_v1_app_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2348,7 +2448,7 @@ func (x *ReportAsleep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportAsleep.ProtoReflect.Descriptor instead.
 func (*ReportAsleep) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{29}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ReportAsleep) GetGeneration() uint64 {
@@ -2369,7 +2469,7 @@ type IssueKey struct {
 
 func (x *IssueKey) Reset() {
 	*x = IssueKey{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[30]
+	mi := &file_messages_app_v1_app_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2381,7 +2481,7 @@ func (x *IssueKey) String() string {
 func (*IssueKey) ProtoMessage() {}
 
 func (x *IssueKey) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[30]
+	mi := &file_messages_app_v1_app_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2394,7 +2494,7 @@ func (x *IssueKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueKey.ProtoReflect.Descriptor instead.
 func (*IssueKey) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{30}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *IssueKey) GetGeneration() uint64 {
@@ -2422,7 +2522,7 @@ type OfferPort struct {
 
 func (x *OfferPort) Reset() {
 	*x = OfferPort{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[31]
+	mi := &file_messages_app_v1_app_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2434,7 +2534,7 @@ func (x *OfferPort) String() string {
 func (*OfferPort) ProtoMessage() {}
 
 func (x *OfferPort) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[31]
+	mi := &file_messages_app_v1_app_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2447,7 +2547,7 @@ func (x *OfferPort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OfferPort.ProtoReflect.Descriptor instead.
 func (*OfferPort) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{31}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *OfferPort) GetPort() uint32 {
@@ -2473,7 +2573,7 @@ type ExpirePorts struct {
 
 func (x *ExpirePorts) Reset() {
 	*x = ExpirePorts{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[32]
+	mi := &file_messages_app_v1_app_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2485,7 +2585,7 @@ func (x *ExpirePorts) String() string {
 func (*ExpirePorts) ProtoMessage() {}
 
 func (x *ExpirePorts) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[32]
+	mi := &file_messages_app_v1_app_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2498,7 +2598,7 @@ func (x *ExpirePorts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExpirePorts.ProtoReflect.Descriptor instead.
 func (*ExpirePorts) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{32}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{34}
 }
 
 // ReportReconciled reports the result of reconciling a generation.
@@ -2515,7 +2615,7 @@ type ReportReconciled struct {
 
 func (x *ReportReconciled) Reset() {
 	*x = ReportReconciled{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[33]
+	mi := &file_messages_app_v1_app_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2527,7 +2627,7 @@ func (x *ReportReconciled) String() string {
 func (*ReportReconciled) ProtoMessage() {}
 
 func (x *ReportReconciled) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[33]
+	mi := &file_messages_app_v1_app_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2540,7 +2640,7 @@ func (x *ReportReconciled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportReconciled.ProtoReflect.Descriptor instead.
 func (*ReportReconciled) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{33}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ReportReconciled) GetGeneration() uint64 {
@@ -2576,7 +2676,7 @@ type ReportFreePorts struct {
 
 func (x *ReportFreePorts) Reset() {
 	*x = ReportFreePorts{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[34]
+	mi := &file_messages_app_v1_app_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2588,7 +2688,7 @@ func (x *ReportFreePorts) String() string {
 func (*ReportFreePorts) ProtoMessage() {}
 
 func (x *ReportFreePorts) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[34]
+	mi := &file_messages_app_v1_app_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2601,7 +2701,7 @@ func (x *ReportFreePorts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportFreePorts.ProtoReflect.Descriptor instead.
 func (*ReportFreePorts) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{34}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ReportFreePorts) GetGeneration() uint64 {
@@ -2629,7 +2729,7 @@ type ReportCrash struct {
 
 func (x *ReportCrash) Reset() {
 	*x = ReportCrash{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[35]
+	mi := &file_messages_app_v1_app_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2641,7 +2741,7 @@ func (x *ReportCrash) String() string {
 func (*ReportCrash) ProtoMessage() {}
 
 func (x *ReportCrash) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[35]
+	mi := &file_messages_app_v1_app_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2654,7 +2754,7 @@ func (x *ReportCrash) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportCrash.ProtoReflect.Descriptor instead.
 func (*ReportCrash) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{35}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ReportCrash) GetGeneration() uint64 {
@@ -2683,7 +2783,7 @@ type ReportStopped struct {
 
 func (x *ReportStopped) Reset() {
 	*x = ReportStopped{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[36]
+	mi := &file_messages_app_v1_app_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2695,7 +2795,7 @@ func (x *ReportStopped) String() string {
 func (*ReportStopped) ProtoMessage() {}
 
 func (x *ReportStopped) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[36]
+	mi := &file_messages_app_v1_app_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2708,7 +2808,7 @@ func (x *ReportStopped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportStopped.ProtoReflect.Descriptor instead.
 func (*ReportStopped) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{36}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ReportStopped) GetTaskId() string {
@@ -2735,7 +2835,7 @@ type AwaitRuntime struct {
 
 func (x *AwaitRuntime) Reset() {
 	*x = AwaitRuntime{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[37]
+	mi := &file_messages_app_v1_app_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2747,7 +2847,7 @@ func (x *AwaitRuntime) String() string {
 func (*AwaitRuntime) ProtoMessage() {}
 
 func (x *AwaitRuntime) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[37]
+	mi := &file_messages_app_v1_app_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2760,7 +2860,7 @@ func (x *AwaitRuntime) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AwaitRuntime.ProtoReflect.Descriptor instead.
 func (*AwaitRuntime) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{37}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *AwaitRuntime) GetRevision() uint64 {
@@ -2780,7 +2880,7 @@ type ReportDomain struct {
 
 func (x *ReportDomain) Reset() {
 	*x = ReportDomain{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[38]
+	mi := &file_messages_app_v1_app_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2792,7 +2892,7 @@ func (x *ReportDomain) String() string {
 func (*ReportDomain) ProtoMessage() {}
 
 func (x *ReportDomain) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[38]
+	mi := &file_messages_app_v1_app_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2805,7 +2905,7 @@ func (x *ReportDomain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportDomain.ProtoReflect.Descriptor instead.
 func (*ReportDomain) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{38}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ReportDomain) GetDomain() *Domain {
@@ -2826,7 +2926,7 @@ type ReportDomainRefused struct {
 
 func (x *ReportDomainRefused) Reset() {
 	*x = ReportDomainRefused{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[39]
+	mi := &file_messages_app_v1_app_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2838,7 +2938,7 @@ func (x *ReportDomainRefused) String() string {
 func (*ReportDomainRefused) ProtoMessage() {}
 
 func (x *ReportDomainRefused) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[39]
+	mi := &file_messages_app_v1_app_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2851,7 +2951,7 @@ func (x *ReportDomainRefused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportDomainRefused.ProtoReflect.Descriptor instead.
 func (*ReportDomainRefused) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{39}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ReportDomainRefused) GetDomainId() string {
@@ -2878,7 +2978,7 @@ type ReportDomainReleased struct {
 
 func (x *ReportDomainReleased) Reset() {
 	*x = ReportDomainReleased{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[40]
+	mi := &file_messages_app_v1_app_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2890,7 +2990,7 @@ func (x *ReportDomainReleased) String() string {
 func (*ReportDomainReleased) ProtoMessage() {}
 
 func (x *ReportDomainReleased) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[40]
+	mi := &file_messages_app_v1_app_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2903,7 +3003,7 @@ func (x *ReportDomainReleased) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportDomainReleased.ProtoReflect.Descriptor instead.
 func (*ReportDomainReleased) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{40}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ReportDomainReleased) GetDomainId() string {
@@ -2923,7 +3023,7 @@ type Description struct {
 
 func (x *Description) Reset() {
 	*x = Description{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[41]
+	mi := &file_messages_app_v1_app_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2935,7 +3035,7 @@ func (x *Description) String() string {
 func (*Description) ProtoMessage() {}
 
 func (x *Description) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[41]
+	mi := &file_messages_app_v1_app_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2948,7 +3048,7 @@ func (x *Description) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Description.ProtoReflect.Descriptor instead.
 func (*Description) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{41}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Description) GetApp() *App {
@@ -2978,7 +3078,7 @@ type Controls struct {
 
 func (x *Controls) Reset() {
 	*x = Controls{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[42]
+	mi := &file_messages_app_v1_app_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2990,7 +3090,7 @@ func (x *Controls) String() string {
 func (*Controls) ProtoMessage() {}
 
 func (x *Controls) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[42]
+	mi := &file_messages_app_v1_app_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3003,7 +3103,7 @@ func (x *Controls) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Controls.ProtoReflect.Descriptor instead.
 func (*Controls) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{42}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Controls) GetManageDomain() bool {
@@ -3052,7 +3152,7 @@ type AppRegistered struct {
 
 func (x *AppRegistered) Reset() {
 	*x = AppRegistered{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[43]
+	mi := &file_messages_app_v1_app_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3064,7 +3164,7 @@ func (x *AppRegistered) String() string {
 func (*AppRegistered) ProtoMessage() {}
 
 func (x *AppRegistered) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[43]
+	mi := &file_messages_app_v1_app_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3077,7 +3177,7 @@ func (x *AppRegistered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppRegistered.ProtoReflect.Descriptor instead.
 func (*AppRegistered) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{43}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *AppRegistered) GetRegistration() *Registration {
@@ -3112,7 +3212,7 @@ type MetadataChanged struct {
 
 func (x *MetadataChanged) Reset() {
 	*x = MetadataChanged{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[44]
+	mi := &file_messages_app_v1_app_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3124,7 +3224,7 @@ func (x *MetadataChanged) String() string {
 func (*MetadataChanged) ProtoMessage() {}
 
 func (x *MetadataChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[44]
+	mi := &file_messages_app_v1_app_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3137,7 +3237,7 @@ func (x *MetadataChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetadataChanged.ProtoReflect.Descriptor instead.
 func (*MetadataChanged) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{44}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *MetadataChanged) GetName() string {
@@ -3175,7 +3275,7 @@ type RuntimeRequested struct {
 
 func (x *RuntimeRequested) Reset() {
 	*x = RuntimeRequested{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[45]
+	mi := &file_messages_app_v1_app_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3187,7 +3287,7 @@ func (x *RuntimeRequested) String() string {
 func (*RuntimeRequested) ProtoMessage() {}
 
 func (x *RuntimeRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[45]
+	mi := &file_messages_app_v1_app_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3200,7 +3300,7 @@ func (x *RuntimeRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RuntimeRequested.ProtoReflect.Descriptor instead.
 func (*RuntimeRequested) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{45}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *RuntimeRequested) GetGeneration() uint64 {
@@ -3246,7 +3346,7 @@ type RuntimeReconciled struct {
 
 func (x *RuntimeReconciled) Reset() {
 	*x = RuntimeReconciled{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[46]
+	mi := &file_messages_app_v1_app_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3258,7 +3358,7 @@ func (x *RuntimeReconciled) String() string {
 func (*RuntimeReconciled) ProtoMessage() {}
 
 func (x *RuntimeReconciled) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[46]
+	mi := &file_messages_app_v1_app_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3271,7 +3371,7 @@ func (x *RuntimeReconciled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RuntimeReconciled.ProtoReflect.Descriptor instead.
 func (*RuntimeReconciled) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{46}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *RuntimeReconciled) GetGeneration() uint64 {
@@ -3324,7 +3424,7 @@ type RuntimeFailed struct {
 
 func (x *RuntimeFailed) Reset() {
 	*x = RuntimeFailed{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[47]
+	mi := &file_messages_app_v1_app_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3336,7 +3436,7 @@ func (x *RuntimeFailed) String() string {
 func (*RuntimeFailed) ProtoMessage() {}
 
 func (x *RuntimeFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[47]
+	mi := &file_messages_app_v1_app_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3349,7 +3449,7 @@ func (x *RuntimeFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RuntimeFailed.ProtoReflect.Descriptor instead.
 func (*RuntimeFailed) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{47}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *RuntimeFailed) GetGeneration() uint64 {
@@ -3405,7 +3505,7 @@ type PortOffered struct {
 
 func (x *PortOffered) Reset() {
 	*x = PortOffered{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[48]
+	mi := &file_messages_app_v1_app_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3417,7 +3517,7 @@ func (x *PortOffered) String() string {
 func (*PortOffered) ProtoMessage() {}
 
 func (x *PortOffered) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[48]
+	mi := &file_messages_app_v1_app_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3430,7 +3530,7 @@ func (x *PortOffered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortOffered.ProtoReflect.Descriptor instead.
 func (*PortOffered) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{48}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *PortOffered) GetPort() *OfferedPort {
@@ -3461,7 +3561,7 @@ type PortsReleased struct {
 
 func (x *PortsReleased) Reset() {
 	*x = PortsReleased{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[49]
+	mi := &file_messages_app_v1_app_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3473,7 +3573,7 @@ func (x *PortsReleased) String() string {
 func (*PortsReleased) ProtoMessage() {}
 
 func (x *PortsReleased) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[49]
+	mi := &file_messages_app_v1_app_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3486,7 +3586,7 @@ func (x *PortsReleased) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortsReleased.ProtoReflect.Descriptor instead.
 func (*PortsReleased) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{49}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *PortsReleased) GetUsed() []uint32 {
@@ -3524,7 +3624,7 @@ type KeyIssued struct {
 
 func (x *KeyIssued) Reset() {
 	*x = KeyIssued{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[50]
+	mi := &file_messages_app_v1_app_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3536,7 +3636,7 @@ func (x *KeyIssued) String() string {
 func (*KeyIssued) ProtoMessage() {}
 
 func (x *KeyIssued) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[50]
+	mi := &file_messages_app_v1_app_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3549,7 +3649,7 @@ func (x *KeyIssued) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyIssued.ProtoReflect.Descriptor instead.
 func (*KeyIssued) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{50}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *KeyIssued) GetKey() *Key {
@@ -3599,7 +3699,7 @@ type KeyRevoked struct {
 
 func (x *KeyRevoked) Reset() {
 	*x = KeyRevoked{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[51]
+	mi := &file_messages_app_v1_app_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3611,7 +3711,7 @@ func (x *KeyRevoked) String() string {
 func (*KeyRevoked) ProtoMessage() {}
 
 func (x *KeyRevoked) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[51]
+	mi := &file_messages_app_v1_app_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3624,7 +3724,7 @@ func (x *KeyRevoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRevoked.ProtoReflect.Descriptor instead.
 func (*KeyRevoked) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{51}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *KeyRevoked) GetNumber() uint64 {
@@ -3658,7 +3758,7 @@ type VisibilityChanged struct {
 
 func (x *VisibilityChanged) Reset() {
 	*x = VisibilityChanged{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[52]
+	mi := &file_messages_app_v1_app_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3670,7 +3770,7 @@ func (x *VisibilityChanged) String() string {
 func (*VisibilityChanged) ProtoMessage() {}
 
 func (x *VisibilityChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[52]
+	mi := &file_messages_app_v1_app_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3683,7 +3783,7 @@ func (x *VisibilityChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VisibilityChanged.ProtoReflect.Descriptor instead.
 func (*VisibilityChanged) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{52}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *VisibilityChanged) GetVisibility() Visibility {
@@ -3700,6 +3800,58 @@ func (x *VisibilityChanged) GetAt() int64 {
 	return 0
 }
 
+type RuntimeSettingsChanged struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Settings      *RuntimeSettings       `protobuf:"bytes,1,opt,name=settings,proto3" json:"settings,omitempty"`
+	At            int64                  `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RuntimeSettingsChanged) Reset() {
+	*x = RuntimeSettingsChanged{}
+	mi := &file_messages_app_v1_app_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RuntimeSettingsChanged) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RuntimeSettingsChanged) ProtoMessage() {}
+
+func (x *RuntimeSettingsChanged) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_app_v1_app_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RuntimeSettingsChanged.ProtoReflect.Descriptor instead.
+func (*RuntimeSettingsChanged) Descriptor() ([]byte, []int) {
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{55}
+}
+
+func (x *RuntimeSettingsChanged) GetSettings() *RuntimeSettings {
+	if x != nil {
+		return x.Settings
+	}
+	return nil
+}
+
+func (x *RuntimeSettingsChanged) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
 type AppDisabled struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	UserId        string                 `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
@@ -3710,7 +3862,7 @@ type AppDisabled struct {
 
 func (x *AppDisabled) Reset() {
 	*x = AppDisabled{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[53]
+	mi := &file_messages_app_v1_app_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3722,7 +3874,7 @@ func (x *AppDisabled) String() string {
 func (*AppDisabled) ProtoMessage() {}
 
 func (x *AppDisabled) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[53]
+	mi := &file_messages_app_v1_app_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3735,7 +3887,7 @@ func (x *AppDisabled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppDisabled.ProtoReflect.Descriptor instead.
 func (*AppDisabled) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{53}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *AppDisabled) GetUserId() string {
@@ -3761,7 +3913,7 @@ type AppEnabled struct {
 
 func (x *AppEnabled) Reset() {
 	*x = AppEnabled{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[54]
+	mi := &file_messages_app_v1_app_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3773,7 +3925,7 @@ func (x *AppEnabled) String() string {
 func (*AppEnabled) ProtoMessage() {}
 
 func (x *AppEnabled) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[54]
+	mi := &file_messages_app_v1_app_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3786,7 +3938,7 @@ func (x *AppEnabled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppEnabled.ProtoReflect.Descriptor instead.
 func (*AppEnabled) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{54}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *AppEnabled) GetAt() int64 {
@@ -3806,7 +3958,7 @@ type AppHalted struct {
 
 func (x *AppHalted) Reset() {
 	*x = AppHalted{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[55]
+	mi := &file_messages_app_v1_app_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3818,7 +3970,7 @@ func (x *AppHalted) String() string {
 func (*AppHalted) ProtoMessage() {}
 
 func (x *AppHalted) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[55]
+	mi := &file_messages_app_v1_app_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3831,7 +3983,7 @@ func (x *AppHalted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppHalted.ProtoReflect.Descriptor instead.
 func (*AppHalted) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{55}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *AppHalted) GetHalted() bool {
@@ -3857,7 +4009,7 @@ type AppSlept struct {
 
 func (x *AppSlept) Reset() {
 	*x = AppSlept{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[56]
+	mi := &file_messages_app_v1_app_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3869,7 +4021,7 @@ func (x *AppSlept) String() string {
 func (*AppSlept) ProtoMessage() {}
 
 func (x *AppSlept) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[56]
+	mi := &file_messages_app_v1_app_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3882,7 +4034,7 @@ func (x *AppSlept) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppSlept.ProtoReflect.Descriptor instead.
 func (*AppSlept) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{56}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *AppSlept) GetAt() int64 {
@@ -3901,7 +4053,7 @@ type AppWoken struct {
 
 func (x *AppWoken) Reset() {
 	*x = AppWoken{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[57]
+	mi := &file_messages_app_v1_app_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3913,7 +4065,7 @@ func (x *AppWoken) String() string {
 func (*AppWoken) ProtoMessage() {}
 
 func (x *AppWoken) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[57]
+	mi := &file_messages_app_v1_app_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3926,7 +4078,7 @@ func (x *AppWoken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppWoken.ProtoReflect.Descriptor instead.
 func (*AppWoken) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{57}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *AppWoken) GetAt() int64 {
@@ -3946,7 +4098,7 @@ type AppCrashed struct {
 
 func (x *AppCrashed) Reset() {
 	*x = AppCrashed{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[58]
+	mi := &file_messages_app_v1_app_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3958,7 +4110,7 @@ func (x *AppCrashed) String() string {
 func (*AppCrashed) ProtoMessage() {}
 
 func (x *AppCrashed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[58]
+	mi := &file_messages_app_v1_app_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3971,7 +4123,7 @@ func (x *AppCrashed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppCrashed.ProtoReflect.Descriptor instead.
 func (*AppCrashed) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{58}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *AppCrashed) GetGeneration() uint64 {
@@ -4000,7 +4152,7 @@ type AnchorFollowed struct {
 
 func (x *AnchorFollowed) Reset() {
 	*x = AnchorFollowed{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[59]
+	mi := &file_messages_app_v1_app_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4012,7 +4164,7 @@ func (x *AnchorFollowed) String() string {
 func (*AnchorFollowed) ProtoMessage() {}
 
 func (x *AnchorFollowed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[59]
+	mi := &file_messages_app_v1_app_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4025,7 +4177,7 @@ func (x *AnchorFollowed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnchorFollowed.ProtoReflect.Descriptor instead.
 func (*AnchorFollowed) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{59}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *AnchorFollowed) GetPath() string {
@@ -4065,7 +4217,7 @@ type RemovalRequested struct {
 
 func (x *RemovalRequested) Reset() {
 	*x = RemovalRequested{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[60]
+	mi := &file_messages_app_v1_app_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4077,7 +4229,7 @@ func (x *RemovalRequested) String() string {
 func (*RemovalRequested) ProtoMessage() {}
 
 func (x *RemovalRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[60]
+	mi := &file_messages_app_v1_app_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4090,7 +4242,7 @@ func (x *RemovalRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovalRequested.ProtoReflect.Descriptor instead.
 func (*RemovalRequested) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{60}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *RemovalRequested) GetRemoval() *Removal {
@@ -4110,7 +4262,7 @@ type RemovalFailed struct {
 
 func (x *RemovalFailed) Reset() {
 	*x = RemovalFailed{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[61]
+	mi := &file_messages_app_v1_app_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4122,7 +4274,7 @@ func (x *RemovalFailed) String() string {
 func (*RemovalFailed) ProtoMessage() {}
 
 func (x *RemovalFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[61]
+	mi := &file_messages_app_v1_app_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4135,7 +4287,7 @@ func (x *RemovalFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovalFailed.ProtoReflect.Descriptor instead.
 func (*RemovalFailed) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{61}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *RemovalFailed) GetReason() string {
@@ -4164,7 +4316,7 @@ type AppRemoved struct {
 
 func (x *AppRemoved) Reset() {
 	*x = AppRemoved{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[62]
+	mi := &file_messages_app_v1_app_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4176,7 +4328,7 @@ func (x *AppRemoved) String() string {
 func (*AppRemoved) ProtoMessage() {}
 
 func (x *AppRemoved) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[62]
+	mi := &file_messages_app_v1_app_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4189,7 +4341,7 @@ func (x *AppRemoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppRemoved.ProtoReflect.Descriptor instead.
 func (*AppRemoved) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{62}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *AppRemoved) GetWorkspaceId() string {
@@ -4234,7 +4386,7 @@ type DomainRequested struct {
 
 func (x *DomainRequested) Reset() {
 	*x = DomainRequested{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[63]
+	mi := &file_messages_app_v1_app_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4246,7 +4398,7 @@ func (x *DomainRequested) String() string {
 func (*DomainRequested) ProtoMessage() {}
 
 func (x *DomainRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[63]
+	mi := &file_messages_app_v1_app_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4259,7 +4411,7 @@ func (x *DomainRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DomainRequested.ProtoReflect.Descriptor instead.
 func (*DomainRequested) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{63}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *DomainRequested) GetWorkspaceId() string {
@@ -4313,7 +4465,7 @@ type DomainReported struct {
 
 func (x *DomainReported) Reset() {
 	*x = DomainReported{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[64]
+	mi := &file_messages_app_v1_app_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4325,7 +4477,7 @@ func (x *DomainReported) String() string {
 func (*DomainReported) ProtoMessage() {}
 
 func (x *DomainReported) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[64]
+	mi := &file_messages_app_v1_app_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4338,7 +4490,7 @@ func (x *DomainReported) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DomainReported.ProtoReflect.Descriptor instead.
 func (*DomainReported) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{64}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *DomainReported) GetDomain() *Domain {
@@ -4359,7 +4511,7 @@ type DomainRecheckRequested struct {
 
 func (x *DomainRecheckRequested) Reset() {
 	*x = DomainRecheckRequested{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[65]
+	mi := &file_messages_app_v1_app_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4371,7 +4523,7 @@ func (x *DomainRecheckRequested) String() string {
 func (*DomainRecheckRequested) ProtoMessage() {}
 
 func (x *DomainRecheckRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[65]
+	mi := &file_messages_app_v1_app_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4384,7 +4536,7 @@ func (x *DomainRecheckRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DomainRecheckRequested.ProtoReflect.Descriptor instead.
 func (*DomainRecheckRequested) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{65}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *DomainRecheckRequested) GetDomainId() string {
@@ -4419,7 +4571,7 @@ type DomainRemovalRequested struct {
 
 func (x *DomainRemovalRequested) Reset() {
 	*x = DomainRemovalRequested{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[66]
+	mi := &file_messages_app_v1_app_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4431,7 +4583,7 @@ func (x *DomainRemovalRequested) String() string {
 func (*DomainRemovalRequested) ProtoMessage() {}
 
 func (x *DomainRemovalRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[66]
+	mi := &file_messages_app_v1_app_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4444,7 +4596,7 @@ func (x *DomainRemovalRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DomainRemovalRequested.ProtoReflect.Descriptor instead.
 func (*DomainRemovalRequested) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{66}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *DomainRemovalRequested) GetDomainId() string {
@@ -4477,7 +4629,7 @@ type DomainRefused struct {
 
 func (x *DomainRefused) Reset() {
 	*x = DomainRefused{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[67]
+	mi := &file_messages_app_v1_app_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4489,7 +4641,7 @@ func (x *DomainRefused) String() string {
 func (*DomainRefused) ProtoMessage() {}
 
 func (x *DomainRefused) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[67]
+	mi := &file_messages_app_v1_app_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4502,7 +4654,7 @@ func (x *DomainRefused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DomainRefused.ProtoReflect.Descriptor instead.
 func (*DomainRefused) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{67}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *DomainRefused) GetRefusal() *DomainRefusal {
@@ -4522,7 +4674,7 @@ type DomainReleased struct {
 
 func (x *DomainReleased) Reset() {
 	*x = DomainReleased{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[68]
+	mi := &file_messages_app_v1_app_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4534,7 +4686,7 @@ func (x *DomainReleased) String() string {
 func (*DomainReleased) ProtoMessage() {}
 
 func (x *DomainReleased) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[68]
+	mi := &file_messages_app_v1_app_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4547,7 +4699,7 @@ func (x *DomainReleased) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DomainReleased.ProtoReflect.Descriptor instead.
 func (*DomainReleased) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{68}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *DomainReleased) GetDomainId() string {
@@ -4577,7 +4729,7 @@ type DomainRow struct {
 
 func (x *DomainRow) Reset() {
 	*x = DomainRow{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[69]
+	mi := &file_messages_app_v1_app_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4589,7 +4741,7 @@ func (x *DomainRow) String() string {
 func (*DomainRow) ProtoMessage() {}
 
 func (x *DomainRow) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[69]
+	mi := &file_messages_app_v1_app_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4602,7 +4754,7 @@ func (x *DomainRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DomainRow.ProtoReflect.Descriptor instead.
 func (*DomainRow) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{69}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *DomainRow) GetDomain() *Domain {
@@ -4650,7 +4802,7 @@ type Filter struct {
 
 func (x *Filter) Reset() {
 	*x = Filter{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[70]
+	mi := &file_messages_app_v1_app_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4662,7 +4814,7 @@ func (x *Filter) String() string {
 func (*Filter) ProtoMessage() {}
 
 func (x *Filter) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[70]
+	mi := &file_messages_app_v1_app_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4675,7 +4827,7 @@ func (x *Filter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Filter.ProtoReflect.Descriptor instead.
 func (*Filter) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{70}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *Filter) GetId() string {
@@ -4715,7 +4867,7 @@ type RunTask struct {
 
 func (x *RunTask) Reset() {
 	*x = RunTask{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[71]
+	mi := &file_messages_app_v1_app_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4727,7 +4879,7 @@ func (x *RunTask) String() string {
 func (*RunTask) ProtoMessage() {}
 
 func (x *RunTask) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[71]
+	mi := &file_messages_app_v1_app_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4740,7 +4892,7 @@ func (x *RunTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunTask.ProtoReflect.Descriptor instead.
 func (*RunTask) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{71}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{74}
 }
 
 // StopTask is the input of the executor that confirms that no process of an app is left.
@@ -4755,7 +4907,7 @@ type StopTask struct {
 
 func (x *StopTask) Reset() {
 	*x = StopTask{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[72]
+	mi := &file_messages_app_v1_app_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4767,7 +4919,7 @@ func (x *StopTask) String() string {
 func (*StopTask) ProtoMessage() {}
 
 func (x *StopTask) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[72]
+	mi := &file_messages_app_v1_app_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4780,7 +4932,7 @@ func (x *StopTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopTask.ProtoReflect.Descriptor instead.
 func (*StopTask) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{72}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *StopTask) GetTaskId() string {
@@ -4808,7 +4960,9 @@ const file_messages_app_v1_app_proto_rawDesc = "" +
 	"\x04port\x18\x03 \x01(\rR\x04port\x12\x1d\n" +
 	"\n" +
 	"api_scopes\x18\x04 \x03(\tR\tapiScopes\x12$\n" +
-	"\x0esleep_after_ms\x18\x05 \x01(\x03R\fsleepAfterMs\"\xbb\x01\n" +
+	"\x0esleep_after_ms\x18\x05 \x01(\x03R\fsleepAfterMs\"A\n" +
+	"\x0fRuntimeSettings\x12.\n" +
+	"\x13response_timeout_ms\x18\x01 \x01(\x03R\x11responseTimeoutMs\"\xbb\x01\n" +
 	"\x06Origin\x12&\n" +
 	"\x0fsource_share_id\x18\x01 \x01(\tR\rsourceShareId\x12\"\n" +
 	"\rsource_app_id\x18\x02 \x01(\tR\vsourceAppId\x126\n" +
@@ -4843,7 +4997,7 @@ const file_messages_app_v1_app_proto_rawDesc = "" +
 	"\x18operator_repair_required\x18\f \x01(\bR\x16operatorRepairRequired\x12\x1a\n" +
 	"\bchecking\x18\r \x01(\bR\bchecking\x12\x18\n" +
 	"\aclaimed\x18\x0e \x01(\bR\aclaimed\x12\x1a\n" +
-	"\brevision\x18\x0f \x01(\x04R\brevision\"\x8f\v\n" +
+	"\brevision\x18\x0f \x01(\x04R\brevision\"\xdb\v\n" +
 	"\x03App\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12!\n" +
 	"\fworkspace_id\x18\x02 \x01(\tR\vworkspaceId\x12\x1b\n" +
@@ -4888,7 +5042,8 @@ const file_messages_app_v1_app_proto_rawDesc = "" +
 	"\x0eanchor_version\x18! \x01(\x04R\ranchorVersion\x12)\n" +
 	"\x10port_reservation\x18\" \x01(\x04R\x0fportReservation\x12;\n" +
 	"\rdomain_author\x18# \x01(\v2\x16.atelier.app.v1.AuthorR\fdomainAuthor\x12+\n" +
-	"\x05ports\x18$ \x01(\v2\x15.atelier.app.v1.PortsR\x05ports\"R\n" +
+	"\x05ports\x18$ \x01(\v2\x15.atelier.app.v1.PortsR\x05ports\x12J\n" +
+	"\x10runtime_settings\x18% \x01(\v2\x1f.atelier.app.v1.RuntimeSettingsR\x0fruntimeSettings\"R\n" +
 	"\x05Ports\x125\n" +
 	"\aoffered\x18\x01 \x03(\v2\x1b.atelier.app.v1.OfferedPortR\aoffered\x12\x12\n" +
 	"\x04busy\x18\x02 \x03(\rR\x04busy\"7\n" +
@@ -4939,7 +5094,9 @@ const file_messages_app_v1_app_proto_rawDesc = "" +
 	"visibility\x18\x01 \x01(\x0e2\x1a.atelier.app.v1.VisibilityR\n" +
 	"visibility\")\n" +
 	"\vSetDisabled\x12\x1a\n" +
-	"\bdisabled\x18\x01 \x01(\bR\bdisabled\"\f\n" +
+	"\bdisabled\x18\x01 \x01(\bR\bdisabled\"Q\n" +
+	"\x12SetRuntimeSettings\x12;\n" +
+	"\bsettings\x18\x01 \x01(\v2\x1f.atelier.app.v1.RuntimeSettingsR\bsettings\"\f\n" +
 	"\n" +
 	"RestartApp\"$\n" +
 	"\tRemoveApp\x12\x17\n" +
@@ -5083,6 +5240,9 @@ const file_messages_app_v1_app_proto_rawDesc = "" +
 	"\n" +
 	"visibility\x18\x01 \x01(\x0e2\x1a.atelier.app.v1.VisibilityR\n" +
 	"visibility\x12\x0e\n" +
+	"\x02at\x18\x02 \x01(\x03R\x02at\"e\n" +
+	"\x16RuntimeSettingsChanged\x12;\n" +
+	"\bsettings\x18\x01 \x01(\v2\x1f.atelier.app.v1.RuntimeSettingsR\bsettings\x12\x0e\n" +
 	"\x02at\x18\x02 \x01(\x03R\x02at\"6\n" +
 	"\vAppDisabled\x12\x17\n" +
 	"\auser_id\x18\x01 \x01(\tR\x06userId\x12\x0e\n" +
@@ -5199,7 +5359,7 @@ func file_messages_app_v1_app_proto_rawDescGZIP() []byte {
 }
 
 var file_messages_app_v1_app_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_messages_app_v1_app_proto_msgTypes = make([]protoimpl.MessageInfo, 73)
+var file_messages_app_v1_app_proto_msgTypes = make([]protoimpl.MessageInfo, 76)
 var file_messages_app_v1_app_proto_goTypes = []any{
 	(Visibility)(0),                // 0: atelier.app.v1.Visibility
 	(RuntimeStatus)(0),             // 1: atelier.app.v1.RuntimeStatus
@@ -5207,129 +5367,135 @@ var file_messages_app_v1_app_proto_goTypes = []any{
 	(ShareMode)(0),                 // 3: atelier.app.v1.ShareMode
 	(DomainStatus)(0),              // 4: atelier.app.v1.DomainStatus
 	(*Runtime)(nil),                // 5: atelier.app.v1.Runtime
-	(*Origin)(nil),                 // 6: atelier.app.v1.Origin
-	(*Record)(nil),                 // 7: atelier.app.v1.Record
-	(*Conflict)(nil),               // 8: atelier.app.v1.Conflict
-	(*Domain)(nil),                 // 9: atelier.app.v1.Domain
-	(*App)(nil),                    // 10: atelier.app.v1.App
-	(*Ports)(nil),                  // 11: atelier.app.v1.Ports
-	(*OfferedPort)(nil),            // 12: atelier.app.v1.OfferedPort
-	(*Author)(nil),                 // 13: atelier.app.v1.Author
-	(*Key)(nil),                    // 14: atelier.app.v1.Key
-	(*Removal)(nil),                // 15: atelier.app.v1.Removal
-	(*DomainRefusal)(nil),          // 16: atelier.app.v1.DomainRefusal
-	(*Crash)(nil),                  // 17: atelier.app.v1.Crash
-	(*UpdateApp)(nil),              // 18: atelier.app.v1.UpdateApp
-	(*Scopes)(nil),                 // 19: atelier.app.v1.Scopes
-	(*SetVisibility)(nil),          // 20: atelier.app.v1.SetVisibility
-	(*SetDisabled)(nil),            // 21: atelier.app.v1.SetDisabled
-	(*RestartApp)(nil),             // 22: atelier.app.v1.RestartApp
-	(*RemoveApp)(nil),              // 23: atelier.app.v1.RemoveApp
-	(*DescribeApp)(nil),            // 24: atelier.app.v1.DescribeApp
-	(*AwaitApp)(nil),               // 25: atelier.app.v1.AwaitApp
-	(*AttachDomain)(nil),           // 26: atelier.app.v1.AttachDomain
-	(*RecheckDomain)(nil),          // 27: atelier.app.v1.RecheckDomain
-	(*RemoveDomain)(nil),           // 28: atelier.app.v1.RemoveDomain
-	(*RegisterApp)(nil),            // 29: atelier.app.v1.RegisterApp
-	(*Registration)(nil),           // 30: atelier.app.v1.Registration
-	(*FollowAnchor)(nil),           // 31: atelier.app.v1.FollowAnchor
-	(*HaltApp)(nil),                // 32: atelier.app.v1.HaltApp
-	(*WakeApp)(nil),                // 33: atelier.app.v1.WakeApp
-	(*ReportAsleep)(nil),           // 34: atelier.app.v1.ReportAsleep
-	(*IssueKey)(nil),               // 35: atelier.app.v1.IssueKey
-	(*OfferPort)(nil),              // 36: atelier.app.v1.OfferPort
-	(*ExpirePorts)(nil),            // 37: atelier.app.v1.ExpirePorts
-	(*ReportReconciled)(nil),       // 38: atelier.app.v1.ReportReconciled
-	(*ReportFreePorts)(nil),        // 39: atelier.app.v1.ReportFreePorts
-	(*ReportCrash)(nil),            // 40: atelier.app.v1.ReportCrash
-	(*ReportStopped)(nil),          // 41: atelier.app.v1.ReportStopped
-	(*AwaitRuntime)(nil),           // 42: atelier.app.v1.AwaitRuntime
-	(*ReportDomain)(nil),           // 43: atelier.app.v1.ReportDomain
-	(*ReportDomainRefused)(nil),    // 44: atelier.app.v1.ReportDomainRefused
-	(*ReportDomainReleased)(nil),   // 45: atelier.app.v1.ReportDomainReleased
-	(*Description)(nil),            // 46: atelier.app.v1.Description
-	(*Controls)(nil),               // 47: atelier.app.v1.Controls
-	(*AppRegistered)(nil),          // 48: atelier.app.v1.AppRegistered
-	(*MetadataChanged)(nil),        // 49: atelier.app.v1.MetadataChanged
-	(*RuntimeRequested)(nil),       // 50: atelier.app.v1.RuntimeRequested
-	(*RuntimeReconciled)(nil),      // 51: atelier.app.v1.RuntimeReconciled
-	(*RuntimeFailed)(nil),          // 52: atelier.app.v1.RuntimeFailed
-	(*PortOffered)(nil),            // 53: atelier.app.v1.PortOffered
-	(*PortsReleased)(nil),          // 54: atelier.app.v1.PortsReleased
-	(*KeyIssued)(nil),              // 55: atelier.app.v1.KeyIssued
-	(*KeyRevoked)(nil),             // 56: atelier.app.v1.KeyRevoked
-	(*VisibilityChanged)(nil),      // 57: atelier.app.v1.VisibilityChanged
-	(*AppDisabled)(nil),            // 58: atelier.app.v1.AppDisabled
-	(*AppEnabled)(nil),             // 59: atelier.app.v1.AppEnabled
-	(*AppHalted)(nil),              // 60: atelier.app.v1.AppHalted
-	(*AppSlept)(nil),               // 61: atelier.app.v1.AppSlept
-	(*AppWoken)(nil),               // 62: atelier.app.v1.AppWoken
-	(*AppCrashed)(nil),             // 63: atelier.app.v1.AppCrashed
-	(*AnchorFollowed)(nil),         // 64: atelier.app.v1.AnchorFollowed
-	(*RemovalRequested)(nil),       // 65: atelier.app.v1.RemovalRequested
-	(*RemovalFailed)(nil),          // 66: atelier.app.v1.RemovalFailed
-	(*AppRemoved)(nil),             // 67: atelier.app.v1.AppRemoved
-	(*DomainRequested)(nil),        // 68: atelier.app.v1.DomainRequested
-	(*DomainReported)(nil),         // 69: atelier.app.v1.DomainReported
-	(*DomainRecheckRequested)(nil), // 70: atelier.app.v1.DomainRecheckRequested
-	(*DomainRemovalRequested)(nil), // 71: atelier.app.v1.DomainRemovalRequested
-	(*DomainRefused)(nil),          // 72: atelier.app.v1.DomainRefused
-	(*DomainReleased)(nil),         // 73: atelier.app.v1.DomainReleased
-	(*DomainRow)(nil),              // 74: atelier.app.v1.DomainRow
-	(*Filter)(nil),                 // 75: atelier.app.v1.Filter
-	(*RunTask)(nil),                // 76: atelier.app.v1.RunTask
-	(*StopTask)(nil),               // 77: atelier.app.v1.StopTask
+	(*RuntimeSettings)(nil),        // 6: atelier.app.v1.RuntimeSettings
+	(*Origin)(nil),                 // 7: atelier.app.v1.Origin
+	(*Record)(nil),                 // 8: atelier.app.v1.Record
+	(*Conflict)(nil),               // 9: atelier.app.v1.Conflict
+	(*Domain)(nil),                 // 10: atelier.app.v1.Domain
+	(*App)(nil),                    // 11: atelier.app.v1.App
+	(*Ports)(nil),                  // 12: atelier.app.v1.Ports
+	(*OfferedPort)(nil),            // 13: atelier.app.v1.OfferedPort
+	(*Author)(nil),                 // 14: atelier.app.v1.Author
+	(*Key)(nil),                    // 15: atelier.app.v1.Key
+	(*Removal)(nil),                // 16: atelier.app.v1.Removal
+	(*DomainRefusal)(nil),          // 17: atelier.app.v1.DomainRefusal
+	(*Crash)(nil),                  // 18: atelier.app.v1.Crash
+	(*UpdateApp)(nil),              // 19: atelier.app.v1.UpdateApp
+	(*Scopes)(nil),                 // 20: atelier.app.v1.Scopes
+	(*SetVisibility)(nil),          // 21: atelier.app.v1.SetVisibility
+	(*SetDisabled)(nil),            // 22: atelier.app.v1.SetDisabled
+	(*SetRuntimeSettings)(nil),     // 23: atelier.app.v1.SetRuntimeSettings
+	(*RestartApp)(nil),             // 24: atelier.app.v1.RestartApp
+	(*RemoveApp)(nil),              // 25: atelier.app.v1.RemoveApp
+	(*DescribeApp)(nil),            // 26: atelier.app.v1.DescribeApp
+	(*AwaitApp)(nil),               // 27: atelier.app.v1.AwaitApp
+	(*AttachDomain)(nil),           // 28: atelier.app.v1.AttachDomain
+	(*RecheckDomain)(nil),          // 29: atelier.app.v1.RecheckDomain
+	(*RemoveDomain)(nil),           // 30: atelier.app.v1.RemoveDomain
+	(*RegisterApp)(nil),            // 31: atelier.app.v1.RegisterApp
+	(*Registration)(nil),           // 32: atelier.app.v1.Registration
+	(*FollowAnchor)(nil),           // 33: atelier.app.v1.FollowAnchor
+	(*HaltApp)(nil),                // 34: atelier.app.v1.HaltApp
+	(*WakeApp)(nil),                // 35: atelier.app.v1.WakeApp
+	(*ReportAsleep)(nil),           // 36: atelier.app.v1.ReportAsleep
+	(*IssueKey)(nil),               // 37: atelier.app.v1.IssueKey
+	(*OfferPort)(nil),              // 38: atelier.app.v1.OfferPort
+	(*ExpirePorts)(nil),            // 39: atelier.app.v1.ExpirePorts
+	(*ReportReconciled)(nil),       // 40: atelier.app.v1.ReportReconciled
+	(*ReportFreePorts)(nil),        // 41: atelier.app.v1.ReportFreePorts
+	(*ReportCrash)(nil),            // 42: atelier.app.v1.ReportCrash
+	(*ReportStopped)(nil),          // 43: atelier.app.v1.ReportStopped
+	(*AwaitRuntime)(nil),           // 44: atelier.app.v1.AwaitRuntime
+	(*ReportDomain)(nil),           // 45: atelier.app.v1.ReportDomain
+	(*ReportDomainRefused)(nil),    // 46: atelier.app.v1.ReportDomainRefused
+	(*ReportDomainReleased)(nil),   // 47: atelier.app.v1.ReportDomainReleased
+	(*Description)(nil),            // 48: atelier.app.v1.Description
+	(*Controls)(nil),               // 49: atelier.app.v1.Controls
+	(*AppRegistered)(nil),          // 50: atelier.app.v1.AppRegistered
+	(*MetadataChanged)(nil),        // 51: atelier.app.v1.MetadataChanged
+	(*RuntimeRequested)(nil),       // 52: atelier.app.v1.RuntimeRequested
+	(*RuntimeReconciled)(nil),      // 53: atelier.app.v1.RuntimeReconciled
+	(*RuntimeFailed)(nil),          // 54: atelier.app.v1.RuntimeFailed
+	(*PortOffered)(nil),            // 55: atelier.app.v1.PortOffered
+	(*PortsReleased)(nil),          // 56: atelier.app.v1.PortsReleased
+	(*KeyIssued)(nil),              // 57: atelier.app.v1.KeyIssued
+	(*KeyRevoked)(nil),             // 58: atelier.app.v1.KeyRevoked
+	(*VisibilityChanged)(nil),      // 59: atelier.app.v1.VisibilityChanged
+	(*RuntimeSettingsChanged)(nil), // 60: atelier.app.v1.RuntimeSettingsChanged
+	(*AppDisabled)(nil),            // 61: atelier.app.v1.AppDisabled
+	(*AppEnabled)(nil),             // 62: atelier.app.v1.AppEnabled
+	(*AppHalted)(nil),              // 63: atelier.app.v1.AppHalted
+	(*AppSlept)(nil),               // 64: atelier.app.v1.AppSlept
+	(*AppWoken)(nil),               // 65: atelier.app.v1.AppWoken
+	(*AppCrashed)(nil),             // 66: atelier.app.v1.AppCrashed
+	(*AnchorFollowed)(nil),         // 67: atelier.app.v1.AnchorFollowed
+	(*RemovalRequested)(nil),       // 68: atelier.app.v1.RemovalRequested
+	(*RemovalFailed)(nil),          // 69: atelier.app.v1.RemovalFailed
+	(*AppRemoved)(nil),             // 70: atelier.app.v1.AppRemoved
+	(*DomainRequested)(nil),        // 71: atelier.app.v1.DomainRequested
+	(*DomainReported)(nil),         // 72: atelier.app.v1.DomainReported
+	(*DomainRecheckRequested)(nil), // 73: atelier.app.v1.DomainRecheckRequested
+	(*DomainRemovalRequested)(nil), // 74: atelier.app.v1.DomainRemovalRequested
+	(*DomainRefused)(nil),          // 75: atelier.app.v1.DomainRefused
+	(*DomainReleased)(nil),         // 76: atelier.app.v1.DomainReleased
+	(*DomainRow)(nil),              // 77: atelier.app.v1.DomainRow
+	(*Filter)(nil),                 // 78: atelier.app.v1.Filter
+	(*RunTask)(nil),                // 79: atelier.app.v1.RunTask
+	(*StopTask)(nil),               // 80: atelier.app.v1.StopTask
 }
 var file_messages_app_v1_app_proto_depIdxs = []int32{
 	3,  // 0: atelier.app.v1.Origin.mode:type_name -> atelier.app.v1.ShareMode
 	4,  // 1: atelier.app.v1.Domain.status:type_name -> atelier.app.v1.DomainStatus
-	7,  // 2: atelier.app.v1.Domain.records:type_name -> atelier.app.v1.Record
-	8,  // 3: atelier.app.v1.Domain.conflicts:type_name -> atelier.app.v1.Conflict
+	8,  // 2: atelier.app.v1.Domain.records:type_name -> atelier.app.v1.Record
+	9,  // 3: atelier.app.v1.Domain.conflicts:type_name -> atelier.app.v1.Conflict
 	2,  // 4: atelier.app.v1.App.folder_state:type_name -> atelier.app.v1.FolderState
 	0,  // 5: atelier.app.v1.App.visibility:type_name -> atelier.app.v1.Visibility
 	5,  // 6: atelier.app.v1.App.accepted:type_name -> atelier.app.v1.Runtime
 	5,  // 7: atelier.app.v1.App.requested:type_name -> atelier.app.v1.Runtime
 	1,  // 8: atelier.app.v1.App.runtime_status:type_name -> atelier.app.v1.RuntimeStatus
-	6,  // 9: atelier.app.v1.App.origin:type_name -> atelier.app.v1.Origin
-	9,  // 10: atelier.app.v1.App.domain:type_name -> atelier.app.v1.Domain
-	16, // 11: atelier.app.v1.App.refusal:type_name -> atelier.app.v1.DomainRefusal
-	14, // 12: atelier.app.v1.App.key:type_name -> atelier.app.v1.Key
-	15, // 13: atelier.app.v1.App.removal:type_name -> atelier.app.v1.Removal
-	17, // 14: atelier.app.v1.App.crashes:type_name -> atelier.app.v1.Crash
-	13, // 15: atelier.app.v1.App.domain_author:type_name -> atelier.app.v1.Author
-	11, // 16: atelier.app.v1.App.ports:type_name -> atelier.app.v1.Ports
-	12, // 17: atelier.app.v1.Ports.offered:type_name -> atelier.app.v1.OfferedPort
-	13, // 18: atelier.app.v1.Removal.author:type_name -> atelier.app.v1.Author
-	19, // 19: atelier.app.v1.UpdateApp.api_scopes:type_name -> atelier.app.v1.Scopes
-	0,  // 20: atelier.app.v1.SetVisibility.visibility:type_name -> atelier.app.v1.Visibility
-	30, // 21: atelier.app.v1.RegisterApp.registration:type_name -> atelier.app.v1.Registration
-	5,  // 22: atelier.app.v1.Registration.runtime:type_name -> atelier.app.v1.Runtime
-	6,  // 23: atelier.app.v1.Registration.origin:type_name -> atelier.app.v1.Origin
-	2,  // 24: atelier.app.v1.FollowAnchor.state:type_name -> atelier.app.v1.FolderState
-	17, // 25: atelier.app.v1.ReportCrash.crash:type_name -> atelier.app.v1.Crash
-	9,  // 26: atelier.app.v1.ReportDomain.domain:type_name -> atelier.app.v1.Domain
-	10, // 27: atelier.app.v1.Description.app:type_name -> atelier.app.v1.App
-	47, // 28: atelier.app.v1.Description.controls:type_name -> atelier.app.v1.Controls
-	30, // 29: atelier.app.v1.AppRegistered.registration:type_name -> atelier.app.v1.Registration
-	5,  // 30: atelier.app.v1.RuntimeRequested.runtime:type_name -> atelier.app.v1.Runtime
-	11, // 31: atelier.app.v1.RuntimeReconciled.ports:type_name -> atelier.app.v1.Ports
-	11, // 32: atelier.app.v1.RuntimeFailed.ports:type_name -> atelier.app.v1.Ports
-	12, // 33: atelier.app.v1.PortOffered.port:type_name -> atelier.app.v1.OfferedPort
-	11, // 34: atelier.app.v1.PortsReleased.ports:type_name -> atelier.app.v1.Ports
-	14, // 35: atelier.app.v1.KeyIssued.key:type_name -> atelier.app.v1.Key
-	0,  // 36: atelier.app.v1.VisibilityChanged.visibility:type_name -> atelier.app.v1.Visibility
-	17, // 37: atelier.app.v1.AppCrashed.crash:type_name -> atelier.app.v1.Crash
-	2,  // 38: atelier.app.v1.AnchorFollowed.state:type_name -> atelier.app.v1.FolderState
-	15, // 39: atelier.app.v1.RemovalRequested.removal:type_name -> atelier.app.v1.Removal
-	13, // 40: atelier.app.v1.DomainRequested.author:type_name -> atelier.app.v1.Author
-	9,  // 41: atelier.app.v1.DomainReported.domain:type_name -> atelier.app.v1.Domain
-	16, // 42: atelier.app.v1.DomainRefused.refusal:type_name -> atelier.app.v1.DomainRefusal
-	9,  // 43: atelier.app.v1.DomainRow.domain:type_name -> atelier.app.v1.Domain
-	44, // [44:44] is the sub-list for method output_type
-	44, // [44:44] is the sub-list for method input_type
-	44, // [44:44] is the sub-list for extension type_name
-	44, // [44:44] is the sub-list for extension extendee
-	0,  // [0:44] is the sub-list for field type_name
+	7,  // 9: atelier.app.v1.App.origin:type_name -> atelier.app.v1.Origin
+	10, // 10: atelier.app.v1.App.domain:type_name -> atelier.app.v1.Domain
+	17, // 11: atelier.app.v1.App.refusal:type_name -> atelier.app.v1.DomainRefusal
+	15, // 12: atelier.app.v1.App.key:type_name -> atelier.app.v1.Key
+	16, // 13: atelier.app.v1.App.removal:type_name -> atelier.app.v1.Removal
+	18, // 14: atelier.app.v1.App.crashes:type_name -> atelier.app.v1.Crash
+	14, // 15: atelier.app.v1.App.domain_author:type_name -> atelier.app.v1.Author
+	12, // 16: atelier.app.v1.App.ports:type_name -> atelier.app.v1.Ports
+	6,  // 17: atelier.app.v1.App.runtime_settings:type_name -> atelier.app.v1.RuntimeSettings
+	13, // 18: atelier.app.v1.Ports.offered:type_name -> atelier.app.v1.OfferedPort
+	14, // 19: atelier.app.v1.Removal.author:type_name -> atelier.app.v1.Author
+	20, // 20: atelier.app.v1.UpdateApp.api_scopes:type_name -> atelier.app.v1.Scopes
+	0,  // 21: atelier.app.v1.SetVisibility.visibility:type_name -> atelier.app.v1.Visibility
+	6,  // 22: atelier.app.v1.SetRuntimeSettings.settings:type_name -> atelier.app.v1.RuntimeSettings
+	32, // 23: atelier.app.v1.RegisterApp.registration:type_name -> atelier.app.v1.Registration
+	5,  // 24: atelier.app.v1.Registration.runtime:type_name -> atelier.app.v1.Runtime
+	7,  // 25: atelier.app.v1.Registration.origin:type_name -> atelier.app.v1.Origin
+	2,  // 26: atelier.app.v1.FollowAnchor.state:type_name -> atelier.app.v1.FolderState
+	18, // 27: atelier.app.v1.ReportCrash.crash:type_name -> atelier.app.v1.Crash
+	10, // 28: atelier.app.v1.ReportDomain.domain:type_name -> atelier.app.v1.Domain
+	11, // 29: atelier.app.v1.Description.app:type_name -> atelier.app.v1.App
+	49, // 30: atelier.app.v1.Description.controls:type_name -> atelier.app.v1.Controls
+	32, // 31: atelier.app.v1.AppRegistered.registration:type_name -> atelier.app.v1.Registration
+	5,  // 32: atelier.app.v1.RuntimeRequested.runtime:type_name -> atelier.app.v1.Runtime
+	12, // 33: atelier.app.v1.RuntimeReconciled.ports:type_name -> atelier.app.v1.Ports
+	12, // 34: atelier.app.v1.RuntimeFailed.ports:type_name -> atelier.app.v1.Ports
+	13, // 35: atelier.app.v1.PortOffered.port:type_name -> atelier.app.v1.OfferedPort
+	12, // 36: atelier.app.v1.PortsReleased.ports:type_name -> atelier.app.v1.Ports
+	15, // 37: atelier.app.v1.KeyIssued.key:type_name -> atelier.app.v1.Key
+	0,  // 38: atelier.app.v1.VisibilityChanged.visibility:type_name -> atelier.app.v1.Visibility
+	6,  // 39: atelier.app.v1.RuntimeSettingsChanged.settings:type_name -> atelier.app.v1.RuntimeSettings
+	18, // 40: atelier.app.v1.AppCrashed.crash:type_name -> atelier.app.v1.Crash
+	2,  // 41: atelier.app.v1.AnchorFollowed.state:type_name -> atelier.app.v1.FolderState
+	16, // 42: atelier.app.v1.RemovalRequested.removal:type_name -> atelier.app.v1.Removal
+	14, // 43: atelier.app.v1.DomainRequested.author:type_name -> atelier.app.v1.Author
+	10, // 44: atelier.app.v1.DomainReported.domain:type_name -> atelier.app.v1.Domain
+	17, // 45: atelier.app.v1.DomainRefused.refusal:type_name -> atelier.app.v1.DomainRefusal
+	10, // 46: atelier.app.v1.DomainRow.domain:type_name -> atelier.app.v1.Domain
+	47, // [47:47] is the sub-list for method output_type
+	47, // [47:47] is the sub-list for method input_type
+	47, // [47:47] is the sub-list for extension type_name
+	47, // [47:47] is the sub-list for extension extendee
+	0,  // [0:47] is the sub-list for field type_name
 }
 
 func init() { file_messages_app_v1_app_proto_init() }
@@ -5337,15 +5503,15 @@ func file_messages_app_v1_app_proto_init() {
 	if File_messages_app_v1_app_proto != nil {
 		return
 	}
-	file_messages_app_v1_app_proto_msgTypes[13].OneofWrappers = []any{}
-	file_messages_app_v1_app_proto_msgTypes[70].OneofWrappers = []any{}
+	file_messages_app_v1_app_proto_msgTypes[14].OneofWrappers = []any{}
+	file_messages_app_v1_app_proto_msgTypes[73].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_messages_app_v1_app_proto_rawDesc), len(file_messages_app_v1_app_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   73,
+			NumMessages:   76,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

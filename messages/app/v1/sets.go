@@ -13,6 +13,7 @@ type Command interface {
 func (*UpdateApp) appCommand()            {}
 func (*SetVisibility) appCommand()        {}
 func (*SetDisabled) appCommand()          {}
+func (*SetRuntimeSettings) appCommand()   {}
 func (*RestartApp) appCommand()           {}
 func (*RemoveApp) appCommand()            {}
 func (*DescribeApp) appCommand()          {}
@@ -55,6 +56,7 @@ func (*PortsReleased) appEvent()          {}
 func (*KeyIssued) appEvent()              {}
 func (*KeyRevoked) appEvent()             {}
 func (*VisibilityChanged) appEvent()      {}
+func (*RuntimeSettingsChanged) appEvent() {}
 func (*AppDisabled) appEvent()            {}
 func (*AppEnabled) appEvent()             {}
 func (*AppHalted) appEvent()              {}
