@@ -67,7 +67,7 @@ type soak struct {
 	node    *node
 	tenants []*soakTenant
 	probe   *http.Client
-	clients []*http.Client // of the tenants and of the attacker
+	clients []*http.Client     // of the tenants and of the attacker
 	free    map[string]float64 // by the names of budgets, before the attacks
 	// sessions counts the turns of the tenants.
 	sessions atomic.Int64
