@@ -4,7 +4,6 @@ package cache
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"hash/maphash"
 	"strconv"
@@ -164,14 +163,13 @@ func (c *Cache[V]) refresh(ctx context.Context, key string, known *entry[V]) (va
 	}
 	epoch, asked := c.epoch.Load(), c.now()
 	value, err = c.fetch(ctx, key, old)
-	var refused *entity.Error
 	c.invalidating.RLock()
 	defer c.invalidating.RUnlock()
 	switch {
 	case c.epoch.Load() != epoch: // the result may be older than the change
 	case err == nil:
 		c.store(key, &entry[V]{value, asked})
-	case errors.As(err, &refused) && refused.Code == entity.NotFound:
+	case entity.HasCode(err, entity.NotFound):
 		c.remove(key)
 		c.missSlot(key).Store(&miss{key, asked, err})
 	}

@@ -2,7 +2,6 @@ package computer
 
 import (
 	"context"
-	"errors"
 	"hash/maphash"
 	"log/slog"
 	"math/rand/v2"
@@ -147,9 +146,8 @@ func (f *Fleet) check(ctx context.Context, p *computerv1.Present, at int64, reco
 		return
 	}
 	outcome := "found"
-	var refusal *entity.Error
 	switch {
-	case errors.As(err, &refusal) && refusal.Code == entity.Unavailable:
+	case entity.HasCode(err, entity.Unavailable):
 		// The computer could not be measured, for example because no file descriptor was free. It may be there.
 	case err != nil:
 		outcome = "missing"

@@ -239,8 +239,7 @@ func (d *Drives) Usage(workspaceID string) (used, total uint64, err error) {
 // Exists reports whether a path leads to a file or folder.
 func (d *Drive) Exists(_ context.Context, path string) (bool, error) {
 	_, err := d.Stat(path)
-	var refusal *entity.Error
-	if errors.As(err, &refusal) && refusal.Code == entity.NotFound {
+	if entity.HasCode(err, entity.NotFound) {
 		return false, nil
 	}
 	return err == nil, err

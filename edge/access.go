@@ -70,7 +70,7 @@ func (e *Edge) findVisit(x *exchange) (*access, error) {
 	}
 	found, err := e.visits.Lookup(x.ctx, id)
 	switch {
-	case hasCode(err, entity.NotFound):
+	case entity.HasCode(err, entity.NotFound):
 		return nil, errUnauthorized
 	case err != nil:
 		return nil, err
@@ -109,7 +109,7 @@ func (e *Edge) fetchAccess(ctx context.Context, id string, _ *access) (*access, 
 		_, err = askAs[*workspacev1.Authorized](ctx, e.o.Asker, v.GetPrincipal(), entity.KindWorkspace, v.GetWorkspaceId(),
 			&workspacev1.Authorize{Any: []string{entity.Apps}})
 	}
-	if hasCode(err, entity.NotFound, entity.Forbidden, entity.Unauthorized) {
+	if entity.HasCode(err, entity.NotFound, entity.Forbidden, entity.Unauthorized) {
 		e.endVisit(ctx, id)
 		return nil, errLost
 	}

@@ -31,7 +31,7 @@ func (e *Edge) Serves(r *http.Request) bool {
 	}
 	// The client may close its sending side after the request (attend). The cache bounds the time of the look-up.
 	_, err := e.lookUpHost(context.WithoutCancel(r.Context()), name, func() netip.Addr { return limit.ClientAddress(r, e.o.TrustedProxies) })
-	return !hasCode(err, entity.NotFound)
+	return !entity.HasCode(err, entity.NotFound)
 }
 
 // lookUpHost returns the app of a host name, at most a second old. The look-up of a name that the cache does not know counts against the

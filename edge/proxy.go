@@ -255,7 +255,7 @@ func (e *Edge) dialRefusal(err error) error {
 	case reasonFailed:
 		return notServing(reasonFailed, "the app does not run at the moment")
 	}
-	if hasCode(err, entity.NotFound) {
+	if entity.HasCode(err, entity.NotFound) {
 		return errNotFound
 	}
 	return errGateway

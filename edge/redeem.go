@@ -32,7 +32,7 @@ func (e *Edge) redeem(x *exchange, grant string) error {
 			Name: e.cookie, Value: cookie, Path: "/", HttpOnly: true, Secure: e.scheme == "https", SameSite: http.SameSiteLaxMode,
 			MaxAge: int(visit.CookieTime / time.Second),
 		})
-	case !hasCode(err, entity.Unauthorized, entity.NotFound, entity.InvalidRequest):
+	case !entity.HasCode(err, entity.Unauthorized, entity.NotFound, entity.InvalidRequest):
 		return err
 	case !x.target.public:
 		if _, err := e.findVisit(x); err != nil {

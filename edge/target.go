@@ -2,7 +2,6 @@ package edge
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"time"
@@ -88,7 +87,7 @@ func (e *Edge) findTarget(x *exchange) error {
 		return errNotFound
 	}
 	found, err := e.lookUpHost(x.ctx, name, func() netip.Addr { return e.address(x) })
-	if hasCode(err, entity.NotFound) {
+	if entity.HasCode(err, entity.NotFound) {
 		// The slug, the workspace and the app refuse with messages of their own. A stranger would learn which workspaces exist.
 		return errNotFound
 	}
@@ -113,7 +112,7 @@ func (e *Edge) fetchTarget(ctx context.Context, name string, known *target) (*ta
 		if known != nil && known.workspaceID == t.workspaceID {
 			// An app has its slug until it is removed, so that the workspace need not be asked again.
 			t.appID = known.appID
-			if err := e.describe(ctx, t); !hasCode(err, entity.NotFound) {
+			if err := e.describe(ctx, t); !entity.HasCode(err, entity.NotFound) {
 				return t, err
 			}
 		}
@@ -203,18 +202,4 @@ func askAs[Reply proto.Message](ctx context.Context, a Asker, p *wirev1.Principa
 		return none, fmt.Errorf("reply of %s is %T, want %T", kind, reply, none)
 	}
 	return found, nil
-}
-
-// hasCode reports whether err is an *entity.Error with one of the codes.
-func hasCode(err error, codes ...entity.Code) bool {
-	var refused *entity.Error
-	if !errors.As(err, &refused) {
-		return false
-	}
-	for _, code := range codes {
-		if refused.Code == code {
-			return true
-		}
-	}
-	return false
 }

@@ -171,7 +171,7 @@ func (up *upstream) wake(ctx context.Context, e *Edge) {
 	_, err := e.o.Asker.Ask(ctx, entity.Command{
 		Kind: entity.KindApp, Identity: app.Identity(up.workspaceID, up.appID), Principal: entity.Platform(), Message: &appv1.WakeApp{},
 	})
-	if err != nil && !hasCode(err, entity.NotFound) {
+	if err != nil && !entity.HasCode(err, entity.NotFound) {
 		e.log.Warn("cannot wake an app", "workspace", up.workspaceID, "app", up.appID, "error", err)
 	}
 }

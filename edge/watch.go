@@ -196,7 +196,7 @@ func (e *Edge) recheck(of subject, all []*exchange) {
 		switch {
 		case err == nil:
 			x.confirmed = now
-		case hasCode(err, entity.NotFound, entity.Unauthorized):
+		case entity.HasCode(err, entity.NotFound, entity.Unauthorized):
 			x.stop(err)
 		case now.Sub(later(x.confirmed, x.started)) > e.o.Limits.GraceTime:
 			x.stop(err)

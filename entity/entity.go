@@ -9,6 +9,7 @@ package entity
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -159,6 +160,12 @@ func Errorf(code Code, format string, args ...any) *Error {
 func IsRefusal(err error) bool {
 	var refusal *Error
 	return errors.As(err, &refusal) && refusal.Code != Unavailable && refusal.Code != Internal
+}
+
+// HasCode reports whether an error is an *Error with one of the codes.
+func HasCode(err error, codes ...Code) bool {
+	refusal, is := errors.AsType[*Error](err)
+	return is && slices.Contains(codes, refusal.Code)
 }
 
 // UnknownCommand returns the error for a message that is not a command of the kind.

@@ -45,7 +45,7 @@ func (r *Runner) checkParticipant(ctx context.Context, workspaceID string, p *se
 	}
 	standing, err := askPlatform[*userv1.Standing](ctx, r.o.Asker, entity.KindUser, p.GetUserId(), &userv1.DescribeStanding{})
 	switch {
-	case hasCode(err, entity.NotFound), err == nil && standing.GetDisabled():
+	case entity.HasCode(err, entity.NotFound), err == nil && standing.GetDisabled():
 		return errDisabled
 	case err != nil:
 		return err
@@ -62,7 +62,7 @@ func (r *Runner) checkParticipant(ctx context.Context, workspaceID string, p *se
 // checkGrant returns an error unless an OAuth grant is in force.
 func (r *Runner) checkGrant(ctx context.Context, id string) error {
 	grant, err := askPlatform[*grantv1.Grant](ctx, r.o.Asker, entity.KindGrant, id, &grantv1.DescribeGrant{})
-	if hasCode(err, entity.NotFound) || err == nil && grant.GetRevokedAt() != 0 {
+	if entity.HasCode(err, entity.NotFound) || err == nil && grant.GetRevokedAt() != 0 {
 		return errRevoked
 	}
 	return err
@@ -81,7 +81,7 @@ func (r *Runner) checkKey(ctx context.Context, id string) error {
 // scopes of an app do.
 func (r *Runner) checkApp(ctx context.Context, identity string, bounds *sessionv1.Bounds) error {
 	reply, err := askPlatform[*appv1.Description](ctx, r.o.Asker, entity.KindApp, identity, &appv1.DescribeApp{})
-	if err != nil && !hasCode(err, entity.NotFound) {
+	if err != nil && !entity.HasCode(err, entity.NotFound) {
 		return err
 	}
 	scopes := app.ScopesOf(reply.GetApp())
@@ -100,14 +100,14 @@ func (r *Runner) checkMember(ctx context.Context, workspaceID, userID string) er
 		Message:   &workspacev1.Authorize{Any: []string{entity.Sessions}, Changes: true},
 	})
 	switch {
-	case hasCode(err, entity.NotFound):
+	case entity.HasCode(err, entity.NotFound):
 		if err := r.checkWorkspace(ctx, workspaceID); err != nil { // a deleted workspace has no members
 			return err
 		}
 		return errRemoved
-	case hasCode(err, entity.Forbidden):
+	case entity.HasCode(err, entity.Forbidden):
 		return errDemoted
-	case hasCode(err, entity.WorkspaceSuspended), hasCode(err, entity.WorkspaceClosed):
+	case entity.HasCode(err, entity.WorkspaceSuspended, entity.WorkspaceClosed):
 		return nil
 	}
 	return err
@@ -149,9 +149,4 @@ func askPlatform[Reply proto.Message](ctx context.Context, a Asker, kind, identi
 		return reply, errReply
 	}
 	return reply, nil
-}
-
-func hasCode(err error, code entity.Code) bool {
-	refusal, is := errors.AsType[*entity.Error](err)
-	return is && refusal.Code == code
 }

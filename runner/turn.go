@@ -187,7 +187,7 @@ func (t *turn) claim(ctx context.Context) (*sessionv1.EndTurn, error) {
 		reply, err = ask(ctx, t.r.o.Asker, t.identity, &sessionv1.ClaimTurn{TurnId: t.turnID, RunId: t.runID})
 		return err
 	})
-	if refusal, is := errors.AsType[*entity.Error](err); is && refusal.Code == entity.TurnTaken {
+	if entity.HasCode(err, entity.TurnTaken) {
 		s, err := t.r.describe(ctx, t.identity)
 		if err != nil || s.GetTurn().GetId() != t.turnID {
 			return t.interrupted(nil), err // has no effect: the turn has ended

@@ -30,8 +30,7 @@ func (g *guest) checkSpace(ctx context.Context) error {
 }
 
 func isFull(err error) bool {
-	refusal, is := errors.AsType[*entity.Error](err)
-	return is && refusal.Code == entity.LimitReached
+	return entity.HasCode(err, entity.LimitReached)
 }
 
 // followSpace ends the processes of a running computer whenever the drive is full, until the computer has ended.

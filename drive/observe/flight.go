@@ -105,8 +105,7 @@ func (f *flight) retry(ctx context.Context, work func(*drive.Drive, *os.File) er
 
 // isLasting reports whether a refusal is one of all rows of a workspace, because it was deleted or must not change.
 func isLasting(err error) bool {
-	var refusal *entity.Error
-	return errors.As(err, &refusal) && (refusal.Code == entity.NotFound || refusal.Code == entity.Forbidden)
+	return entity.HasCode(err, entity.NotFound, entity.Forbidden)
 }
 
 // withDrive calls work with the open drive and its root folder.

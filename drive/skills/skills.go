@@ -178,8 +178,7 @@ func (s *search) add(path, position string) error {
 
 // onlyTemporary returns an error of a file if trying again helps, and nil for the errors for which the file is left out.
 func onlyTemporary(err error) error {
-	var refused *entity.Error
-	if errors.As(err, &refused) && refused.Code == entity.Unavailable {
+	if entity.HasCode(err, entity.Unavailable) {
 		return err
 	}
 	return nil
@@ -209,8 +208,7 @@ func readFile(d *drive.Drive, path string) ([]byte, drive.Entry, error) {
 
 // isMissing reports whether an error means that a path leads to no file.
 func isMissing(err error) bool {
-	var refused *entity.Error
-	return errors.As(err, &refused) && (refused.Code == entity.NotFound || refused.Code == drive.IsFolder)
+	return entity.HasCode(err, entity.NotFound, drive.IsFolder)
 }
 
 // parent returns the folder of a path; "" is the root.

@@ -2,7 +2,6 @@ package domains
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"slices"
 	"strings"
@@ -93,8 +92,7 @@ func (h *heldLock) renew(ctx context.Context, f *files) {
 	defer close(h.stopped)
 	for pause(ctx, lease/3) == nil {
 		_, err := f.ask(ctx, &certificatesv1.RenewLock{Name: h.name, Token: h.token, LeaseMs: lease.Milliseconds()})
-		var refusal *entity.Error
-		if errors.As(err, &refusal) && refusal.Code == entity.Forbidden {
+		if entity.HasCode(err, entity.Forbidden) {
 			f.log.Warn("a lock of the store of certificates was lost", slog.String("lock", h.name), slog.Uint64("token", h.token))
 			return
 		}

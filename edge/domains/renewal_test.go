@@ -2,7 +2,6 @@ package domains
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -111,7 +110,7 @@ func TestRenewalForAnOperator(t *testing.T) {
 	a, s := newRefusingAuthority(t), newSite(t)
 	a.refuse(400, "connection", "", "")
 	s.useAuthority(a)
-	if err := s.Renew(t.Context(), own); !hasCode(err, entity.InvalidRequest) {
+	if err := s.Renew(t.Context(), own); !entity.HasCode(err, entity.InvalidRequest) {
 		t.Errorf("without a certificate: %v", err)
 	}
 	s.store(own, 10)
@@ -127,7 +126,7 @@ func TestRenewalForAnOperator(t *testing.T) {
 		t.Errorf("%d orders of the new certificate, %v", a.orders, err)
 	}
 	s.o.Off = true
-	if err := s.Renew(t.Context(), own); !hasCode(err, entity.InvalidRequest) {
+	if err := s.Renew(t.Context(), own); !entity.HasCode(err, entity.InvalidRequest) {
 		t.Errorf("without an authority: %v", err)
 	}
 }
@@ -165,11 +164,6 @@ func TestMembersRenewOnce(t *testing.T) {
 	if err := <-obtained; err != nil || a.orders != 1 {
 		t.Errorf("%d orders; the second member: %v", a.orders, err)
 	}
-}
-
-func hasCode(err error, code entity.Code) bool {
-	var refused *entity.Error
-	return errors.As(err, &refused) && refused.Code == code
 }
 
 // TestMaintainedHostIsRenewed checks that a member that maintains a host replaces its marked certificate without waiting for its next look.

@@ -83,7 +83,7 @@ func (a anchors) reanchor(c *server.Call, in reanchorRequest) (reanchored, error
 	}
 	anchor, err := server.Ask[*workspacev1.Anchor](c, workspaceCommand(c, &workspacev1.Reanchor{AnchorId: c.Variable("anchorId"), Path: in.Path, Seq: seq}))
 	switch {
-	case !exists && server.HasCode(err, entity.InvalidRequest):
+	case !exists && entity.HasCode(err, entity.InvalidRequest):
 		return reanchored{}, server.Invalid("path names no file or folder on the drive")
 	case err != nil:
 		return reanchored{}, err

@@ -220,7 +220,7 @@ func pathAnchor(c *server.Call) (*workspacev1.Anchor, error) {
 	found, err := server.Ask[*workspacev1.Anchor](c, entity.Command{
 		Kind: entity.KindWorkspace, Identity: c.Workspace.ID, Message: &workspacev1.FindApp{Slug: name},
 	})
-	if server.HasCode(err, entity.NotFound) {
+	if entity.HasCode(err, entity.NotFound) {
 		err = c.Withhold(err)
 	}
 	return found, err

@@ -97,7 +97,7 @@ func (a apps) reanchor(c *server.Call, in reanchorRequest) (appAnswer, error) {
 	}
 	_, err = server.Ask[*workspacev1.Anchor](c, workspaceCommand(c, &workspacev1.Reanchor{AnchorId: anchor.GetId(), Path: folder, Seq: seq}))
 	switch {
-	case server.HasCode(err, entity.AnchorConflict):
+	case entity.HasCode(err, entity.AnchorConflict):
 		return appAnswer{}, entity.Errorf(entity.PathInUse, "the folder already has an app")
 	case err != nil:
 		return appAnswer{}, err
@@ -198,7 +198,7 @@ func (a apps) remove(c *server.Call) error {
 				return refused
 			}
 			switch {
-			case err != nil && !server.HasCode(err, entity.NotFound):
+			case err != nil && !entity.HasCode(err, entity.NotFound):
 				return err
 			case found.GetApp().GetRemoval() != nil:
 				return errRemoving
@@ -223,7 +223,7 @@ func (a apps) requestRemoval(c *server.Call, _ server.None) (flow.Change, error)
 		return flow.Change{}, err
 	}
 	id, err := pathApp(c)
-	if server.HasCode(err, entity.NotFound) {
+	if entity.HasCode(err, entity.NotFound) {
 		return flow.Change{}, nil
 	}
 	if err != nil {

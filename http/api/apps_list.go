@@ -123,7 +123,7 @@ func mayChangeApps(c *server.Call, call entity.Call) (bool, error) {
 	_, err := server.Ask[*workspacev1.Authorized](c, entity.Command{
 		Kind: entity.KindWorkspace, Identity: c.Workspace.ID, Message: &workspacev1.Authorize{Any: []string{entity.Apps}, Changes: true},
 	})
-	if server.HasCode(err, entity.WorkspaceSuspended) || server.HasCode(err, entity.WorkspaceClosed) {
+	if entity.HasCode(err, entity.WorkspaceSuspended, entity.WorkspaceClosed) {
 		return false, nil
 	}
 	return err == nil, err

@@ -145,7 +145,7 @@ func ReachableWorkspaces(p *wirev1.Principal, user *userv1.User) []string {
 
 // IsHidden reports whether an error says that something does not exist for the caller.
 func IsHidden(err error) bool {
-	return server.HasCode(err, entity.NotFound) || server.HasCode(err, entity.Forbidden)
+	return entity.HasCode(err, entity.NotFound, entity.Forbidden)
 }
 
 // describePathWorkspace describes the workspace in the path, as the platform. The caller must have been authorized.

@@ -29,7 +29,7 @@ func IssueSecret[Reply proto.Message](c *server.Call, issue, withdraw entity.Com
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Context), withdrawTime)
 	defer cancel()
 	withdraw.ID = c.NewID("cmd_")
-	if _, failure := server.Ask[proto.Message](c.With(ctx), withdraw); failure != nil && !server.HasCode(failure, entity.NotFound) {
+	if _, failure := server.Ask[proto.Message](c.With(ctx), withdraw); failure != nil && !entity.HasCode(failure, entity.NotFound) {
 		c.Log().WarnContext(ctx, "a credential whose secret was not shown may exist", "kind", withdraw.Kind, "identity", withdraw.Identity, "error", failure)
 	}
 	return reply, err

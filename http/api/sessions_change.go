@@ -192,7 +192,7 @@ func (s sessions) remove(c *server.Call) error {
 	} else {
 		err = c.Authorize()
 	}
-	if server.HasCode(err, entity.Forbidden) && isUnseen(c, id) {
+	if entity.HasCode(err, entity.Forbidden) && isUnseen(c, id) {
 		err = nil
 	}
 	if err != nil {
@@ -211,5 +211,5 @@ func isUnseen(c *server.Call, sessionID string) bool {
 		return err == nil
 	}
 	_, err := describeSession(c, sessionID)
-	return server.HasCode(err, entity.NotFound)
+	return entity.HasCode(err, entity.NotFound)
 }

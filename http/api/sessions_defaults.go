@@ -78,7 +78,7 @@ func describeDefault(c *server.Call, o defaultOwner) (*sessionv1.Description, er
 		return nil, err
 	}
 	found, err := describeSession(c, id)
-	if server.HasCode(err, entity.NotFound) {
+	if entity.HasCode(err, entity.NotFound) {
 		return nil, nil
 	}
 	return found, err
@@ -130,7 +130,7 @@ func (s sessions) chooseDefault(c *server.Call, in defaultRequest) (defaultView,
 			return defaultView{}, errNoSuchSession
 		}
 		chosen, err = describeSession(c, *id)
-		if server.HasCode(err, entity.NotFound) {
+		if entity.HasCode(err, entity.NotFound) {
 			return defaultView{}, errNoSuchSession
 		}
 		if err != nil {
@@ -274,7 +274,7 @@ func (s sessions) sendToOwner(c *server.Call, in *sessionInput) (accepted, error
 		return accepted{}, err
 	} else if bound != nil {
 		sent, err := s.send(c, bound.GetSession().GetId(), in, nil)
-		if !server.HasCode(err, entity.NotFound) {
+		if !entity.HasCode(err, entity.NotFound) {
 			return sent, err
 		}
 	}
@@ -289,7 +289,7 @@ func (s sessions) sendToOwner(c *server.Call, in *sessionInput) (accepted, error
 		if err != nil {
 			return accepted{}, err
 		}
-		if sent, err = s.send(c, id, in, start); !server.HasCode(err, entity.NotFound) || !isDeleted(c, id) {
+		if sent, err = s.send(c, id, in, start); !entity.HasCode(err, entity.NotFound) || !isDeleted(c, id) {
 			return sent, err
 		}
 		// The session is being deleted, and the pointer at it is not cleared yet.
@@ -359,5 +359,5 @@ func isDeleted(c *server.Call, sessionID string) bool {
 	query := sessionCommand(c, sessionID, &sessionv1.DescribeSession{})
 	query.Principal = entity.Platform()
 	_, err := server.Ask[*sessionv1.Description](c, query)
-	return server.HasCode(err, entity.NotFound)
+	return entity.HasCode(err, entity.NotFound)
 }

@@ -371,7 +371,7 @@ var (
 // session that it comes from. Errors: invalid_request, forbidden.
 func (s sessions) checkReferences(c *server.Call, in *sessionv1.Input) error {
 	if source := in.GetSourceSessionId(); source != "" {
-		if _, err := describeSession(c, source); server.HasCode(err, entity.NotFound) {
+		if _, err := describeSession(c, source); entity.HasCode(err, entity.NotFound) {
 			return errNoSource
 		} else if err != nil {
 			return err
@@ -389,7 +389,7 @@ func (s sessions) checkReferences(c *server.Call, in *sessionv1.Input) error {
 	return server.ForEach(len(attachments), func(i int) error {
 		size, err := s.Folders.FileSize(c.Context, c.Workspace.ID, attachments[i].GetPath())
 		switch {
-		case server.HasCode(err, entity.NotFound):
+		case entity.HasCode(err, entity.NotFound):
 			return server.Invalid("attachments/%d/path does not name a file", i)
 		case err == nil && size != attachments[i].GetSize():
 			return server.Invalid("attachments/%d/size is not the size of the file", i)

@@ -59,7 +59,7 @@ func (s sessions) send(c *server.Call, id string, in *sessionInput, start *sessi
 		return accepted{}, err
 	}
 	d, err := describeSession(c, id)
-	if err != nil && (start == nil || !server.HasCode(err, entity.NotFound)) {
+	if err != nil && (start == nil || !entity.HasCode(err, entity.NotFound)) {
 		return accepted{}, err
 	}
 	if err := s.checkReferences(c, in.input); err != nil {
@@ -87,7 +87,7 @@ func tierOfSession(c *server.Call, s *sessionv1.Session) (workspacev1.Tier, erro
 	if s.GetAgentId() != "" {
 		agent, err := findAgent(c, s.GetAgentId())
 		switch {
-		case err != nil && !server.HasCode(err, entity.NotFound):
+		case err != nil && !entity.HasCode(err, entity.NotFound):
 			return 0, err
 		case agent.GetAgent().GetTier() != workspacev1.Tier_TIER_UNSPECIFIED:
 			return agent.GetAgent().GetTier(), nil
@@ -110,7 +110,7 @@ func (s sessions) deliver(c *server.Call, sent accepted) (*sessionv1.Description
 	}
 	later, err := await(c.Context, c, s.DeliveryTime, sent.sessionID, &sessionv1.AwaitInput{Seq: sent.seq, Taken: true})
 	switch {
-	case err != nil && !server.HasCode(err, entity.Unavailable):
+	case err != nil && !entity.HasCode(err, entity.Unavailable):
 		return nil, "", err
 	case later == nil: // also if the server cannot hold the query: the input is durable
 		return found, deliveryQueued, nil

@@ -123,7 +123,7 @@ func (s sessions) prepareStart(c *server.Call, parentID string, in *sessionInput
 	start.DefaultTier = effectiveTier(w)
 	if in.agentID != "" {
 		found, err := findAgent(c, in.agentID)
-		if server.HasCode(err, entity.NotFound) {
+		if entity.HasCode(err, entity.NotFound) {
 			return nil, errNoAgent
 		} else if err != nil {
 			return nil, err

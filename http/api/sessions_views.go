@@ -145,7 +145,7 @@ func lookUpNames(c *server.Call, all ...*sessionv1.Session) (sessionNames, error
 	names := make([]string, len(agents))
 	err := server.ForEach(len(agents), func(i int) error {
 		found, err := findAgent(c, agents[i])
-		if server.HasCode(err, entity.NotFound) {
+		if entity.HasCode(err, entity.NotFound) {
 			return nil // the agent was removed
 		}
 		names[i] = found.GetAgent().GetName()

@@ -93,7 +93,7 @@ func (m machines) register(c *server.Call, in machineRequest) (view machineView,
 // releaseUnregistered releases a claimed device if the machine was refused because the caller has too many. It returns the
 // refusal.
 func releaseUnregistered(c *server.Call, claimed *devicev1.Device, err error) error {
-	if !server.HasCode(err, entity.LimitReached) {
+	if !entity.HasCode(err, entity.LimitReached) {
 		return err
 	}
 	_, failed := server.Ask[proto.Message](c, deviceCommand(c, claimed.GetSyncDeviceId(), &devicev1.ReleaseDevice{

@@ -291,7 +291,7 @@ func (s *terminalSession) close(ctx context.Context) {
 	switch {
 	case errors.Is(cause, errTerminalFailed):
 		code := server.CloseFailed
-		if server.HasCode(cause, entity.InvalidRequest) { // the position
+		if entity.HasCode(cause, entity.InvalidRequest) { // the position
 			code = server.CloseRefused
 		}
 		s.closeWith(viewRefusal(s.call.PublicError(cause)), code)

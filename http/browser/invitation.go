@@ -2,7 +2,6 @@ package browser
 
 import (
 	"crypto/subtle"
-	"errors"
 	"net/http"
 	"slices"
 	"time"
@@ -184,9 +183,8 @@ func createAccount(c *server.Call, i *invitation, name string) (result, error) {
 		Kind: entity.KindEmail, Identity: i.GetEmail(), Principal: entity.Platform(), ID: c.NewID("cmd_"),
 		Message: &emailv1.ClaimEmail{UserId: userID, Name: name},
 	})
-	var refused *entity.Error
 	switch {
-	case errors.As(err, &refused) && refused.Code == entity.EmailTaken:
+	case entity.HasCode(err, entity.EmailTaken):
 		return result{redirectTo: i.path()}, nil
 	case err != nil:
 		return result{}, err

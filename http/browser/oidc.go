@@ -192,7 +192,7 @@ func (p *provider) callback(c *server.Call) (result, error) {
 		return result{redirectTo: oidcPath + "?" + url.Values{"next": {a.Next}}.Encode()}, nil
 	}
 	answer, err := p.finish(c, a, query)
-	if err != nil && (!entity.IsRefusal(err) || server.HasCode(err, entity.RateLimited)) {
+	if err != nil && (!entity.IsRefusal(err) || entity.HasCode(err, entity.RateLimited)) {
 		a.Failed = true
 		return result{}, errors.Join(err, p.saveAttempt(c, a))
 	}

@@ -82,7 +82,7 @@ func endSession(c *server.Call, as *wirev1.Principal, userID, sessionID string) 
 		Kind: entity.KindUser, Identity: userID, Principal: as, ID: c.NewID("cmd_"),
 		Message: &userv1.EndBrowserSession{SessionId: sessionID},
 	})
-	if err != nil && !server.HasCode(err, entity.NotFound) {
+	if err != nil && !entity.HasCode(err, entity.NotFound) {
 		return err
 	}
 	isOpen := err == nil

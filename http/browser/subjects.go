@@ -95,7 +95,7 @@ func (s *subjects) claim(c *server.Call, identity *userv1.LinkedIdentity, userID
 	if err := s.index(c); err != nil {
 		return "", err
 	}
-	if err := s.send(c, identity, userID); err != nil && !server.HasCode(err, entity.Forbidden) {
+	if err := s.send(c, identity, userID); err != nil && !entity.HasCode(err, entity.Forbidden) {
 		return "", err
 	}
 	return s.resolve(c, identity)
@@ -215,7 +215,7 @@ func (s *subjects) indexUser(c *server.Call, userID string) error {
 	}
 	for _, identity := range linked.GetIdentities() {
 		err := s.send(c, identity, userID)
-		if server.HasCode(err, entity.Forbidden) {
+		if entity.HasCode(err, entity.Forbidden) {
 			c.Log().Warn("unlinked an account from an identity that was linked to another account before", "user", userID,
 				"issuer", identity.GetIssuer(), "subject", identity.GetSubject())
 			_, err = server.Ask[proto.Message](c, api.PlatformCommand(c, entity.KindUser, userID, &userv1.UnlinkIdentities{Identity: identity}))

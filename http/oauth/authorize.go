@@ -13,7 +13,6 @@ import (
 
 	"github.com/atelier-run/atelier/entity"
 	clients "github.com/atelier-run/atelier/entity/client"
-	"github.com/atelier-run/atelier/http/server"
 	clientv1 "github.com/atelier-run/atelier/messages/client/v1"
 	grantv1 "github.com/atelier-run/atelier/messages/grant/v1"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
@@ -267,7 +266,7 @@ func (r *Request) Allow(ctx context.Context, requestID string, c Consent) (locat
 		return err
 	}
 	err = allow()
-	if server.HasCode(err, entity.LimitReached) {
+	if entity.HasCode(err, entity.LimitReached) {
 		if err := p.revokeEnded(ctx, c.Person); err != nil {
 			return "", err
 		}

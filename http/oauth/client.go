@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/atelier-run/atelier/entity"
-	"github.com/atelier-run/atelier/http/server"
 	clientv1 "github.com/atelier-run/atelier/messages/client/v1"
 )
 
@@ -19,7 +18,7 @@ func (p *Provider) findClient(ctx context.Context, id string) (*clientv1.Client,
 		return nil, invalidClient("No client with this client_id is registered.")
 	}
 	found, err := ask[*clientv1.Client](ctx, p, entity.KindClient, id, &clientv1.DescribeClient{})
-	if server.HasCode(err, entity.NotFound) {
+	if entity.HasCode(err, entity.NotFound) {
 		return nil, invalidClient("No client with this client_id is registered.")
 	}
 	return found, err

@@ -6,7 +6,6 @@ import (
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/grant"
 	"github.com/atelier-run/atelier/entity/user"
-	"github.com/atelier-run/atelier/http/server"
 	grantv1 "github.com/atelier-run/atelier/messages/grant/v1"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
@@ -42,7 +41,7 @@ func (p *Provider) revokeIfEnded(ctx context.Context, userID string, g *userv1.G
 	reply, err := p.Asker.Ask(ctx, entity.Command{
 		Kind: entity.KindGrant, Identity: g.GetId(), Principal: entity.Platform(), Message: &grantv1.DescribeGrant{},
 	})
-	if err != nil && !server.HasCode(err, entity.NotFound) {
+	if err != nil && !entity.HasCode(err, entity.NotFound) {
 		return err
 	}
 	found, _ := reply.(*grantv1.Grant) // nil if the grant was not opened

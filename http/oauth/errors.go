@@ -6,7 +6,6 @@ import (
 	"net/http"
 
 	"github.com/atelier-run/atelier/entity"
-	"github.com/atelier-run/atelier/http/server"
 )
 
 // Error refuses a request in the form of RFC 6749, section 5.2.
@@ -39,7 +38,7 @@ func asError(err error) *Error {
 	switch {
 	case errors.As(err, &refused):
 		return refused
-	case server.HasCode(err, entity.Unavailable), server.HasCode(err, entity.RateLimited),
+	case entity.HasCode(err, entity.Unavailable, entity.RateLimited),
 		errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return &Error{http.StatusServiceUnavailable, "temporarily_unavailable", "The server did not answer in time. Try again.", err}
 	}

@@ -14,7 +14,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
-	"github.com/atelier-run/atelier/http/server"
 	grantv1 "github.com/atelier-run/atelier/messages/grant/v1"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 )
@@ -145,7 +144,7 @@ func (p *Provider) issue(ctx context.Context, g *grantv1.Grant, command func(acc
 	message := command(p.newToken(accessHash, AccessLife), p.newToken(nextHash, RefreshLife))
 	after, err := askOnce(ctx, p, g.GetId(), message)
 	switch {
-	case server.HasCode(err, entity.NotFound), server.HasCode(err, entity.InvalidRequest):
+	case entity.HasCode(err, entity.NotFound, entity.InvalidRequest):
 		return nil, errUnknownToken
 	case err != nil:
 		return nil, err
@@ -170,7 +169,7 @@ func (p *Provider) findGrant(ctx context.Context, start, token string) (*grantv1
 	}
 	g, err := ask[*grantv1.Grant](ctx, p, entity.KindGrant, grantPrefix+ulid, &grantv1.DescribeGrant{})
 	switch {
-	case server.HasCode(err, entity.NotFound):
+	case entity.HasCode(err, entity.NotFound):
 		return nil, nil, errUnknownToken
 	case err != nil:
 		return nil, nil, err

@@ -93,7 +93,7 @@ func (r reactions) retry(c *server.Call, in resumptionRequest) (resumed, error) 
 		switch {
 		case err == nil:
 			streams = append(streams, row.GetStream())
-		case !server.HasCode(err, entity.NotFound): // otherwise somebody else has resumed it meanwhile
+		case !entity.HasCode(err, entity.NotFound): // otherwise somebody else has resumed it meanwhile
 			return resumed{}, err
 		}
 	}

@@ -98,7 +98,7 @@ func (r replicas) remove(c *server.Call, _ server.None) (replicaRemoved, error) 
 	}
 	anchor, err := server.Ask[*workspacev1.Anchor](c, api.PlatformCommand(c, entity.KindWorkspace, w.ID, &workspacev1.FindApp{Slug: c.Variable("appSlug")}))
 	if err != nil {
-		if server.HasCode(err, entity.NotFound) {
+		if entity.HasCode(err, entity.NotFound) {
 			return replicaRemoved{true}, nil
 		}
 		return replicaRemoved{}, err

@@ -143,7 +143,7 @@ func (c *Call) ResolveSlug(name string) (*Workspace, error) {
 // credential, or an invalid one. Errors: rate_limited, unavailable.
 func (c *Call) TryAuthenticate() (bool, error) {
 	err := c.authenticate()
-	if HasCode(err, entity.Unauthorized) {
+	if entity.HasCode(err, entity.Unauthorized) {
 		return false, nil
 	}
 	return err == nil, err

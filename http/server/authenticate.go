@@ -111,7 +111,7 @@ func (a *authenticator) authenticate(ctx context.Context, k key, limitUnknown fu
 		}
 	}
 	c, err := a.credentials.Lookup(ctx, k.id)
-	if HasCode(err, entity.NotFound) && k.kind == wirev1.CredentialKind_CREDENTIAL_KIND_APP {
+	if entity.HasCode(err, entity.NotFound) && k.kind == wirev1.CredentialKind_CREDENTIAL_KIND_APP {
 		// The app may have got a key after its last one was revoked, which the cache remembers.
 		c, err = a.fetch(ctx, k.id, nil)
 	}
@@ -148,7 +148,7 @@ func (a *authenticator) isFor(c *Credential, resource string) bool {
 
 // unauthorizedIfUnknown returns ErrUnauthorized for not_found, and any other error as it is.
 func unauthorizedIfUnknown(err error) error {
-	if HasCode(err, entity.NotFound) {
+	if entity.HasCode(err, entity.NotFound) {
 		return ErrUnauthorized
 	}
 	return err

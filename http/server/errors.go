@@ -150,12 +150,6 @@ func RetrySeconds(d time.Duration) string {
 	return strconv.Itoa(max(1, int((d+time.Second-1)/time.Second)))
 }
 
-// HasCode reports whether err is an *entity.Error with a code.
-func HasCode(err error, code entity.Code) bool {
-	var refused *entity.Error
-	return errors.As(err, &refused) && refused.Code == code
-}
-
 // internalDetail returns the text to log for an internal error, which the client does not see; "" for other errors.
 func internalDetail(err error) string {
 	var refused *entity.Error

@@ -175,7 +175,7 @@ func listWorkspaces(ctx context.Context, c *call, _ workspacesIn) (workspacesOut
 			Kind: entity.KindWorkspace, Identity: id, Message: &workspacev1.DescribeWorkspace{},
 		})
 		switch w := described.GetWorkspace(); {
-		case hasCode(err, entity.NotFound), hasCode(err, entity.Forbidden):
+		case entity.HasCode(err, entity.NotFound, entity.Forbidden):
 			continue
 		case err != nil:
 			return out, err

@@ -130,7 +130,7 @@ func (c *call) awaitAll(ctx context.Context, ids []string, most time.Duration, a
 
 // isInterrupted reports whether a query has failed because its context has ended. The router says so as unavailable.
 func isInterrupted(err error) bool {
-	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || hasCode(err, entity.Unavailable)
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || entity.HasCode(err, entity.Unavailable)
 }
 
 // awaitEnd waits until a session runs no turn and no input waits for one, and returns it.

@@ -67,7 +67,7 @@ func startSession(ctx context.Context, c *call, in startIn) (startOut, error) {
 			return startOut{}, errRequestIDReused
 		case err == nil:
 			return startOut{SessionID: id}, nil
-		case !hasCode(err, entity.NotFound):
+		case !entity.HasCode(err, entity.NotFound):
 			return startOut{}, err
 		}
 	}
@@ -103,7 +103,7 @@ func (c *call) prepareStart(ctx context.Context, id string, in startIn, prompt *
 	if in.AgentID != "" {
 		agent, err := c.findAgent(ctx, in.AgentID)
 		switch tier := agent.GetAgent().GetTier(); {
-		case hasCode(err, entity.NotFound):
+		case entity.HasCode(err, entity.NotFound):
 			return nil, entity.Errorf(entity.InvalidRequest, "agentId must be the id of an agent of the workspace")
 		case err != nil:
 			return nil, err
@@ -207,7 +207,7 @@ func (c *call) sessionTier(ctx context.Context, s *sessionv1.Session) (workspace
 	if s.GetAgentId() != "" {
 		agent, err := c.findAgent(ctx, s.GetAgentId())
 		switch tier := agent.GetAgent().GetTier(); {
-		case err != nil && !hasCode(err, entity.NotFound):
+		case err != nil && !entity.HasCode(err, entity.NotFound):
 			return 0, err
 		case tier != workspacev1.Tier_TIER_UNSPECIFIED:
 			return tier, nil

@@ -257,12 +257,6 @@ func (c *call) publicText(tool string, err error) string {
 	return string(entity.Internal) + ": the server failed; its log has the reason"
 }
 
-// hasCode reports whether an error is an *entity.Error with a code.
-func hasCode(err error, code entity.Code) bool {
-	var refused *entity.Error
-	return errors.As(err, &refused) && refused.Code == code
-}
-
 // clip returns the longest valid beginning of a text with at most a number of bytes.
 func clip(text string, most int) string {
 	if len(text) <= most {

@@ -12,7 +12,6 @@
 package flow
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -103,9 +102,8 @@ func FindFolder(c Caller, workspaceID, path string) (seq uint64, folder string, 
 		return 0, "", err
 	}
 	folder, err = c.FindFolder(path)
-	var refused *entity.Error
 	switch {
-	case errors.As(err, &refused) && refused.Code == entity.InvalidCwd, err == nil && folder == "":
+	case entity.HasCode(err, entity.InvalidCwd), err == nil && folder == "":
 		return 0, "", errNoFolder
 	}
 	return recorded.GetSeq(), folder, err
