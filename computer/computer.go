@@ -43,9 +43,6 @@ package computer
 import (
 	"context"
 
-	"google.golang.org/protobuf/proto"
-
-	"github.com/atelier-run/atelier/entity"
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 )
 
@@ -90,9 +87,4 @@ type Archive interface {
 	Verify(ctx context.Context, backup *computerv1.Backup, report func(done, total int64)) (failure string, err error)
 	// Remove deletes a backup. It returns nil if the backup does not exist.
 	Remove(ctx context.Context, workspaceID string, backup *computerv1.Backup) error
-}
-
-// An Asker sends commands to the entities of computers; see entity/computer.
-type Asker interface {
-	Ask(ctx context.Context, c entity.Command) (proto.Message, error)
 }

@@ -23,7 +23,7 @@ type Options struct {
 	Host     Host
 	Observer Observer
 	Archive  Archive
-	Asker    Asker
+	Asker    entity.Asker
 	// Put writes a row of a computer's list without a command to its entity.
 	Put func(ctx context.Context, workspaceID string, row entity.Row) error
 	// Clock returns the time for samples; nil: time.Now.

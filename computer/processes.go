@@ -136,21 +136,19 @@ func (f *Fleet) Launch(ctx context.Context, l Launch) (_ *Running, err error) {
 	if err != nil {
 		return nil, err
 	}
-	reply, err := f.o.Asker.Ask(ctx, entity.Command{
+	admitted, err := entity.Ask[*computerv1.Process](ctx, f.o.Asker, entity.Command{
 		Kind: entity.KindComputer, Identity: l.WorkspaceID, Principal: l.Principal,
 		Message: &computerv1.StartProcess{
 			ProcessId: r.ID, Kind: l.Kind, Program: l.Argv[0], SessionId: l.SessionID, AppId: l.AppID, UserId: l.UserID,
 		},
 	})
-	switch admitted, ok := reply.(*computerv1.Process); {
+	switch {
 	case err != nil && entity.IsRefusal(err):
 		close(r.started)
 		f.processes.remove(r)
 		return nil, err
-	case err == nil && ok:
-		err = f.start(ctx, r, l, &activityv1.Author{Actor: admitted.GetActor(), UserId: admitted.GetUserId()})
 	case err == nil:
-		err = errors.New("computer: unexpected reply to StartProcess")
+		err = f.start(ctx, r, l, &activityv1.Author{Actor: admitted.GetActor(), UserId: admitted.GetUserId()})
 	}
 	close(r.started)
 	if err != nil {

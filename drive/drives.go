@@ -14,17 +14,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/atelier-run/atelier/drive/quota"
 	"github.com/atelier-run/atelier/entity"
 )
-
-// An Asker sends commands to the activity entity of a workspace. If entity.IsRefusal reports that an error is a refusal, the
-// command had no effect. After any other error it is unknown whether the command took effect.
-type Asker interface {
-	Ask(ctx context.Context, c entity.Command) (proto.Message, error)
-}
 
 // DefaultGenerated are the names of folders with generated content. Operations below them are recorded in summaries.
 var DefaultGenerated = []string{"node_modules", ".git", "target", "dist", "build", ".venv", "__pycache__", ".cache"}
@@ -33,7 +25,7 @@ var DefaultGenerated = []string{"node_modules", ".git", "target", "dist", "build
 type Options struct {
 	// Dir is the folder that holds one folder for each workspace.
 	Dir   string
-	Asker Asker
+	Asker entity.Asker
 	// Generated are the names of folders with generated content: operations strictly below them belong to a generated tree.
 	// nil: DefaultGenerated.
 	Generated []string
@@ -59,7 +51,7 @@ type Options struct {
 type Drives struct {
 	dir       string
 	root      *os.Root
-	asker     Asker
+	asker     entity.Asker
 	generated []string
 	log       *slog.Logger
 	metrics   *metrics

@@ -45,7 +45,7 @@ func (a *activities) Ask(ctx context.Context, c entity.Command) (proto.Message, 
 }
 
 // openMin opens drives with enough descriptors for four operations on four drives.
-func openMin(t *testing.T, dir string, asker drive.Asker, workspaces int) *drive.Drives {
+func openMin(t *testing.T, dir string, asker entity.Asker, workspaces int) *drive.Drives {
 	t.Helper()
 	drives, err := drive.New(drive.Options{
 		Dir: dir, Asker: asker, Log: slog.New(slog.DiscardHandler), Descriptors: drive.MinDescriptors,

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"io/fs"
 	"maps"
 	"os"
@@ -359,18 +358,10 @@ func (d *Drives) settleImage(name imageName) error {
 func (d *Drives) isNamed(name imageName) (bool, error) {
 	ctx, cancel := context.WithTimeout(d.running, askTimeout)
 	defer cancel()
-	reply, err := d.asker.Ask(ctx, entity.Command{
-		Kind: entity.KindWorkspace, Identity: name.workspaceID, Principal: entity.Platform(),
-		Message: &wirev1.List{Name: session.ImageList, Prefix: []byte(session.Key(name.sessionID, name.digits)), Limit: 1},
+	page, err := entity.AskAsPlatform[*wirev1.Page](ctx, d.asker, entity.KindWorkspace, name.workspaceID, &wirev1.List{
+		Name: session.ImageList, Prefix: []byte(session.Key(name.sessionID, name.digits)), Limit: 1,
 	})
-	if err != nil {
-		return false, err
-	}
-	page, ok := reply.(*wirev1.Page)
-	if !ok {
-		return false, fmt.Errorf("drive: unexpected reply %T", reply)
-	}
-	return len(page.GetRows()) > 0, nil
+	return len(page.GetRows()) > 0, err
 }
 
 // ReadImage returns an image of a session. It returns NotFound if the session has no such image in a file, or the file was damaged, which

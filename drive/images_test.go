@@ -38,7 +38,7 @@ func newImageRows() *imageRows {
 	return &imageRows{Activity: &drivetest.Activity{}, asked: make(chan string, 100), rows: map[string]bool{}}
 }
 
-// Ask implements drive.Asker.
+// Ask implements entity.Asker.
 func (r *imageRows) Ask(ctx context.Context, c entity.Command) (proto.Message, error) {
 	list, is := c.Message.(*wirev1.List)
 	if !is {

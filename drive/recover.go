@@ -3,7 +3,6 @@ package drive
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 
@@ -107,15 +106,8 @@ func (d *Drive) isRunning(id string) bool {
 }
 
 func (d *Drive) listIntents() ([]*activityv1.Intent, error) {
-	reply, err := d.ask(&activityv1.ListIntents{})
-	if err != nil {
-		return nil, err
-	}
-	intents, ok := reply.(*activityv1.Intents)
-	if !ok {
-		return nil, fmt.Errorf("drive: unexpected reply %T", reply)
-	}
-	return intents.GetIntents(), nil
+	intents, err := entity.ReplyAs[*activityv1.Intents](d.ask(&activityv1.ListIntents{}))
+	return intents.GetIntents(), err
 }
 
 // recoveryFailed logs the error that keeps a drive closed and returns Unavailable, without details, for the client.

@@ -106,8 +106,10 @@ func (e *Edge) fetchAccess(ctx context.Context, id string, _ *access) (*access, 
 	}
 	err = e.checkPrincipal(ctx, v.GetPrincipal())
 	if err == nil {
-		_, err = askAs[*workspacev1.Authorized](ctx, e.o.Asker, v.GetPrincipal(), entity.KindWorkspace, v.GetWorkspaceId(),
-			&workspacev1.Authorize{Any: []string{entity.Apps}})
+		_, err = e.o.Asker.Ask(ctx, entity.Command{
+			Kind: entity.KindWorkspace, Identity: v.GetWorkspaceId(), Principal: v.GetPrincipal(),
+			Message: &workspacev1.Authorize{Any: []string{entity.Apps}},
+		})
 	}
 	if entity.HasCode(err, entity.NotFound, entity.Forbidden, entity.Unauthorized) {
 		e.endVisit(ctx, id)

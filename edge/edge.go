@@ -52,18 +52,11 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/cache"
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/limit"
 )
-
-// Asker sends commands to entities.
-type Asker interface {
-	// Ask sends a command and returns its reply. Errors: *entity.Error if the entity refuses the command.
-	Ask(ctx context.Context, c entity.Command) (proto.Message, error)
-}
 
 // Dialer connects to apps.
 type Dialer interface {
@@ -74,7 +67,7 @@ type Dialer interface {
 
 // Options are the dependencies and settings of the edge. Asker, Dialer, PublicURL and EdgeHost are required.
 type Options struct {
-	Asker  Asker
+	Asker  entity.Asker
 	Dialer Dialer
 	// Clock is the clock of caches, visits and limits; nil: time.Now.
 	Clock      func() time.Time

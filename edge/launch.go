@@ -28,7 +28,7 @@ var (
 
 // A Launcher launches apps: it is what the operation launch of the API needs of the edge.
 type Launcher struct {
-	Asker Asker
+	Asker entity.Asker
 	// NewID, PublicURL and EdgeHost are as in Options.
 	NewID     func(prefix string) string
 	PublicURL *url.URL
@@ -45,7 +45,9 @@ func (e *Edge) Launcher() *Launcher {
 // that host, with its query; empty: that of the first page. A grant in it is replaced. Errors: invalid_request; those of the workspace
 // for principals that may not read its apps; not_found.
 func (l *Launcher) Launch(ctx context.Context, p *wirev1.Principal, workspaceID, appID, host, path string) (string, error) {
-	found, err := askAs[*appv1.Description](ctx, l.Asker, p, entity.KindApp, app.Identity(workspaceID, appID), &appv1.DescribeApp{})
+	found, err := entity.Ask[*appv1.Description](ctx, l.Asker, entity.Command{
+		Kind: entity.KindApp, Identity: app.Identity(workspaceID, appID), Principal: p, Message: &appv1.DescribeApp{},
+	})
 	if err != nil {
 		return "", err
 	}
@@ -56,7 +58,9 @@ func (l *Launcher) Launch(ctx context.Context, p *wirev1.Principal, workspaceID,
 	if !mayVisit(p) {
 		return "", errKind
 	}
-	workspace, err := askAs[*workspacev1.Description](ctx, l.Asker, p, entity.KindWorkspace, workspaceID, &workspacev1.DescribeWorkspace{})
+	workspace, err := entity.Ask[*workspacev1.Description](ctx, l.Asker, entity.Command{
+		Kind: entity.KindWorkspace, Identity: workspaceID, Principal: p, Message: &workspacev1.DescribeWorkspace{},
+	})
 	if err != nil {
 		return "", err
 	}
@@ -72,7 +76,7 @@ func (l *Launcher) Launch(ctx context.Context, p *wirev1.Principal, workspaceID,
 	id := l.NewID(visit.IDPrefix)
 	grant, hash := keys.New(grantStart, id)
 	name, _ := hostName(host)
-	if _, err := askAs[*wirev1.Done](ctx, l.Asker, entity.Platform(), entity.KindVisit, id, &visitv1.GrantVisit{
+	if _, err := entity.AskAsPlatform[*wirev1.Done](ctx, l.Asker, entity.KindVisit, id, &visitv1.GrantVisit{
 		Principal: p, WorkspaceId: workspaceID, AppId: appID, Host: name, GrantSha256: hash,
 	}); err != nil {
 		return "", err

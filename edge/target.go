@@ -2,7 +2,6 @@ package edge
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 	"time"
 
@@ -13,7 +12,6 @@ import (
 	appv1 "github.com/atelier-run/atelier/messages/app/v1"
 	bindingv1 "github.com/atelier-run/atelier/messages/binding/v1"
 	slugv1 "github.com/atelier-run/atelier/messages/slug/v1"
-	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
@@ -187,19 +185,5 @@ func stateOf(a *appv1.App) state {
 
 // ask sends a query or command to an entity as the platform.
 func ask[Reply proto.Message](ctx context.Context, e *Edge, kind, identity string, m proto.Message) (Reply, error) {
-	return askAs[Reply](ctx, e.o.Asker, entity.Platform(), kind, identity, m)
-}
-
-// askAs sends a query or command to an entity.
-func askAs[Reply proto.Message](ctx context.Context, a Asker, p *wirev1.Principal, kind, identity string, m proto.Message) (Reply, error) {
-	var none Reply
-	reply, err := a.Ask(ctx, entity.Command{Kind: kind, Identity: identity, Principal: p, Message: m})
-	if err != nil {
-		return none, err
-	}
-	found, ok := reply.(Reply)
-	if !ok {
-		return none, fmt.Errorf("reply of %s is %T, want %T", kind, reply, none)
-	}
-	return found, nil
+	return entity.AskAsPlatform[Reply](ctx, e.o.Asker, kind, identity, m)
 }

@@ -68,13 +68,9 @@ func (t *turn) readBudget(ctx context.Context) (*budget, error) {
 	if limits.WorkspaceTokens == 0 && limits.WorkspaceTime == 0 {
 		return b, nil
 	}
-	reply, err := t.askWorkspace(ctx, "", &workspacev1.ReadAgentUsage{})
+	used, err := entity.ReplyAs[*workspacev1.AgentUsage](t.askWorkspace(ctx, "", &workspacev1.ReadAgentUsage{}))
 	if err != nil {
 		return nil, err
-	}
-	used, ok := reply.(*workspacev1.AgentUsage)
-	if !ok {
-		return nil, errReply
 	}
 	b.workspace = since(
 		used.GetUsed().GetInputTokens(), used.GetUsed().GetOutputTokens(), used.GetUsed().GetRunningMs(),
@@ -176,9 +172,8 @@ func (t *turn) applyChoices(ctx context.Context, inputs []row) (isStopped bool, 
 		case scope == scopeWorkspace:
 			_, err = t.askWorkspace(ctx, t.runID+".allow", &workspacev1.AllowAgentUsage{})
 		default:
-			var reply proto.Message
-			reply, err = ask(ctx, t.r.o.Asker, t.identity, &sessionv1.AllowUsage{})
-			if described, is := reply.(*sessionv1.Description); is {
+			var described *sessionv1.Description
+			if described, err = ask[*sessionv1.Description](ctx, t.r.o.Asker, t.identity, &sessionv1.AllowUsage{}); err == nil {
 				t.s = described.GetSession()
 			}
 		}

@@ -76,11 +76,10 @@ func (t *turn) watch(ctx context.Context, news chan<- *sessionv1.Session) {
 	for ctx.Err() == nil {
 		var s *sessionv1.Session
 		asking, cancel := context.WithTimeout(ctx, watchTimeout)
-		reply, err := ask(asking, t.r.o.Asker, t.identity, &sessionv1.AwaitTurn{TurnId: t.turnID, RunId: t.runID, After: after})
+		described, err := ask[*sessionv1.Description](asking, t.r.o.Asker, t.identity, &sessionv1.AwaitTurn{TurnId: t.turnID, RunId: t.runID, After: after})
 		cancel()
-		described, ok := reply.(*sessionv1.Description)
 		switch {
-		case err != nil && !entity.IsRefusal(err), err == nil && !ok:
+		case err != nil && !entity.IsRefusal(err):
 			if !pause(ctx, time.Second) {
 				return
 			}

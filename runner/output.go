@@ -36,7 +36,7 @@ const (
 // batches. Its producer is the goroutine that reads from the agent, which waits while the output is full. A run is attached to
 // it while a turn runs; what the agent writes between turns waits for the next run.
 type output struct {
-	asker    Asker
+	asker    entity.Asker
 	identity string
 	metrics  *metrics
 
@@ -72,7 +72,7 @@ type flush struct {
 	done          chan struct{}
 }
 
-func newOutput(asker Asker, identity string, m *metrics) *output {
+func newOutput(asker entity.Asker, identity string, m *metrics) *output {
 	o := &output{asker: asker, identity: identity, metrics: m, wake: make(chan struct{}, 1)}
 	o.space.L = &o.mu
 	return o
@@ -382,7 +382,7 @@ func (f *feed) send(ctx context.Context) {
 // publish publishes a delta. A failure loses nothing, because the row follows.
 func (f *feed) publish(ctx context.Context, d *sessionv1.PublishDelta) {
 	d.Text = strings.ToValidUTF8(d.GetText(), "\uFFFD")
-	if _, err := ask(ctx, f.o.asker, f.o.identity, d); err == nil {
+	if _, err := ask[proto.Message](ctx, f.o.asker, f.o.identity, d); err == nil {
 		f.o.metrics.deltas.Inc()
 	}
 }
@@ -397,7 +397,7 @@ func (f *feed) record(ctx context.Context, batch *sessionv1.RecordRows) bool {
 	f.batch++
 	batch.TurnId, batch.RunId, batch.Batch = f.turnID, f.runID, f.batch
 	err := retry(ctx, func() error {
-		_, err := ask(ctx, f.o.asker, f.o.identity, batch)
+		_, err := ask[proto.Message](ctx, f.o.asker, f.o.identity, batch)
 		return err
 	})
 	f.lastReport = time.Now()
@@ -427,6 +427,6 @@ func retry(ctx context.Context, f func() error) error {
 }
 
 // ask sends a message to a session as the platform.
-func ask(ctx context.Context, a Asker, identity string, m proto.Message) (proto.Message, error) {
-	return a.Ask(ctx, entity.Command{Kind: entity.KindSession, Identity: identity, Principal: entity.Platform(), Message: m})
+func ask[Reply proto.Message](ctx context.Context, a entity.Asker, identity string, m proto.Message) (Reply, error) {
+	return entity.AskAsPlatform[Reply](ctx, a, entity.KindSession, identity, m)
 }

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/app"
 	"github.com/atelier-run/atelier/entity/credential"
@@ -43,7 +41,7 @@ func (r *Runner) checkParticipant(ctx context.Context, workspaceID string, p *se
 	if err := r.checkMember(ctx, workspaceID, p.GetUserId()); err != nil {
 		return err
 	}
-	standing, err := askPlatform[*userv1.Standing](ctx, r.o.Asker, entity.KindUser, p.GetUserId(), &userv1.DescribeStanding{})
+	standing, err := entity.AskAsPlatform[*userv1.Standing](ctx, r.o.Asker, entity.KindUser, p.GetUserId(), &userv1.DescribeStanding{})
 	switch {
 	case entity.HasCode(err, entity.NotFound), err == nil && standing.GetDisabled():
 		return errDisabled
@@ -61,7 +59,7 @@ func (r *Runner) checkParticipant(ctx context.Context, workspaceID string, p *se
 
 // checkGrant returns an error unless an OAuth grant is in force.
 func (r *Runner) checkGrant(ctx context.Context, id string) error {
-	grant, err := askPlatform[*grantv1.Grant](ctx, r.o.Asker, entity.KindGrant, id, &grantv1.DescribeGrant{})
+	grant, err := entity.AskAsPlatform[*grantv1.Grant](ctx, r.o.Asker, entity.KindGrant, id, &grantv1.DescribeGrant{})
 	if entity.HasCode(err, entity.NotFound) || err == nil && grant.GetRevokedAt() != 0 {
 		return errRevoked
 	}
@@ -70,7 +68,7 @@ func (r *Runner) checkGrant(ctx context.Context, id string) error {
 
 // checkKey returns an error unless a limited API key is usable.
 func (r *Runner) checkKey(ctx context.Context, id string) error {
-	key, err := askPlatform[*credentialv1.Credential](ctx, r.o.Asker, entity.KindCredential, id, &credentialv1.DescribeCredential{})
+	key, err := entity.AskAsPlatform[*credentialv1.Credential](ctx, r.o.Asker, entity.KindCredential, id, &credentialv1.DescribeCredential{})
 	if err == nil && !credential.IsUsable(key, time.Now().UnixMilli()) {
 		return errKeyEnded
 	}
@@ -80,7 +78,7 @@ func (r *Runner) checkKey(ctx context.Context, id string) error {
 // checkApp returns an error unless an app has the capabilities of the bounds of a turn. Grants and limited keys do not change, but the
 // scopes of an app do.
 func (r *Runner) checkApp(ctx context.Context, identity string, bounds *sessionv1.Bounds) error {
-	reply, err := askPlatform[*appv1.Description](ctx, r.o.Asker, entity.KindApp, identity, &appv1.DescribeApp{})
+	reply, err := entity.AskAsPlatform[*appv1.Description](ctx, r.o.Asker, entity.KindApp, identity, &appv1.DescribeApp{})
 	if err != nil && !entity.HasCode(err, entity.NotFound) {
 		return err
 	}
@@ -136,17 +134,4 @@ func (t *turn) endAccessLost(ctx context.Context, f *failure) *sessionv1.EndTurn
 	}
 	t.takeResult()
 	return t.interrupted(f)
-}
-
-// askPlatform sends a query of the platform to an entity.
-func askPlatform[Reply proto.Message](ctx context.Context, a Asker, kind, identity string, m proto.Message) (reply Reply, err error) {
-	answer, err := a.Ask(ctx, entity.Command{Kind: kind, Identity: identity, Principal: entity.Platform(), Message: m})
-	if err != nil {
-		return reply, err
-	}
-	reply, ok := answer.(Reply)
-	if !ok {
-		return reply, errReply
-	}
-	return reply, nil
 }

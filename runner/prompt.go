@@ -45,17 +45,13 @@ type row struct {
 	participant *sessionv1.Participant
 }
 
-var errReply = errors.New("runner: unexpected reply")
-
 // rows returns a page of a session's timeline and the position of the next one; 0: no rows follow.
 func (r *Runner) rows(ctx context.Context, identity string, from uint64, descending bool, limit int32) ([]row, uint64, error) {
-	reply, err := ask(ctx, r.o.Asker, identity, &wirev1.ReadTimeline{From: from, Descending: descending, Limit: limit, Bytes: pageBytes})
+	page, err := ask[*wirev1.Timeline](ctx, r.o.Asker, identity, &wirev1.ReadTimeline{
+		From: from, Descending: descending, Limit: limit, Bytes: pageBytes,
+	})
 	if err != nil {
 		return nil, 0, err
-	}
-	page, ok := reply.(*wirev1.Timeline)
-	if !ok {
-		return nil, 0, errReply
 	}
 	var all []row
 	for _, e := range page.GetEvents() {
@@ -344,15 +340,7 @@ func (r *Runner) imageFile(ctx context.Context, id sessionID, image *sessionv1.I
 
 // list returns a page of a list of a workspace.
 func (r *Runner) list(ctx context.Context, workspace string, l *wirev1.List) (*wirev1.Page, error) {
-	reply, err := r.o.Asker.Ask(ctx, entity.Command{Kind: entity.KindWorkspace, Identity: workspace, Principal: entity.Platform(), Message: l})
-	if err != nil {
-		return nil, err
-	}
-	page, ok := reply.(*wirev1.Page)
-	if !ok {
-		return nil, errReply
-	}
-	return page, nil
+	return entity.AskAsPlatform[*wirev1.Page](ctx, r.o.Asker, entity.KindWorkspace, workspace, l)
 }
 
 var inputKinds = map[sessionv1.InputKind]string{

@@ -11,19 +11,11 @@ import (
 	"time"
 
 	"github.com/oklog/ulid/v2"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/session"
 	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
 )
-
-// An Asker sends commands and queries to entities.
-type Asker interface {
-	// Ask returns the reply. A query that waits (AwaitTurn) is answered late; ctx ends it. Errors: *entity.Error, and others if the
-	// entity could not be reached.
-	Ask(ctx context.Context, c entity.Command) (proto.Message, error)
-}
 
 // Computers are the computers of workspaces.
 type Computers interface {
@@ -107,7 +99,7 @@ type Session interface {
 
 // Options configure a Runner. Asker, Computers and Builtin are required.
 type Options struct {
-	Asker     Asker
+	Asker     entity.Asker
 	Computers Computers
 	Images    Images
 	// Instructions and Tools may be nil.

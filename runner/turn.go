@@ -83,28 +83,15 @@ func (*Runner) endLost(s *sessionv1.Session) *sessionv1.EndTurn {
 
 // describe returns a session. Errors: not_found if it does not exist or is deleted.
 func (r *Runner) describe(ctx context.Context, identity string) (*sessionv1.Session, error) {
-	reply, err := ask(ctx, r.o.Asker, identity, &sessionv1.DescribeSession{})
-	if err != nil {
-		return nil, err
-	}
-	described, ok := reply.(*sessionv1.Description)
-	if !ok {
-		return nil, errReply
-	}
-	return described.GetSession(), nil
+	described, err := ask[*sessionv1.Description](ctx, r.o.Asker, identity, &sessionv1.DescribeSession{})
+	return described.GetSession(), err
 }
 
 // checkWorkspace returns an error unless the workspace runs sessions.
 func (r *Runner) checkWorkspace(ctx context.Context, id string) error {
-	reply, err := r.o.Asker.Ask(ctx, entity.Command{
-		Kind: entity.KindWorkspace, Identity: id, Principal: entity.Platform(), Message: &workspacev1.DescribeWorkspace{},
-	})
+	described, err := entity.AskAsPlatform[*workspacev1.Description](ctx, r.o.Asker, entity.KindWorkspace, id, &workspacev1.DescribeWorkspace{})
 	if err != nil {
 		return err
-	}
-	described, ok := reply.(*workspacev1.Description)
-	if !ok {
-		return errReply
 	}
 	switch w := described.GetWorkspace(); {
 	case w.GetSuspension() != nil:
@@ -182,9 +169,9 @@ func checkBounds(choice Choice, bounds *sessionv1.Bounds) error {
 
 // claim takes the turn. If the session refuses, it returns the end of the turn.
 func (t *turn) claim(ctx context.Context) (*sessionv1.EndTurn, error) {
-	var reply proto.Message
+	var described *sessionv1.Description
 	err := retry(ctx, func() (err error) {
-		reply, err = ask(ctx, t.r.o.Asker, t.identity, &sessionv1.ClaimTurn{TurnId: t.turnID, RunId: t.runID})
+		described, err = ask[*sessionv1.Description](ctx, t.r.o.Asker, t.identity, &sessionv1.ClaimTurn{TurnId: t.turnID, RunId: t.runID})
 		return err
 	})
 	if entity.HasCode(err, entity.TurnTaken) {
@@ -199,10 +186,6 @@ func (t *turn) claim(ctx context.Context) (*sessionv1.EndTurn, error) {
 	}
 	if err != nil {
 		return nil, err
-	}
-	described, ok := reply.(*sessionv1.Description)
-	if !ok {
-		return nil, errReply
 	}
 	t.s, t.after = described.GetSession(), t.turnID
 	return nil, nil
@@ -257,7 +240,7 @@ func (t *turn) close(ctx context.Context, end *sessionv1.EndTurn) {
 	defer cancel()
 	t.feed.flush(short)
 	t.failIfRefused(end)
-	_, err := ask(short, t.r.o.Asker, t.identity, end)
+	_, err := ask[proto.Message](short, t.r.o.Asker, t.identity, end)
 	if err == nil {
 		t.addUsage(short)
 	}

@@ -40,13 +40,10 @@ func (r Router) Settle(ctx context.Context, kind, identity string) error {
 		return err
 	}
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
-		reply, err := r.Ask(ctx, entity.Command{
-			Kind: kind, Identity: identity, Principal: entity.Platform(), Message: &workspacev1.DescribeWorkspace{},
-		})
+		described, err := entity.AskAsPlatform[*workspacev1.Description](ctx, r, kind, identity, &workspacev1.DescribeWorkspace{})
 		if err != nil {
 			return ctx.Err() // the caller's next command gets the error
 		}
-		described, _ := reply.(*workspacev1.Description)
 		if !hasPendingTask(described.GetWorkspace(), r.Clock().Add(-r.Limit)) {
 			return nil
 		}

@@ -8,7 +8,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/atelier-run/atelier/computer"
 	"github.com/atelier-run/atelier/computer/archive"
 	"github.com/atelier-run/atelier/computer/bucket"
 	"github.com/atelier-run/atelier/drive"
@@ -44,7 +43,7 @@ func openBucket(o Options) (bucket.Bucket, error) {
 // releases the drive.
 type archiveDrives struct {
 	*drive.Drives
-	asker computer.Asker
+	asker entity.Asker
 	// ofTasks reports that drives are restored by tasks of computers, which can be cancelled; the mark is the id of the task.
 	ofTasks bool
 	// onDisk reports that archives are stored on the disk of the drives, where they belong to the workspace's share of a nearly full disk.
@@ -85,17 +84,8 @@ func (w *shareWriter) Write(p []byte) (int, error) {
 
 // Sequence implements archive.Drives.
 func (a archiveDrives) Sequence(ctx context.Context, workspaceID string) (uint64, error) {
-	reply, err := a.asker.Ask(ctx, entity.Command{
-		Kind: entity.KindActivity, Identity: workspaceID, Principal: entity.Platform(), Message: &activityv1.Record{},
-	})
-	if err != nil {
-		return 0, err
-	}
-	recorded, ok := reply.(*activityv1.Recorded)
-	if !ok {
-		return 0, fmt.Errorf("the activity answered a request for its seq with %T", reply)
-	}
-	return recorded.GetSeq(), nil
+	recorded, err := entity.AskAsPlatform[*activityv1.Recorded](ctx, a.asker, entity.KindActivity, workspaceID, &activityv1.Record{})
+	return recorded.GetSeq(), err
 }
 
 // Export implements archive.Drives.
@@ -151,14 +141,9 @@ var errTaskEnded = entity.Errorf(entity.NotFound, "the task has ended before the
 
 // checkTask returns errTaskEnded unless a workspace's computer has a task in progress.
 func (a archiveDrives) checkTask(ctx context.Context, workspaceID, taskID string) error {
-	reply, err := a.asker.Ask(ctx, entity.Command{
-		Kind: entity.KindComputer, Identity: workspaceID, Principal: entity.Platform(), Message: &computerv1.DescribeComputer{},
-	})
-	if err != nil {
-		return err
-	}
-	if state, ok := reply.(*computerv1.Computer); !ok || state.GetTask().GetId() != taskID {
+	state, err := entity.AskAsPlatform[*computerv1.Computer](ctx, a.asker, entity.KindComputer, workspaceID, &computerv1.DescribeComputer{})
+	if err == nil && state.GetTask().GetId() != taskID {
 		return errTaskEnded
 	}
-	return nil
+	return err
 }

@@ -11,7 +11,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/actors"
-	"github.com/atelier-run/atelier/cluster"
 	"github.com/atelier-run/atelier/edge/domains"
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/app"
@@ -109,11 +108,11 @@ type domainAddresses struct {
 
 // StandardAddress implements domains.Addresses. It asks the workspace, which follows its renames.
 func (a domainAddresses) StandardAddress(ctx context.Context, workspaceID, appID string) (string, error) {
-	anchor, err := ask[*workspacev1.Anchor](ctx, a.n.Router, entity.KindWorkspace, workspaceID, &workspacev1.FindApp{AppId: appID})
+	anchor, err := entity.AskAsPlatform[*workspacev1.Anchor](ctx, a.n.Router, entity.KindWorkspace, workspaceID, &workspacev1.FindApp{AppId: appID})
 	if err != nil {
 		return "", err
 	}
-	workspace, err := ask[*workspacev1.Description](ctx, a.n.Router, entity.KindWorkspace, workspaceID, &workspacev1.DescribeWorkspace{})
+	workspace, err := entity.AskAsPlatform[*workspacev1.Description](ctx, a.n.Router, entity.KindWorkspace, workspaceID, &workspacev1.DescribeWorkspace{})
 	if err != nil {
 		return "", err
 	}
@@ -129,11 +128,11 @@ func (a domainAddresses) IsOwn(ctx context.Context, host string) (bool, error) {
 	if !ok || slug.CheckForm(appSlug) != nil || slug.CheckForm(workspaceSlug) != nil {
 		return false, nil
 	}
-	claimed, err := ask[*slugv1.Slug](ctx, a.n.Router, entity.KindSlug, workspaceSlug, &slugv1.ResolveSlug{})
+	claimed, err := entity.AskAsPlatform[*slugv1.Slug](ctx, a.n.Router, entity.KindSlug, workspaceSlug, &slugv1.ResolveSlug{})
 	if err != nil || claimed.GetWorkspaceId() == "" {
 		return false, err
 	}
-	_, err = ask[*workspacev1.Anchor](ctx, a.n.Router, entity.KindWorkspace, claimed.GetWorkspaceId(), &workspacev1.FindApp{Slug: appSlug})
+	_, err = entity.AskAsPlatform[*workspacev1.Anchor](ctx, a.n.Router, entity.KindWorkspace, claimed.GetWorkspaceId(), &workspacev1.FindApp{Slug: appSlug})
 	if entity.IsRefusal(err) {
 		return false, nil
 	}
@@ -213,14 +212,4 @@ func (r *renames) notify(workspaceID string) {
 		close(awaited)
 		delete(r.awaited, workspaceID)
 	}
-}
-
-// ask sends a query to an entity as the platform.
-func ask[R proto.Message](ctx context.Context, router *cluster.Router, kind, identity string, m proto.Message) (reply R, err error) {
-	answer, err := router.Ask(ctx, entity.Command{Kind: kind, Identity: identity, Principal: entity.Platform(), Message: m})
-	if err != nil {
-		return reply, err
-	}
-	reply, _ = answer.(R)
-	return reply, nil
 }

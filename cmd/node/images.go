@@ -25,7 +25,7 @@ import (
 // A kill before the third step leaves the row, and the file is found by its marker: it is removed, or becomes the file of the next attempt. A
 // kill after the step leaves the file and its row. Until an image is moved, the runner reads it from its row.
 type imageMover struct {
-	asker  drive.Asker
+	asker  entity.Asker
 	drives *drive.Drives
 	log    *slog.Logger
 }

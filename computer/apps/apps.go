@@ -40,13 +40,6 @@ import (
 	appv1 "github.com/atelier-run/atelier/messages/app/v1"
 )
 
-// Asker sends commands to entities. Errors: *entity.Error.
-type Asker interface {
-	Ask(ctx context.Context, c entity.Command) (proto.Message, error)
-	// Settle waits until the commands that follow from the events of an entity so far have had their effect.
-	Settle(ctx context.Context, kind, identity string) error
-}
-
 // Computers run processes. Errors: *entity.Error.
 type Computers interface {
 	// Launch starts a process. ctx limits the start only.
@@ -91,7 +84,7 @@ type Process interface {
 
 // Options configures a Supervisor. Asker, Computers and Dir are required; a duration of 0 stands for its default.
 type Options struct {
-	Asker     Asker
+	Asker     entity.AskSettler
 	Computers Computers
 	// API serves the API to apps; nil: they get no address of it.
 	API http.Handler

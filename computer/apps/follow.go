@@ -49,10 +49,9 @@ func (l *loop) follow(ctx context.Context, news chan<- *appv1.App) {
 	revision := uint64(0)
 	for ctx.Err() == nil {
 		asking, cancel := context.WithTimeout(ctx, watchTimeout)
-		reply, err := l.s.ask(asking, l.identity, &appv1.AwaitRuntime{Revision: revision})
+		described, err := entity.ReplyAs[*appv1.Description](l.s.ask(asking, l.identity, &appv1.AwaitRuntime{Revision: revision}))
 		cancel()
-		described, ok := reply.(*appv1.Description)
-		if err != nil || !ok {
+		if err != nil {
 			pause(ctx, time.Second) // the deadline of the query, or a partition that moves
 			continue
 		}

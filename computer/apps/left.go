@@ -192,10 +192,8 @@ func (s *Supervisor) awaitEnd(ctx context.Context, identity string) error {
 	}
 	workspaceID, appID := app.SplitIdentity(identity)
 	for wait := firstLook; ; wait = min(2*wait, 2*time.Second) {
-		reply, err := s.o.Asker.Ask(ctx, entity.Command{
-			Kind: entity.KindComputer, Identity: workspaceID, Principal: entity.Platform(), Message: &computerv1.DescribeComputer{},
-		})
-		if recorded, ok := reply.(*computerv1.Computer); err == nil && ok && !records(recorded, appID) {
+		recorded, err := entity.AskAsPlatform[*computerv1.Computer](ctx, s.o.Asker, entity.KindComputer, workspaceID, &computerv1.DescribeComputer{})
+		if err == nil && !records(recorded, appID) {
 			return nil
 		}
 		if !pause(ctx, wait) {

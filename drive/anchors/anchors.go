@@ -9,7 +9,6 @@ package anchors
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"strconv"
 
@@ -29,21 +28,16 @@ type Drives interface {
 	Exists(ctx context.Context, workspaceID, path string) (bool, error)
 }
 
-// An Asker sends commands to entities. entity.IsRefusal reports whether an error means that the command had no effect.
-type Asker interface {
-	Ask(ctx context.Context, c entity.Command) (proto.Message, error)
-}
-
 // A Follower sends the commands that update anchors. It is safe for concurrent use, but the caller passes the rows of one
 // workspace in their order, one at a time.
 type Follower struct {
 	drives Drives
-	asker  Asker
+	asker  entity.Asker
 	log    *slog.Logger
 }
 
 // New returns a Follower.
-func New(drives Drives, asker Asker, log *slog.Logger) *Follower {
+func New(drives Drives, asker entity.Asker, log *slog.Logger) *Follower {
 	return &Follower{drives: drives, asker: asker, log: log}
 }
 
@@ -85,13 +79,9 @@ func (e *driveError) Unwrap() error { return e.error }
 
 // follow sends the commands that follow from a row for the workspace's anchors. It logs refused commands.
 func (f *Follower) follow(ctx context.Context, workspaceID string, row anchor.Row) error {
-	reply, err := f.ask(ctx, workspaceID, "", &workspacev1.ListAnchors{})
+	all, err := entity.ReplyAs[*workspacev1.Anchors](f.ask(ctx, workspaceID, "", &workspacev1.ListAnchors{}))
 	if err != nil {
 		return err
-	}
-	all, ok := reply.(*workspacev1.Anchors)
-	if !ok {
-		return fmt.Errorf("anchors: unexpected reply %T", reply)
 	}
 	steps, err := anchor.Follow(row, all.GetAnchors(), func(path string) (bool, error) {
 		exists, err := f.drives.Exists(ctx, workspaceID, path)

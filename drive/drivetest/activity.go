@@ -25,7 +25,7 @@ var ErrUnknown = errors.New("drivetest: the outcome is unknown")
 // that error: before, without effect; after, with its effect.
 type Fault func(message proto.Message, after bool) error
 
-// An Activity is a drive.Asker for one workspace. Its zero value is ready to use.
+// An Activity is an entity.Asker for one workspace. Its zero value is ready to use.
 type Activity struct {
 	mu      sync.Mutex
 	fault   Fault
@@ -64,7 +64,7 @@ func (a *Activity) Intents() []*activityv1.Intent {
 	return slices.Clone(a.intents)
 }
 
-// Ask implements drive.Asker. Like the real activity it accepts only the platform's commands, except Intend.
+// Ask implements entity.Asker. Like the real activity it accepts only the platform's commands, except Intend.
 func (a *Activity) Ask(ctx context.Context, c entity.Command) (proto.Message, error) {
 	_, intends := c.Message.(*activityv1.Intend)
 	if c.Kind != entity.KindActivity || !intends && !entity.IsPlatform(c.Principal) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/atelier-run/atelier/entity"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 )
 
@@ -24,13 +25,9 @@ type row struct {
 
 // feed returns a page of rows.
 func (o *Observer) feed(ctx context.Context, workspaceID string, q *activityv1.ReadFeed) (rows []row, next uint64, err error) {
-	reply, err := o.ask(ctx, workspaceID, "", q)
+	page, err := entity.ReplyAs[*activityv1.Page](o.ask(ctx, workspaceID, "", q))
 	if err != nil {
 		return nil, 0, err
-	}
-	page, ok := reply.(*activityv1.Page)
-	if !ok {
-		return nil, 0, fmt.Errorf("observe: unexpected reply %T", reply)
 	}
 	items := make([]byte, 0, len(page.GetItems())+2)
 	items = append(append(append(items, '['), page.GetItems()...), ']')

@@ -13,20 +13,11 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/atelier-run/atelier/drive"
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/activity"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 )
-
-// An Asker sends commands and queries to the activity entity of a workspace. If entity.IsRefusal reports that an error is a
-// refusal, the command had no effect. After any other error it is unknown whether the command took effect; it is sent again
-// with the same id.
-type Asker interface {
-	Ask(ctx context.Context, c entity.Command) (proto.Message, error)
-}
 
 // Window is the time from the first change of a drive to the rows of its changes, in which changes are folded.
 const Window = 2 * time.Second
@@ -34,7 +25,7 @@ const Window = 2 * time.Second
 // Options are the arguments of New.
 type Options struct {
 	Drives *drive.Drives
-	Asker  Asker
+	Asker  entity.Asker
 	// Log receives failures of observation. nil: slog.Default.
 	Log *slog.Logger
 
@@ -63,7 +54,7 @@ const (
 // concurrent use.
 type Observer struct {
 	drives  *drive.Drives
-	asker   Asker
+	asker   entity.Asker
 	log     *slog.Logger
 	metrics *metrics
 	options Options

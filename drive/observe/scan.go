@@ -256,11 +256,11 @@ func (s *scan) recordRemoved(ctx context.Context, d *drive.Drive, files *os.File
 		}
 	}
 	for after := ""; ; {
-		reply, err := s.observer.ask(ctx, s.workspaceID, "", &activityv1.ReadNames{Dir: folder, After: after, Limit: 1000})
+		page, err := entity.ReplyAs[*activityv1.Names](
+			s.observer.ask(ctx, s.workspaceID, "", &activityv1.ReadNames{Dir: folder, After: after, Limit: 1000}))
 		if err != nil {
 			return err
 		}
-		page, _ := reply.(*activityv1.Names)
 		for _, name := range page.GetNames() {
 			names[name] = true
 		}

@@ -12,20 +12,17 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// An Asker sends commands to entities. entity.IsRefusal reports whether an error means that the command had no effect.
-type Asker interface {
-	Ask(ctx context.Context, c entity.Command) (proto.Message, error)
-}
-
 // Instructions makes the instructions of a session's agent from the texts on the drive: its AGENT.md and the skills. It is safe
 // for concurrent use.
 type Instructions struct {
 	reader *Reader
-	asker  Asker
+	asker  entity.Asker
 }
 
 // NewInstructions returns Instructions that read the drives with a reader.
-func NewInstructions(reader *Reader, asker Asker) *Instructions { return &Instructions{reader, asker} }
+func NewInstructions(reader *Reader, asker entity.Asker) *Instructions {
+	return &Instructions{reader, asker}
+}
 
 // maxListed bounds the list of skills in the text, in bytes; the nearest skills are listed.
 const maxListed = 32 << 10
@@ -55,16 +52,12 @@ func (i *Instructions) Read(ctx context.Context, workspaceID, agentID, cwd strin
 
 // writeAgent writes the name, the description and the instructions of an agent.
 func (i *Instructions) writeAgent(ctx context.Context, text *strings.Builder, workspaceID, agentID string) error {
-	reply, err := i.ask(ctx, workspaceID, &workspacev1.DescribeAgent{AgentId: agentID})
+	anchor, err := entity.ReplyAs[*workspacev1.Anchor](i.ask(ctx, workspaceID, &workspacev1.DescribeAgent{AgentId: agentID}))
 	if entity.IsRefusal(err) {
 		return nil // the agent was removed, and its sessions go on without it
 	}
 	if err != nil {
 		return err
-	}
-	anchor, ok := reply.(*workspacev1.Anchor)
-	if !ok {
-		return fmt.Errorf("skills: unexpected reply %T", reply)
 	}
 	stored := anchor.GetAgent()
 	agent := skill.Agent{Name: stored.GetName(), Description: stored.GetDescription(), Tier: stored.GetTier()}

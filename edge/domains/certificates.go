@@ -157,16 +157,10 @@ func (c *Certificates) lookUp(ctx context.Context, host string) (servedName, err
 	if own, err := c.d.o.Addresses.IsOwn(ctx, host); err != nil || own {
 		return servedName{served: own}, err
 	}
-	reply, err := c.d.o.Asker.Ask(ctx, entity.Command{
-		Kind: entity.KindBinding, Identity: host, Principal: entity.Platform(), Message: &bindingv1.DescribeBinding{},
-	})
-	if err != nil {
-		return servedName{}, err
-	}
-	s, _ := reply.(*bindingv1.Binding)
+	s, err := entity.AskAsPlatform[*bindingv1.Binding](ctx, c.d.o.Asker, entity.KindBinding, host, &bindingv1.DescribeBinding{})
 	return servedName{
 		served: s.GetStatus() == appv1.DomainStatus_DOMAIN_STATUS_ACTIVE, serial: s.GetCertificate().GetSerial(),
-	}, nil
+	}, err
 }
 
 // certificate returns the certificate of a served name. It loads it from the store if the cached one is not that of the binding.

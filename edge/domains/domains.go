@@ -45,7 +45,6 @@ import (
 	"github.com/caddyserver/certmagic"
 	"github.com/miekg/dns"
 	"go.uber.org/zap"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
 )
@@ -65,11 +64,6 @@ const (
 	maxResolvers = 5
 )
 
-// An Asker sends commands to entities, as a cluster's router does.
-type Asker interface {
-	Ask(ctx context.Context, c entity.Command) (proto.Message, error)
-}
-
 // Addresses names the hosts of this node. Its methods are called during handshakes and checks and return soon.
 type Addresses interface {
 	// StandardAddress returns the host of the standard address of an app.
@@ -82,7 +76,7 @@ type Addresses interface {
 type Options struct {
 	// Off makes every check fail, because the server requests no certificates. Names that were bound before can be cleaned up.
 	Off       bool
-	Asker     Asker
+	Asker     entity.Asker
 	Addresses Addresses
 	// Key encrypts the files of the store. It has KeyBytes bytes.
 	Key []byte

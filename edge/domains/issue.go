@@ -18,6 +18,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/binding"
 	bindingv1 "github.com/atelier-run/atelier/messages/binding/v1"
 	certificatesv1 "github.com/atelier-run/atelier/messages/certificates/v1"
@@ -182,13 +183,12 @@ func (d *Domains) reuse(ctx context.Context, host, renews string) (*bindingv1.Ce
 
 // takeOrder takes an order for a host from the budget of the authority.
 func (d *Domains) takeOrder(ctx context.Context, host string) *failure {
-	reply, err := d.files.ask(ctx, &certificatesv1.TakeOrder{
+	taken, err := entity.ReplyAs[*certificatesv1.Taken](d.files.ask(ctx, &certificatesv1.TakeOrder{
 		Authority: d.authority, Orders: d.o.Orders, PeriodMs: d.o.OrdersPeriod.Milliseconds(),
-	})
+	}))
 	if err != nil {
 		return d.classify(host, err, nil)
 	}
-	taken, _ := reply.(*certificatesv1.Taken)
 	if taken.GetRetryAt() == 0 {
 		return nil
 	}

@@ -49,11 +49,11 @@ func (l *locks) fences() []*certificatesv1.Fence {
 // acquire waits for a lock. It returns the error of ctx, or of the store.
 func (l *locks) acquire(ctx context.Context, f *files, name string) error {
 	for {
-		reply, err := f.ask(ctx, &certificatesv1.AcquireLock{Name: name, LeaseMs: lease.Milliseconds()})
+		acquired, err := entity.ReplyAs[*certificatesv1.Acquired](
+			f.ask(ctx, &certificatesv1.AcquireLock{Name: name, LeaseMs: lease.Milliseconds()}))
 		if err != nil {
 			return err
 		}
-		acquired, _ := reply.(*certificatesv1.Acquired)
 		if token := acquired.GetToken(); token != 0 {
 			l.add(f, name, token)
 			return nil

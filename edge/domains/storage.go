@@ -8,7 +8,6 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
-	"fmt"
 	"io/fs"
 	"log/slog"
 	"slices"
@@ -26,7 +25,7 @@ import (
 
 // files reads and writes the files of the store.
 type files struct {
-	asker  Asker
+	asker  entity.Asker
 	sealer cipher.AEAD
 	clock  func() time.Time
 	log    *slog.Logger
@@ -116,15 +115,7 @@ func (f *files) load(ctx context.Context, name string) (*certificatesv1.File, []
 }
 
 func (f *files) page(ctx context.Context, request *wirev1.List) (*wirev1.Page, error) {
-	reply, err := f.ask(ctx, request)
-	if err != nil {
-		return nil, err
-	}
-	page, ok := reply.(*wirev1.Page)
-	if !ok {
-		return nil, fmt.Errorf("the reply to a list is %T", reply)
-	}
-	return page, nil
+	return entity.ReplyAs[*wirev1.Page](f.ask(ctx, request))
 }
 
 // names returns the names of the files below a folder. Unless it is recursive, a subfolder is in the place of its files.

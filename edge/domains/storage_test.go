@@ -25,7 +25,7 @@ import (
 )
 
 // newFiles returns the files of entities for a member with a key of equal bytes.
-func newFiles(t testing.TB, asker Asker, key byte) *files {
+func newFiles(t testing.TB, asker entity.Asker, key byte) *files {
 	t.Helper()
 	block, err := aes.NewCipher(bytes.Repeat([]byte{key}, KeyBytes))
 	if err != nil {
@@ -155,7 +155,7 @@ func TestStagedFiles(t *testing.T) {
 
 // delayed fails the commands of a member while it is cut off.
 type delayed struct {
-	Asker
+	entity.Asker
 	cut atomic.Bool
 }
 

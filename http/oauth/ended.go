@@ -15,14 +15,13 @@ import (
 // does not know that, and counts them until then. Errors: those of the entities.
 func (p *Provider) revokeEnded(ctx context.Context, person *wirev1.Principal) error {
 	for after := ""; ; {
-		reply, err := p.Asker.Ask(ctx, entity.Command{
+		page, err := entity.Ask[*userv1.GrantPage](ctx, p.Asker, entity.Command{
 			Kind: entity.KindUser, Identity: person.GetUserId(), Principal: person,
 			Message: &userv1.ListGrants{After: after, Limit: user.MaxPage},
 		})
 		if err != nil {
 			return err
 		}
-		page := reply.(*userv1.GrantPage)
 		for _, g := range page.GetGrants() {
 			after = g.GetId()
 			if g.GetRevokedAt() == 0 {
@@ -38,13 +37,10 @@ func (p *Provider) revokeEnded(ctx context.Context, person *wirev1.Principal) er
 }
 
 func (p *Provider) revokeIfEnded(ctx context.Context, userID string, g *userv1.Grant) error {
-	reply, err := p.Asker.Ask(ctx, entity.Command{
-		Kind: entity.KindGrant, Identity: g.GetId(), Principal: entity.Platform(), Message: &grantv1.DescribeGrant{},
-	})
-	if err != nil && !entity.HasCode(err, entity.NotFound) {
+	found, err := entity.AskAsPlatform[*grantv1.Grant](ctx, p.Asker, entity.KindGrant, g.GetId(), &grantv1.DescribeGrant{})
+	if err != nil && !entity.HasCode(err, entity.NotFound) { // the grant may not have been opened; found is nil then
 		return err
 	}
-	found, _ := reply.(*grantv1.Grant) // nil if the grant was not opened
 	if grant.EndedAt(found, g.GetCreatedAt(), p.Now().UnixMilli()) == 0 {
 		return nil
 	}

@@ -25,7 +25,6 @@ package oauth
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"net/url"
 	"slices"
 	"strings"
@@ -65,15 +64,9 @@ const (
 	grantPrefix  = user.GrantPrefix
 )
 
-// Asker sends commands to entities; see server.Asker.
-type Asker interface {
-	Ask(ctx context.Context, c entity.Command) (proto.Message, error)
-	Settle(ctx context.Context, kind, identity string) error
-}
-
 // Options configures a Provider. All fields but Resources are required.
 type Options struct {
-	Asker Asker
+	Asker entity.AskSettler
 	// URL is the public address of the server, without a path. It is the issuer, and the identifier of the API as a resource. A client that
 	// knows the server by another origin gets that one for both (server.OriginOf); grants have the public one.
 	URL *url.URL
@@ -188,17 +181,8 @@ func askOnce(ctx context.Context, p *Provider, grantID string, m proto.Message) 
 
 // send sends a command as the platform.
 func send[Reply proto.Message](ctx context.Context, p *Provider, c entity.Command) (Reply, error) {
-	var none Reply
 	c.Principal, c.RequestID = entity.Platform(), requestID(ctx)
-	reply, err := p.Asker.Ask(ctx, c)
-	if err != nil {
-		return none, err
-	}
-	typed, ok := reply.(Reply)
-	if !ok {
-		return none, fmt.Errorf("oauth: the reply to %T is %T, want %T", c.Message, reply, none)
-	}
-	return typed, nil
+	return entity.Ask[Reply](ctx, p.Asker, c)
 }
 
 type requestIDKey struct{}

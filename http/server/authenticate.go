@@ -78,7 +78,7 @@ func (c *Credential) matches(k key, now time.Time) bool {
 // authenticator looks up credentials. It has one error for missing, malformed, unknown, revoked and expired credentials, so
 // that clients cannot distinguish them.
 type authenticator struct {
-	asker Asker
+	asker entity.AskSettler
 	now   func() time.Time
 	// resource is the server's public address, which access tokens must have as their audience, or a resource of the server
 	// below it (RFC 8707). Call.authenticate compares the latter with the resource of the operation.
@@ -95,7 +95,7 @@ const maxCredentials = 50_000
 // reportTime bounds a report of a use.
 const reportTime = 5 * time.Second
 
-func newAuthenticator(asker Asker, now func() time.Time, resource string, counted func(bool)) *authenticator {
+func newAuthenticator(asker entity.AskSettler, now func() time.Time, resource string, counted func(bool)) *authenticator {
 	a := &authenticator{asker: asker, now: now, resource: resource, reportSlots: make(chan struct{}, 32)}
 	a.credentials = cache.New(now, maxCredentials, counted, a.fetch)
 	return a
@@ -186,7 +186,7 @@ func (a *authenticator) fetch(ctx context.Context, id string, old *Credential) (
 
 // accountStatus returns the account's status. Errors: not_found if the account does not exist or is disabled.
 func (a *authenticator) accountStatus(ctx context.Context, userID string) (*userv1.Standing, error) {
-	person, err := typed[*userv1.Standing](a.asker.Ask(ctx, entity.Command{
+	person, err := entity.ReplyAs[*userv1.Standing](a.asker.Ask(ctx, entity.Command{
 		Kind: entity.KindUser, Identity: userID, Principal: entity.Platform(), Message: &userv1.DescribeStanding{},
 	}))
 	if err == nil && person.GetDisabled() {
@@ -206,7 +206,7 @@ func (a *authenticator) checkImpersonator(ctx context.Context, userID string) er
 
 // fetchCredential looks up an API key, session, app, computer or impersonation. Errors: not_found, also if it was revoked.
 func (a *authenticator) fetchCredential(ctx context.Context, id string) (*Credential, error) {
-	found, err := typed[*credentialv1.Credential](a.asker.Ask(ctx, entity.Command{
+	found, err := entity.ReplyAs[*credentialv1.Credential](a.asker.Ask(ctx, entity.Command{
 		Kind: entity.KindCredential, Identity: id, Principal: entity.Platform(),
 		Message: &credentialv1.DescribeCredential{},
 	}))
@@ -232,7 +232,7 @@ func (a *authenticator) fetchCredential(ctx context.Context, id string) (*Creden
 // fetchGrant returns the credential of a grant's access tokens. Its id is the grant's, so that rate limits and streams
 // outlast each token. Errors: not_found, also if the grant was revoked or is for another resource.
 func (a *authenticator) fetchGrant(ctx context.Context, id string) (*Credential, error) {
-	found, err := typed[*grantv1.Grant](a.asker.Ask(ctx, entity.Command{
+	found, err := entity.ReplyAs[*grantv1.Grant](a.asker.Ask(ctx, entity.Command{
 		Kind: entity.KindGrant, Identity: id, Principal: entity.Platform(), Message: &grantv1.DescribeGrant{},
 	}))
 	switch {

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"time"
@@ -105,20 +104,7 @@ func Ask[Reply proto.Message](c *Call, command entity.Command) (Reply, error) {
 		command.Principal = c.Caller.Principal
 	}
 	command.RequestID = c.Response.ID
-	return typed[Reply](c.server.options.Asker.Ask(c.Context, command))
-}
-
-// typed converts a reply to its expected type.
-func typed[Reply proto.Message](reply proto.Message, err error) (Reply, error) {
-	var none Reply
-	if err != nil {
-		return none, err
-	}
-	found, ok := reply.(Reply)
-	if !ok {
-		return none, fmt.Errorf("reply is %T, want %T", reply, none)
-	}
-	return found, nil
+	return entity.Ask[Reply](c.Context, c.server.options.Asker, command)
 }
 
 // Settle waits until all reactions to the events that an entity has recorded so far are done; see Asker.

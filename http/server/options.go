@@ -9,13 +9,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/atelier-run/atelier/entity"
 	"github.com/oklog/ulid/v2"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
 // Options configures a Server. Asker and Secret are required.
 type Options struct {
-	Asker Asker
+	Asker entity.AskSettler
 	// Secret is the installation's secret: 32 bytes, the same on every member of a cluster.
 	Secret []byte
 	Log    *slog.Logger

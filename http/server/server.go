@@ -122,22 +122,10 @@ import (
 	"time"
 
 	"github.com/gorilla/mux"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/cache"
 	"github.com/atelier-run/atelier/entity"
 )
-
-// Asker sends commands to entities.
-type Asker interface {
-	// Ask sends a command to the entity that it names, on whichever member of the cluster the entity is, and returns its
-	// reply. A reply that reports a change is sent after the change is durable. Errors: *entity.Error if the entity refuses
-	// the command.
-	Ask(ctx context.Context, c entity.Command) (proto.Message, error)
-	// Settle waits until all reactions to the events that the entity has recorded so far are done. It does not wait for the
-	// reactions of the other entities that these change. Errors: unavailable if the entity's reactions are parked.
-	Settle(ctx context.Context, kind, identity string) error
-}
 
 // Server serves the routes that Mount sets.
 type Server struct {

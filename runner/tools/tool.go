@@ -225,20 +225,11 @@ func (c *call) authorize(ctx context.Context, capability string, changes bool) e
 
 // ask sends a command to an entity and returns its reply. A command without a principal is sent as the caller.
 func ask[Reply proto.Message](ctx context.Context, c *call, command entity.Command) (Reply, error) {
-	var none Reply
 	if command.Principal == nil {
 		command.Principal = c.Principal
 	}
 	command.RequestID = c.RequestID
-	reply, err := c.Asker.Ask(ctx, command)
-	if err != nil {
-		return none, err
-	}
-	typed, ok := reply.(Reply)
-	if !ok {
-		return none, fmt.Errorf("the reply to %T is %T, want %T", command.Message, reply, none)
-	}
-	return typed, nil
+	return entity.Ask[Reply](ctx, c.Asker, command)
 }
 
 // publicText returns the part of an error that the caller may see: its code and message. Other errors are logged.

@@ -51,7 +51,6 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/oklog/ulid/v2"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
 	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
@@ -66,15 +65,6 @@ const (
 	// MaxWait is the longest time for which a call of await_sessions waits.
 	MaxWait = 300 * time.Second
 )
-
-// Asker sends commands to entities.
-type Asker interface {
-	// Ask sends a command to the entity that it names and returns its reply. Errors: *entity.Error if the entity refuses the
-	// command.
-	Ask(ctx context.Context, c entity.Command) (proto.Message, error)
-	// Settle waits until the reactions to the events that an entity has recorded so far are done.
-	Settle(ctx context.Context, kind, identity string) error
-}
 
 // Files reads and changes the drives of workspaces. Its methods return *entity.Error for everything that the caller may know. The
 // caller has been authorized; the author of the rows in the activity is the principal of the access.
@@ -109,7 +99,7 @@ type Turn interface {
 
 // Options configures Tools. Asker is required.
 type Options struct {
-	Asker Asker
+	Asker entity.AskSettler
 	// NewID returns a new id; prefix names its kind and ends in an underscore: "ses_". nil: a ULID.
 	NewID func(prefix string) string
 	// Files has the drives; nil: there are no tools for files.

@@ -60,7 +60,7 @@ func TestKilledWhileIssuing(t *testing.T) {
 	var ahead atomic.Int64
 	clock := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 	entities := domainstest.NewEntities(clock)
-	member := func(asker domains.Asker) *domains.Domains {
+	member := func(asker entity.Asker) *domains.Domains {
 		d, err := domains.New(domains.Options{
 			Asker: asker, Addresses: noAddresses{}, Key: make([]byte, domains.KeyBytes), Directory: authority.Directory, Roots: authority.Roots,
 			Resolvers: []string{dns.Address}, Clock: clock, Orders: 1000, OrdersPeriod: time.Hour,

@@ -47,7 +47,7 @@ func (e *Entities) Fail(fn func(proto.Message) error) {
 	e.fail = fn
 }
 
-// Ask implements domains.Asker.
+// Ask implements entity.Asker.
 func (e *Entities) Ask(ctx context.Context, c entity.Command) (proto.Message, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

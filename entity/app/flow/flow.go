@@ -12,7 +12,6 @@
 package flow
 
 import (
-	"fmt"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -206,14 +205,5 @@ func query(workspaceID, appID string, m appv1.Command) entity.Command {
 }
 
 func ask[Reply proto.Message](c Caller, command entity.Command) (Reply, error) {
-	var none Reply
-	reply, err := c.Ask(command)
-	if err != nil {
-		return none, err
-	}
-	found, ok := reply.(Reply)
-	if !ok {
-		return none, fmt.Errorf("the reply to %T is %T, want %T", command.Message, reply, none)
-	}
-	return found, nil
+	return entity.ReplyAs[Reply](c.Ask(command))
 }
