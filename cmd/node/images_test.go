@@ -207,9 +207,11 @@ func TestImagesOfEarlierVersionsMove(t *testing.T) {
 			h.stop()
 			h.start()
 			h.put("wakes the drive", "")
+			// Nothing is left to move after the row, and the marker is settled minutes later, like every marker of an ended process.
+			isMoved := name == "after the row, before the marker is removed"
 			h.until(func() bool {
 				_, stored, files, markers := h.imageCopies(id)
-				return stored == 0 && files == 1 && markers == 0
+				return stored == 0 && files == 1 && (markers == 0 || isMoved)
 			})
 			if rows, _, _, _ := h.imageCopies(id); rows != 1 {
 				t.Errorf("%d rows", rows)

@@ -159,7 +159,7 @@ func (d *Domains) Close() {
 // complete returns the options with their defaults.
 func (o Options) complete() (Options, error) {
 	if o.Asker == nil || o.Addresses == nil || len(o.Key) != KeyBytes {
-		return o, fmt.Errorf("Asker, Addresses and a key of %d bytes are required", KeyBytes)
+		return o, fmt.Errorf("an Asker, Addresses and a key of %d bytes are required", KeyBytes)
 	}
 	if o.Directory == "" {
 		o.Directory = LetsEncrypt
