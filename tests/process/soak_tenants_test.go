@@ -117,10 +117,10 @@ func (t *soakTenant) signInPage(ctx context.Context) error {
 		return err
 	}
 	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("status %d", response.StatusCode)
+	page, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("status %d: %s", response.StatusCode, page)
 	}
-	_, err = io.Copy(io.Discard, response.Body)
 	return err
 }
 
