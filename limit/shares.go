@@ -18,23 +18,25 @@ var (
 const (
 	// elasticity is the number of common slots that a holder may have for each free one.
 	elasticity = 16
-	// reservedPart: one in reservedPart slots is reserved for holders with few slots.
+	// reservedPart: one in reservedPart slots is reserved for holders with few slots, or the few slots of leastHolders if that is more.
 	reservedPart = 8
-	// smallPart: a holder has few slots while they are less than one in smallPart of all.
-	smallPart = 256
-	// smallGroupPart: a group of holders has few slots while they are less than one in smallGroupPart of all.
-	smallGroupPart = smallPart / SiteFactor
+	leastHolders = 16
+	// smallPart: a holder has few slots while they are at most one in smallPart of all, or leastSmall where one in leastSmallPart of all is
+	// more: a client needs several connections also on a node that has few.
+	smallPart      = 256
+	leastSmall     = 4
+	leastSmallPart = 64
 )
 
 // Shares divides slots among the holders that want them, such as client addresses and users. A slot is taken before the resource that
 // it stands for is allocated.
 //
-// One in eight slots is reserved for holders with few slots. A holder may take one of the others, which are common, while it has less
+// One in eight slots, of a few hundred up to one in four, is reserved for holders with few slots. A holder may take one of the others, which are common, while it has less
 // than 16 times as many slots as common ones are free. One holder alone can therefore have four of five slots, and another one still
 // gets a part of the common slots at once, however long the first keeps its own. As slots are released, holders with many of them get
 // none until those with few have caught up (Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet Switches",
-// 1998). Several holders that take what they can get leave the reserve to all others: more than 32 of them have to use it up. The rule
-// needs no timer and takes no slot away.
+// 1998). Several holders that take what they can get leave the reserve to all others: it has room for the few slots of at least 16
+// of them. The rule needs no timer and takes no slot away.
 //
 // The memory of Shares is bounded by the number of slots. It is safe for concurrent use.
 type Shares[Holder comparable] struct {
@@ -112,14 +114,16 @@ func (s *Shares[Holder]) Used() int {
 
 // check returns an error unless a holder may take n more slots. The caller holds mu.
 func (s *Shares[Holder]) check(h Holder, n int) error {
-	common := s.capacity - s.capacity/reservedPart - s.used
-	mayHave := func(held, part int) bool {
-		isSmall := held == 0 || held+n <= s.capacity/part
+	least := min(s.capacity/leastSmallPart, leastSmall)
+	few := max(s.capacity/smallPart, least)
+	common := s.capacity - max(s.capacity/reservedPart, leastHolders*least) - s.used
+	mayHave := func(held, few int) bool {
+		isSmall := held == 0 || held+n <= few
 		return isSmall || n <= common && held+n <= elasticity*common
 	}
 	group, has := s.group(h)
 	switch {
-	case !mayHave(s.held[h], smallPart) || has && !mayHave(s.grouped[group], smallGroupPart):
+	case !mayHave(s.held[h], few) || has && !mayHave(s.grouped[group], SiteFactor*few):
 		return ErrShare
 	case s.used+n > s.capacity:
 		return ErrFull

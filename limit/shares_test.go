@@ -121,6 +121,32 @@ func TestSharesKeepSlotsForNewHolders(t *testing.T) {
 	}
 }
 
+// A client of a node with few slots gets those that it needs beside many others that take what they can get at the same time. Beside others
+// that took it earlier, no slot is free, and the client is not refused for its share.
+func TestSharesKeepSeveralSlots(t *testing.T) {
+	const slots, holders, newcomers, needed = 289, 17, 3, 4
+	together, before := limit.NewShares[int](slots), limit.NewShares[int](slots)
+	for range slots {
+		for holder := range holders {
+			_ = together.Acquire(holder)
+		}
+	}
+	for holder := range holders {
+		for before.Acquire(holder) == nil {
+		}
+	}
+	for newcomer := range newcomers {
+		for n := range needed {
+			if err := together.Acquire(-1 - newcomer); err != nil {
+				t.Errorf("slot %d of newcomer %d: %v", n, newcomer, err)
+			}
+			if err := before.Acquire(-1 - newcomer); err != nil && !errors.Is(err, limit.ErrFull) {
+				t.Errorf("slot %d of late newcomer %d: %v", n, newcomer, err)
+			}
+		}
+	}
+}
+
 func TestSmallShares(t *testing.T) {
 	for slots, want := range map[int]int{-1: 0, 0: 0, 1: 1, 7: 7, 8: 7} {
 		s := limit.NewShares[string](slots)
