@@ -96,19 +96,32 @@ func TestImagesAreBoundedByTheQuota(t *testing.T) {
 // imageFiles returns the SHA-256 of the images of all sessions.
 func imageFiles(t *testing.T, dir string) map[string]bool {
 	t.Helper()
-	found, err := filepath.Glob(filepath.Join(dir, "drives/*/images/*/*"))
+	return namesOf(t, filepath.Join(dir, "drives/*/images/*/*"), func(name string) string { return name })
+}
+
+// imageMarkers returns the SHA-256 of the images that have a marker.
+func imageMarkers(t *testing.T, dir string) map[string]bool {
+	t.Helper()
+	return namesOf(t, filepath.Join(dir, "drives/*/tmp/*.image"), func(name string) string { return strings.Split(name, ".")[1] })
+}
+
+// namesOf returns what part returns for the names of the files of a pattern.
+func namesOf(t *testing.T, pattern string, part func(name string) string) map[string]bool {
+	t.Helper()
+	found, err := filepath.Glob(pattern)
 	if err != nil {
 		t.Fatal(err)
 	}
-	files := map[string]bool{}
+	names := map[string]bool{}
 	for _, path := range found {
-		files[filepath.Base(path)] = true
+		names[part(filepath.Base(path))] = true
 	}
-	return files
+	return names
 }
 
 // TestKillWithImages kills the node while clients send images, and leaves one image as a kill between its file and its input does. Each
-// input in the timeline has its image, with the right bytes, and images without an input are removed.
+// input in the timeline has its image, with the right bytes, and each image without an input has the marker by which the node removes the
+// image minutes later (TestImagesAfterACrash of package drive).
 func TestKillWithImages(t *testing.T) {
 	n := start(t, filepath.Join(t.TempDir(), "data"), killSettings...)
 	_, key := newPerson(t, n, "ada@example.org")
@@ -164,11 +177,18 @@ func TestKillWithImages(t *testing.T) {
 			}
 		}
 		c.expect(t, http.StatusMultiStatus, "PROPFIND", drivePath(""), "", "Depth", "0") // opens the drive, which is swept
-		eventually(t, "images without an input are removed", func() bool {
-			files := imageFiles(t, n.dir)
-			markers, err := filepath.Glob(filepath.Join(n.dir, "drives/*/tmp/*.image"))
-			return !files[orphan] && len(files) == len(inputs) && len(markers) == 0 && err == nil
-		})
+		markers, named := imageMarkers(t, n.dir), map[string]bool{}
+		for size := range inputs {
+			named[sums[size]] = true
+		}
+		for sum := range imageFiles(t, n.dir) {
+			if !named[sum] && !markers[sum] {
+				t.Errorf("the image %s has neither an input nor a marker", sum)
+			}
+		}
+		if !markers[orphan] {
+			t.Error("the marker of an image without an input is gone before the outcome can be known")
+		}
 		for size := range inputs {
 			content, err := os.ReadFile(oneFile(t, n.dir, "drives/*/images/"+made.SessionID+"/"+sums[size]))
 			if sum := sha256.Sum256(content); err != nil || hex.EncodeToString(sum[:]) != sums[size] {
