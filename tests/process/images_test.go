@@ -133,7 +133,7 @@ func TestKillWithImages(t *testing.T) {
 	}
 	const clients = 4
 	size, sums := 10_000, map[int]string{} // by the size, which the timeline has
-	for range 2 {
+	for round := range 2 {
 		accepted := make(chan int, 1000)
 		var sending sync.WaitGroup
 		for range clients {
@@ -167,7 +167,7 @@ func TestKillWithImages(t *testing.T) {
 		for size := range accepted {
 			acknowledged = append(acknowledged, size)
 		}
-		orphan := leaveOrphan(t, n.dir, made.SessionID)
+		orphan := leaveOrphan(t, n.dir, made.SessionID, fmt.Sprint("orphan ", round))
 		n = start(t, n.dir, killSettings...)
 		c = newClient(n.address, key)
 		inputs := imagesIn(t, c, made.SessionID)
@@ -209,12 +209,12 @@ func oneFile(t *testing.T, dir, pattern string) string {
 }
 
 // leaveOrphan leaves an image of a session and its marker, and returns the SHA-256.
-func leaveOrphan(t *testing.T, dir, sessionID string) string {
+func leaveOrphan(t *testing.T, dir, sessionID, content string) string {
 	t.Helper()
-	sum := sha256.Sum256([]byte("orphan"))
+	sum := sha256.Sum256([]byte(content))
 	name := hex.EncodeToString(sum[:])
 	marker := filepath.Join(oneFile(t, dir, "drives/*/tmp"), sessionID+"."+name+".image")
-	if err := os.WriteFile(marker, []byte("orphan"), 0o600); err != nil {
+	if err := os.WriteFile(marker, []byte(content), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Link(marker, filepath.Join(oneFile(t, dir, "drives/*/images"), sessionID, name)); err != nil {
