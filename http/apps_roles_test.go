@@ -46,7 +46,7 @@ func expectedControls(v visitor, slug string) shownControls {
 	changes := !v.isSuspended && v.has("apps") && (v.role == "owner" || v.role == "editor")
 	writes := changes && slug != "reader"
 	return shownControls{
-		ManageDomain: changes, UpdateRuntime: writes && (slug != "team" || v.has("members")), MakePublic: writes && v.has("admin"),
+		ManageDomain: changes, UpdateRuntime: writes && (slug != "team" || v.has("members")) && v.covers(commandNeeds), MakePublic: writes && v.has("admin"),
 		MakePrivate: changes, Delete: changes && slug != "reader" && slug != "writer",
 	}
 }
@@ -175,7 +175,7 @@ func TestCreatorsOfApps(t *testing.T) {
 	b := newBoundary(t)
 	register := server.Route{Method: "POST", Path: appsAt, Scope: server.ScopeApps}
 	for _, v := range visitors {
-		if status, _ := expectedRefusal(v, register); status != 0 {
+		if status, _ := expectedRefusal(v, register); status != 0 || !v.covers(commandNeeds) {
 			continue
 		}
 		sc := b.scene(t, v, true)

@@ -132,10 +132,14 @@ func (v visitor) has(capability string) bool {
 
 // alsoNeeds has what the example of an operation gives to a person, or to a process, which a credential with grants must have itself.
 var alsoNeeds = map[string][]string{
-	"POST /v1/ws/{workspaceSlug}/invites":           roleCapabilities["editor"],
-	"PATCH /v1/ws/{workspaceSlug}/members/{userId}": roleCapabilities["viewer"],
-	"POST /v1/ws/{workspaceSlug}/apps":              {"files:read", "files:write", "services"},
+	"POST /v1/ws/{workspaceSlug}/invites":               roleCapabilities["editor"],
+	"PATCH /v1/ws/{workspaceSlug}/members/{userId}":     roleCapabilities["viewer"],
+	"POST /v1/ws/{workspaceSlug}/apps":                  commandNeeds,
+	"PUT /v1/ws/{workspaceSlug}/apps/{appSlug}/runtime": commandNeeds,
 }
+
+// commandNeeds are the capabilities of a credential that sets the command of an app.
+var commandNeeds = []string{"files:read", "files:write", "services"}
 
 // covers reports whether the grants of a credential have all of some capabilities.
 func (v visitor) covers(all []string) bool {
