@@ -59,7 +59,7 @@ func (r *Runner) deleteChildren(ctx context.Context, workspace, id string) error
 				// The request that admitted the child failed, and another one with its id has started the session elsewhere.
 				continue
 			}
-			_, err := ask[proto.Message](ctx, r.o.Asker, identity, &sessionv1.DeleteSession{})
+			err := tell(ctx, r.o.Asker, identity, &sessionv1.DeleteSession{})
 			if err != nil && !entity.IsRefusal(err) {
 				return err
 			}
@@ -104,8 +104,7 @@ func (r *Runner) erase(ctx context.Context, workspace, id, list string) error {
 		if len(erase.GetRows()) == 0 {
 			return nil
 		}
-		_, err := ask[proto.Message](ctx, r.o.Asker, session.Identity(workspace, id), erase)
-		return err
+		return tell(ctx, r.o.Asker, session.Identity(workspace, id), erase)
 	})
 }
 
@@ -150,7 +149,7 @@ func (r *Runner) Suspend(ctx context.Context, workspaceID string, m *workspacev1
 				if err := proto.Unmarshal(encoded, &summary); err != nil {
 					return err
 				}
-				_, err := ask[proto.Message](ctx, r.o.Asker, session.Identity(workspaceID, summary.GetSession().GetId()), &sessionv1.Interrupt{
+				err := tell(ctx, r.o.Asker, session.Identity(workspaceID, summary.GetSession().GetId()), &sessionv1.Interrupt{
 					Reason: &sessionv1.Failure{Code: m.GetCode(), Message: requested(m.GetCode())},
 				})
 				if err != nil && !entity.IsRefusal(err) {

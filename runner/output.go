@@ -382,7 +382,7 @@ func (f *feed) send(ctx context.Context) {
 // publish publishes a delta. A failure loses nothing, because the row follows.
 func (f *feed) publish(ctx context.Context, d *sessionv1.PublishDelta) {
 	d.Text = strings.ToValidUTF8(d.GetText(), "\uFFFD")
-	if _, err := ask[proto.Message](ctx, f.o.asker, f.o.identity, d); err == nil {
+	if err := tell(ctx, f.o.asker, f.o.identity, d); err == nil {
 		f.o.metrics.deltas.Inc()
 	}
 }
@@ -396,10 +396,7 @@ func (f *feed) record(ctx context.Context, batch *sessionv1.RecordRows) bool {
 	defer context.AfterFunc(detached, func() { time.AfterFunc(closeTimeout, cancel) })()
 	f.batch++
 	batch.TurnId, batch.RunId, batch.Batch = f.turnID, f.runID, f.batch
-	err := retry(ctx, func() error {
-		_, err := ask[proto.Message](ctx, f.o.asker, f.o.identity, batch)
-		return err
-	})
+	err := retry(ctx, func() error { return tell(ctx, f.o.asker, f.o.identity, batch) })
 	f.lastReport = time.Now()
 	if err != nil && entity.IsRefusal(err) {
 		f.refusal = err
@@ -429,4 +426,10 @@ func retry(ctx context.Context, f func() error) error {
 // ask sends a message to a session as the platform.
 func ask[Reply proto.Message](ctx context.Context, a entity.Asker, identity string, m proto.Message) (Reply, error) {
 	return entity.AskAsPlatform[Reply](ctx, a, entity.KindSession, identity, m)
+}
+
+// tell is ask for a command whose reply is of no interest.
+func tell(ctx context.Context, a entity.Asker, identity string, m proto.Message) error {
+	_, err := a.Ask(ctx, entity.Command{Kind: entity.KindSession, Identity: identity, Principal: entity.Platform(), Message: m})
+	return err
 }

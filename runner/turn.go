@@ -240,7 +240,7 @@ func (t *turn) close(ctx context.Context, end *sessionv1.EndTurn) {
 	defer cancel()
 	t.feed.flush(short)
 	t.failIfRefused(end)
-	_, err := ask[proto.Message](short, t.r.o.Asker, t.identity, end)
+	err := tell(short, t.r.o.Asker, t.identity, end)
 	if err == nil {
 		t.addUsage(short)
 	}
