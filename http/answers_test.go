@@ -2,6 +2,7 @@ package http_test
 
 import (
 	"context"
+	"fmt"
 	nethttp "net/http"
 	"net/http/httptest"
 	"strings"
@@ -87,5 +88,44 @@ func TestMemoryOfAnswers(t *testing.T) {
 	}
 	if text := request(t, s, "GET", "/metrics", "", "").Body.String(); !strings.Contains(text, `atelier_limit_used_slots{kind="body_bytes"} 0`) {
 		t.Error("memory of answers is still taken")
+	}
+}
+
+// TestStartsWithoutMemoryForTheAnswer starts sessions while there is no memory for their history: the refused requests start none, and a
+// request that is repeated with memory does.
+func TestStartsWithoutMemoryForTheAnswer(t *testing.T) {
+	b := newBoundary(t)
+	sc := b.scene(t, visitor{name: "owner", role: "owner"}, true)
+	parent := sc.startedAs("owner", `{"prompt":"Hello"}`)
+	restart := func(memory int) {
+		b.stage.stop()
+		b.stage.bodyMemory = memory
+		b.stage.start()
+	}
+	sessions := func() int {
+		var page struct{ Items []struct{} }
+		b.stage.decode(sc.drive("GET", sessionsIn, "owner", ""), 200, &page)
+		return len(page.Items)
+	}
+	paths := []string{sessionsIn, sessionsIn + "/" + parent + "/sessions"}
+	send := func(status, i int) {
+		body := fmt.Sprintf(`{"prompt":"Hello","clientRequestId":"6f1c8a52-0f0e-4c8b-9a51-5f6f3f9b6c0%d"}`, i)
+		if got := sc.drive("POST", paths[i], "owner", body); got.Code != status {
+			t.Errorf("POST %s: %d %s, want %d", paths[i], got.Code, got.Body, status)
+		}
+	}
+	restart(1)
+	for i := range paths {
+		send(503, i)
+	}
+	if n := sessions(); n != 1 {
+		t.Errorf("there are %d sessions after refused starts, want the parent alone", n)
+	}
+	restart(0)
+	for i := range paths {
+		send(201, i)
+	}
+	if n := sessions(); n != 3 {
+		t.Errorf("there are %d sessions, want 3", n)
 	}
 }

@@ -93,6 +93,8 @@ type stage struct {
 	apps *fakeApps
 	// workspaces is the limit on workspaces for each person from the next start on; 0: the default.
 	workspaces int
+	// bodyMemory is the memory for bodies and answers from the next start on, in bytes; 0: the default.
+	bodyMemory int
 	// members is the number of actor systems in the node; with more than one, partitions move between them until settled is
 	// called; see splitting.
 	members int
@@ -138,7 +140,7 @@ func (s *stage) start() {
 		HoldTurns: true, HoldApps: true,
 		Dir: s.dir, Clock: s.clock.Now, Wire: true, Members: s.members, SampleEvery: time.Hour, PendingLimit: longest,
 		Journal: persistence.Options{FS: errorfs.Wrap(s.disk, errorfs.InjectorFunc(s.operated)), CacheBytes: 4 << 20, Partitions: 4},
-		HTTP:    http.Options{Computers: s.computers, Sessions: s.sessions, Apps: s.apps.options(), Options: server.Options{NewID: s.newID, Hosts: hosts, Limits: server.Limits{Rate: -1, AddressRate: -1, RequestTime: longest, Workspaces: s.workspaces}}},
+		HTTP:    http.Options{Computers: s.computers, Sessions: s.sessions, Apps: s.apps.options(), Options: server.Options{NewID: s.newID, Hosts: hosts, Limits: server.Limits{Rate: -1, AddressRate: -1, RequestTime: longest, Workspaces: s.workspaces, BodyMemory: s.bodyMemory}}},
 	})
 	if err != nil {
 		s.Fatal(err)

@@ -228,15 +228,21 @@ func (s sessions) history(c *server.Call, in timelineRequest) (server.Collection
 	return readHistory(c, id, in)
 }
 
+// reserve admits the memory for the page. An operation that changes something calls it before the change. Errors: rate_limited, unavailable.
+func (in timelineRequest) reserve(c *server.Call) error {
+	return c.ReserveAnswer(maxHistoryBytes)
+}
+
 // readHistory returns a page of a session's timeline. It ends before the row with which it would exceed maxHistoryBytes. Errors:
-// not_found if the caller does not see the session, invalid_cursor; rate_limited and unavailable if there is no memory for the page.
+// not_found if the caller does not see the session, invalid_cursor; rate_limited and unavailable if there is no memory for the page, unless
+// the caller has reserved the memory.
 func readHistory(c *server.Call, sessionID string, in timelineRequest) (server.Collection[historyRow], error) {
 	page := server.Collection[historyRow]{Items: []historyRow{}}
 	from, err := in.from(c, sessionID)
 	if err != nil {
 		return page, err
 	}
-	if err := c.ReserveAnswer(maxHistoryBytes); err != nil {
+	if err := in.reserve(c); err != nil {
 		return page, err
 	}
 	found, err := server.Ask[*wirev1.Timeline](c, entity.Command{

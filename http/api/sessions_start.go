@@ -43,6 +43,10 @@ func (s sessions) createChild(c *server.Call, in *sessionInput) (startedView, bo
 }
 
 func (s sessions) createBelow(c *server.Call, parentID string, in *sessionInput) (startedView, bool, error) {
+	initial := timelineRequest{descending: true, limit: defaultHistoryRows}
+	if err := initial.reserve(c); err != nil { // a session that has started is not refused
+		return startedView{}, false, err
+	}
 	started, err := s.start(c, parentID, in)
 	if err != nil {
 		return startedView{}, false, err
@@ -56,7 +60,7 @@ func (s sessions) createBelow(c *server.Call, parentID string, in *sessionInput)
 	if view.Session, err = viewDetail(c, found); err != nil {
 		return startedView{}, false, err
 	}
-	view.History, err = readHistory(c, started.sessionID, timelineRequest{descending: true, limit: defaultHistoryRows})
+	view.History, err = readHistory(c, started.sessionID, initial)
 	return view, started.created, err
 }
 
