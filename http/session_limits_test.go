@@ -75,9 +75,10 @@ func TestSessionLimits(t *testing.T) {
 func TestHistoryPages(t *testing.T) {
 	b := newBoundary(t)
 	sc := b.scene(t, visitor{name: "owner", role: "owner"}, true)
-	at := sessionsIn + "/" + sc.startedAs("owner", `{"prompt":"Hello"}`)
+	const start = `{"prompt":"Hello","clientRequestId":"6f1c8a52-0f0e-4c8b-9a51-5f6f3f9b6c01"}`
+	at := sessionsIn + "/" + sc.startedAs("owner", start)
 	for range 7 {
-		sc.must("POST", at+"/messages", fmt.Sprintf(`{"text":%q}`, strings.Repeat("ü", 50_000))) // 100 kB
+		sc.must("POST", at+"/messages", fmt.Sprintf(`{"text":%q}`, strings.Repeat("ü", 190_000))) // 380 kB
 	}
 	var seqs [2][]uint64
 	for i, order := range []string{"asc", "desc"} {
@@ -85,7 +86,7 @@ func TestHistoryPages(t *testing.T) {
 		for {
 			got := sc.drive("GET", at+"/history?limit=100&order="+order+cursor, "owner", "")
 			var p listed
-			if err := json.Unmarshal(got.Body.Bytes(), &p); err != nil || got.Body.Len() > 256<<10+1000 || len(p.Items) == 0 {
+			if err := json.Unmarshal(got.Body.Bytes(), &p); err != nil || got.Body.Len() > 1<<20+1000 || len(p.Items) == 0 {
 				t.Fatalf("%d %v: %d bytes, %d rows", got.Code, err, got.Body.Len(), len(p.Items))
 			}
 			for _, row := range p.Items {
@@ -96,7 +97,7 @@ func TestHistoryPages(t *testing.T) {
 			}
 			cursor = "&cursor=" + url.QueryEscape(*p.NextCursor)
 		}
-		if pages < 4 || len(seqs[i]) != 8 {
+		if pages != 4 || len(seqs[i]) != 8 {
 			t.Errorf("%s: %d rows on %d pages", order, len(seqs[i]), pages)
 		}
 	}
@@ -104,6 +105,11 @@ func TestHistoryPages(t *testing.T) {
 		if seqs[1][7-i] != seq || i > 0 && seqs[0][i-1] >= seq {
 			t.Fatalf("ascending %v, descending %v", seqs[0], seqs[1])
 		}
+	}
+	var again struct{ History listed }
+	sc.stage.decode(sc.drive("POST", sessionsIn, "owner", start), 200, &again)
+	if h := again.History; len(h.Items) != 1 || h.NextCursor == nil {
+		t.Errorf("the answer to a repeated start has %d rows of 380 kB, and the cursor %v", len(h.Items), h.NextCursor)
 	}
 }
 

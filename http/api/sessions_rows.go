@@ -151,13 +151,15 @@ func viewSender(s *sessionv1.Sender) *senderView {
 	}
 }
 
-// maxHistoryBytes bounds the rows of a page, in bytes of JSON. A page has at least one row.
-const maxHistoryBytes = 256 << 10
+// maxHistoryBytes is the number of bytes of a page of the history; see timelineRequest.
+const maxHistoryBytes = 1 << 20
 
 // timelineRequest is a request for a page of a timeline.
 type timelineRequest struct {
 	descending bool
 	limit      int32
+	// bytes bounds the rows, in bytes of JSON: the page ends before the row with which it would have more, but has at least one row.
+	bytes int
 	// afterSeq is the seq after which the page begins; cursor is the position of the next page, and has precedence.
 	afterSeq uint64
 	cursor   string
@@ -178,7 +180,7 @@ func decodeRawTimeline(c *server.Call) (timelineRequest, error) {
 	if err != nil {
 		return timelineRequest{}, err
 	}
-	in := timelineRequest{descending: q.Choice("order", "desc", "asc") == "desc", limit: q.Limit(), cursor: q.Text("cursor")}
+	in := timelineRequest{descending: q.Choice("order", "desc", "asc") == "desc", limit: q.Limit(), bytes: maxHistoryBytes, cursor: q.Text("cursor")}
 	if q.Has("afterSeq") {
 		n, err := strconv.ParseUint(q.Text("afterSeq"), 10, 53)
 		switch {
@@ -230,12 +232,11 @@ func (s sessions) history(c *server.Call, in timelineRequest) (server.Collection
 
 // reserve admits the memory for the page. An operation that changes something calls it before the change. Errors: rate_limited, unavailable.
 func (in timelineRequest) reserve(c *server.Call) error {
-	return c.ReserveAnswer(maxHistoryBytes)
+	return c.ReserveAnswer(in.bytes)
 }
 
-// readHistory returns a page of a session's timeline. It ends before the row with which it would exceed maxHistoryBytes. Errors:
-// not_found if the caller does not see the session, invalid_cursor; rate_limited and unavailable if there is no memory for the page, unless
-// the caller has reserved the memory.
+// readHistory returns a page of a session's timeline. Errors: not_found if the caller does not see the session, invalid_cursor; rate_limited
+// and unavailable if there is no memory for the page, unless the caller has reserved the memory.
 func readHistory(c *server.Call, sessionID string, in timelineRequest) (server.Collection[historyRow], error) {
 	page := server.Collection[historyRow]{Items: []historyRow{}}
 	from, err := in.from(c, sessionID)
@@ -247,7 +248,7 @@ func readHistory(c *server.Call, sessionID string, in timelineRequest) (server.C
 	}
 	found, err := server.Ask[*wirev1.Timeline](c, entity.Command{
 		Kind: entity.KindSession, Identity: session.Identity(c.Workspace.ID, sessionID),
-		Message: &wirev1.ReadTimeline{From: from, Descending: in.descending, Limit: in.limit, Bytes: maxHistoryBytes},
+		Message: &wirev1.ReadTimeline{From: from, Descending: in.descending, Limit: in.limit, Bytes: int64(in.bytes)},
 	})
 	if err != nil {
 		return page, err
@@ -266,7 +267,7 @@ func readHistory(c *server.Call, sessionID string, in timelineRequest) (server.C
 		if err != nil {
 			return page, err
 		}
-		if size += len(encoded); size > maxHistoryBytes && len(page.Items) > 0 {
+		if size += len(encoded); size > in.bytes && len(page.Items) > 0 {
 			next = r.Version
 			break
 		}

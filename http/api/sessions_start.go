@@ -43,7 +43,7 @@ func (s sessions) createChild(c *server.Call, in *sessionInput) (startedView, bo
 }
 
 func (s sessions) createBelow(c *server.Call, parentID string, in *sessionInput) (startedView, bool, error) {
-	initial := timelineRequest{descending: true, limit: defaultHistoryRows}
+	initial := timelineRequest{descending: true, limit: initialHistoryRows, bytes: initialHistoryBytes}
 	if err := initial.reserve(c); err != nil { // a session that has started is not refused
 		return startedView{}, false, err
 	}
@@ -64,8 +64,12 @@ func (s sessions) createBelow(c *server.Call, parentID string, in *sessionInput)
 	return view, started.created, err
 }
 
-// defaultHistoryRows is the number of rows in the response to a request that starts a session.
-const defaultHistoryRows = 50
+// The limits of the history in the response to a request that starts a session. Its memory is admitted before the session starts, when the
+// size is not known: it is less than that of a page.
+const (
+	initialHistoryRows  = 50
+	initialHistoryBytes = 256 << 10
+)
 
 // start creates a session, or finds the one that an earlier request with the same id has created. Errors: not_found if the caller
 // does not see the parent, invalid_request, invalid_cwd, request_id_reused, those of the rules.
