@@ -7,10 +7,12 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/computer"
 	"github.com/atelier-run/atelier/http"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
@@ -77,7 +79,7 @@ func TestMemoryOfAnswers(t *testing.T) {
 		t.Error("no Retry-After")
 	}
 	// What can be large is refused before it is read.
-	expect(t, request(t, s, "GET", "/v1/ws/acme/agent/sessions/ses_01j0000000000000000000000a/history", key, ""), 429, "bodies and answers")
+	expect(t, request(t, s, "GET", "/v1/ws/acme/agent/sessions/ses_01j0000000000000000000000a/history?limit=100", key, ""), 429, "bodies and answers")
 	if n := w.count(&wirev1.ReadTimeline{}); n != 0 {
 		t.Errorf("%d timelines were read", n)
 	}
@@ -127,5 +129,35 @@ func TestStartsWithoutMemoryForTheAnswer(t *testing.T) {
 	}
 	if n := sessions(); n != 3 {
 		t.Errorf("there are %d sessions, want 3", n)
+	}
+}
+
+// TestMemoryOfSmallAnswers expects that a read admits memory for what it asks for, and not for the most that it could ask for.
+func TestMemoryOfSmallAnswers(t *testing.T) {
+	w, clock := newFakeEntities(), newClock()
+	w.before = func(_ context.Context, c entity.Command) (proto.Message, error) {
+		switch m := c.Message.(type) {
+		case *wirev1.ReadTimeline:
+			return &wirev1.Timeline{}, nil
+		case *wirev1.List:
+			if m.GetName() == computer.Telemetry {
+				return &wirev1.Page{}, nil
+			}
+		}
+		return nil, nil
+	}
+	s := w.server(t, func(o *http.Options) { o.Clock, o.Limits.BodyMemory = clock.Now, 300<<10 })
+	key, now := w.key(alice), clock.Now()
+	since := func(age time.Duration) string {
+		return fmt.Sprintf("/telemetry?sinceAt=%d", now.Add(-age).UnixMilli())
+	}
+	const history = "/agent/sessions/ses_01j0000000000000000000000a/history"
+	for path, status := range map[string]int{
+		history + "?limit=1": 200, history + "?limit=20": 200, history + "?limit=100": 503,
+		since(-time.Hour): 200, since(time.Hour): 200, since(24 * time.Hour): 503, since(1000 * time.Hour): 503, "/telemetry": 503,
+	} {
+		if got := request(t, s, "GET", "/v1/ws/acme"+path, key, ""); got.Code != status {
+			t.Errorf("%s: %d %s, want %d", path, got.Code, got.Body, status)
+		}
 	}
 }

@@ -104,8 +104,8 @@ const (
 	sampleTime = 24 * time.Hour
 	// maxSamples is more than the number of samples in sampleTime.
 	maxSamples = 6000
-	// maxTelemetryBytes is about the size of the samples of a day as JSON.
-	maxTelemetryBytes = 1 << 20
+	// sampleBytes is about the size of a sample with all values as JSON.
+	sampleBytes = 200
 )
 
 // jsonNumber matches JSON numbers of 0 or more without an exponent.
@@ -126,7 +126,9 @@ func decodeSince(c *server.Call) (float64, error) {
 }
 
 func (k computers) telemetry(c *server.Call, since float64) (telemetryView, error) {
-	if err := c.ReserveAnswer(maxTelemetryBytes); err != nil {
+	now := c.Now()
+	from := math.Max(since, float64(now.Add(-sampleTime).UnixMilli()))
+	if err := c.ReserveAnswer(samplesSince(from, now) * sampleBytes); err != nil {
 		return telemetryView{}, err
 	}
 	found, err := server.Ask[*wirev1.Page](c, entity.Command{
@@ -136,11 +138,15 @@ func (k computers) telemetry(c *server.Call, since float64) (telemetryView, erro
 	if err != nil {
 		return telemetryView{}, err
 	}
-	from := math.Max(since, float64(c.Now().Add(-sampleTime).UnixMilli()))
 	samples, err := server.DecodeRows(found, viewSample)
 	samples = slices.DeleteFunc(samples, func(one sampleView) bool { return float64(one.At) < from })
 	slices.SortFunc(samples, func(a, b sampleView) int { return cmp.Compare(a.At, b.At) })
 	return telemetryView{samples}, err
+}
+
+// samplesSince returns the greatest number of samples from a time until now; from is in milliseconds since the Unix epoch.
+func samplesSince(from float64, now time.Time) int {
+	return int(math.Max(float64(now.UnixMilli())-from, 0))/int(computer.SampleEvery.Milliseconds()) + 1
 }
 
 // viewSample returns a sample as JSON, without values that were not measured. A total of 0 was not measured.

@@ -154,6 +154,10 @@ func viewSender(s *sessionv1.Sender) *senderView {
 // maxHistoryBytes is the number of bytes of a page of the history; see timelineRequest.
 const maxHistoryBytes = 1 << 20
 
+// historyRowBytes is the memory that is admitted for each row before the rows are read, in bytes of JSON. Few rows have more; the whole answer
+// is admitted when its size is known.
+const historyRowBytes = 4 << 10
+
 // timelineRequest is a request for a page of a timeline.
 type timelineRequest struct {
 	descending bool
@@ -230,9 +234,9 @@ func (s sessions) history(c *server.Call, in timelineRequest) (server.Collection
 	return readHistory(c, id, in)
 }
 
-// reserve admits the memory for the page. An operation that changes something calls it before the change. Errors: rate_limited, unavailable.
+// reserve admits the memory for the rows that a page usually has. Errors: rate_limited, unavailable.
 func (in timelineRequest) reserve(c *server.Call) error {
-	return c.ReserveAnswer(in.bytes)
+	return c.ReserveAnswer(min(int(in.limit)*historyRowBytes, in.bytes))
 }
 
 // readHistory returns a page of a session's timeline. Errors: not_found if the caller does not see the session, invalid_cursor; rate_limited

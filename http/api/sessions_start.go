@@ -44,7 +44,7 @@ func (s sessions) createChild(c *server.Call, in *sessionInput) (startedView, bo
 
 func (s sessions) createBelow(c *server.Call, parentID string, in *sessionInput) (startedView, bool, error) {
 	initial := timelineRequest{descending: true, limit: initialHistoryRows, bytes: initialHistoryBytes}
-	if err := initial.reserve(c); err != nil { // a session that has started is not refused
+	if err := c.ReserveAnswer(initial.bytes); err != nil { // a session that has started is not refused
 		return startedView{}, false, err
 	}
 	started, err := s.start(c, parentID, in)
