@@ -135,10 +135,12 @@ type Edge struct {
 	upstreams upstreams
 	proxy     *httputil.ReverseProxy
 	lasting   registry
-	changes   *changes
-	checks    *checks
-	metrics   *metrics
-	upgrades  atomic.Int64
+	// halfClosed has the requests that give way to others.
+	halfClosed *halfClosed
+	changes    *changes
+	checks     *checks
+	metrics    *metrics
+	upgrades   atomic.Int64
 	// isDraining is set by Drain.
 	isDraining atomic.Bool
 	ending     context.Context
@@ -173,7 +175,8 @@ func New(o Options) (*Edge, error) {
 	name, _ := hostName(o.EdgeHost)
 	e := &Edge{
 		o: o, now: o.Clock, log: o.Log, scheme: o.PublicURL.Scheme, suffix: "." + name, cookie: visitCookie,
-		addresses: limit.NewClientBuckets(), clients: limit.NewClientCounters(), lasting: newRegistry(), changes: newChanges(), checks: newChecks(),
+		addresses: limit.NewClientBuckets(), clients: limit.NewClientCounters(), lasting: newRegistry(), halfClosed: newHalfClosed(),
+		changes: newChanges(), checks: newChecks(),
 	}
 	if e.scheme == "https" {
 		e.cookie = "__Host-" + visitCookie
@@ -271,6 +274,7 @@ func (e *Edge) finish(x *exchange) {
 	}
 	e.lasting.remove(x)
 	x.release()
+	e.halfClosed.remove(x)
 	e.metrics.inFlight.Dec()
 	e.metrics.observe(x, time.Since(x.started))
 	e.logAccess(x)
@@ -281,7 +285,7 @@ func (e *Edge) finish(x *exchange) {
 
 // serve serves a request, or returns the error to answer with.
 func (e *Edge) serve(x *exchange) error {
-	defer x.attend()()
+	defer e.attend(x)()
 	r := x.request
 	switch {
 	case r.Method == http.MethodConnect, r.Method == http.MethodTrace:
@@ -318,8 +322,8 @@ func (e *Edge) serve(x *exchange) error {
 	return nil
 }
 
-// admit refuses a request if the app does not serve, or has too many. Otherwise it counts the request, until x.release is called. Errors:
-// unavailable with the state of the app as its reason, rate_limited.
+// admit refuses a request if the app does not serve, or has too many, and none of them gives way. Otherwise it counts the request, until
+// x.release is called. Errors: unavailable with the state of the app as its reason, rate_limited.
 func (e *Edge) admit(x *exchange) error {
 	if err := x.target.refusal(); err != nil {
 		return err
@@ -328,26 +332,39 @@ func (e *Edge) admit(x *exchange) error {
 	if x.upgrade && e.upgrades.Load() >= int64(e.o.Limits.Upgrades) { // early; countUpgrade enforces the limit
 		return errUpgrades
 	}
+	for {
+		rivals, err := e.count(x)
+		if err == nil || !e.makeRoom(rivals) {
+			return err
+		}
+	}
+}
+
+// count counts a request, or returns an error with a function that reports which requests count against the limit that is reached.
+func (e *Edge) count(x *exchange) (rivals func(*exchange) bool, err error) {
 	client, ok := e.clients.Acquire(limit.Client{Address: e.address(x), Subject: x.target.appID}, e.o.Limits.ClientRequests)
 	if !ok {
-		return &entity.Error{Code: entity.RateLimited, Message: "too many concurrent requests from this address", RetryAfter: time.Second}
+		err = &entity.Error{Code: entity.RateLimited, Message: "too many concurrent requests from this address", RetryAfter: time.Second}
+		return func(o *exchange) bool { return o.client.Overlaps(client) }, err
 	}
 	u := e.upstreams.get(e, x.target)
 	if u.active.Add(1) > int64(e.o.Limits.AppRequests) {
 		u.active.Add(-1)
 		client.Release()
-		return errOverloaded
+		return func(o *exchange) bool { return o.upstream == u }, errOverloaded
 	}
 	if err := e.requests.Acquire(x.target.workspaceID); err != nil {
 		u.active.Add(-1)
 		client.Release()
 		if errors.Is(err, limit.ErrShare) {
-			return errShare
+			return func(o *exchange) bool { return o.target.workspaceID == x.target.workspaceID }, errShare
 		}
-		return errOverloaded
+		return func(*exchange) bool { return true }, errOverloaded
 	}
-	x.client, x.upstream, x.slots = client, u, e.requests
-	return nil
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.client, x.upstream, x.slots, x.isCounted = client, u, e.requests, true
+	return nil, nil
 }
 
 // address returns the address of the client.

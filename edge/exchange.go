@@ -45,7 +45,7 @@ type exchange struct {
 	upstream *upstream
 	// generation has sent the request to the app.
 	generation *generation
-	// slots has the slot of the request once it is admitted.
+	// slots has the slot of the request.
 	slots *limit.Shares[string]
 	// backend is the connection to the app once it was upgraded.
 	backend *upgraded
@@ -70,25 +70,31 @@ type exchange struct {
 	confirmed time.Time
 
 	// mu guards the fields below.
-	mu         sync.Mutex
-	cancel     context.CancelCauseFunc
-	conn       net.Conn
-	done       bool
-	cause      error
+	mu     sync.Mutex
+	cancel context.CancelCauseFunc
+	conn   net.Conn
+	done   bool
+	cause  error
+	// isCounted is set while the request has its slots. client, upstream and slots do not change once isCounted was set.
+	isCounted  bool
 	prev, next *exchange
 }
 
 func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
 
+// usedAt returns the time of the last traffic.
+func (x *exchange) usedAt() time.Time { return x.started.Add(time.Duration(x.used.Load())) }
+
 func (x *exchange) touch() { x.used.Store(int64(time.Since(x.started))) }
 
-// attend gives the exchange its context. The caller calls the result when the request has been served.
+// attend gives an exchange its context. The caller calls the result when the request has been served.
 //
 // In HTTP/1 a client may close its sending side after the request and wait for the response, as nc -N and many probes do. net/http ends the
 // context of the request then, as it does when the client has left. TCP does not tell these apart until something is written: the system
 // of a client that has left then refuses the connection, and the write after that fails. Therefore the exchange goes on until a write
-// fails, or there has been no traffic for Limits.HalfClosedTime (round). In HTTP/2 the context ends only if the client has left.
-func (x *exchange) attend() (end func()) {
+// fails, there has been no traffic for Limits.HalfClosedTime (round), or another request needs a slot (makeRoom). In HTTP/2 the context ends
+// only if the client has left.
+func (e *Edge) attend(x *exchange) (end func()) {
 	ctx, cancel := context.WithCancelCause(context.WithValue(context.WithoutCancel(x.request.Context()), exchangeKey{}, x))
 	x.ctx, x.cancel = ctx, cancel
 	unwatch := context.AfterFunc(x.request.Context(), func() {
@@ -96,8 +102,8 @@ func (x *exchange) attend() (end func()) {
 			cancel(errGone)
 			return
 		}
-		x.touch()
-		x.isHalfClosed.Store(true)
+		e.halfClosed.add(x)
+		e.log.Debug("a client has closed its sending side", "request", x.id)
 	})
 	return func() {
 		unwatch()
@@ -210,12 +216,22 @@ func (x *exchange) release() {
 	if x.backend != nil {
 		_ = x.backend.Close() // httputil has closed it in all other cases
 	}
-	if x.upstream != nil {
+	x.free()
+}
+
+// free frees the slots of the request. It reports whether the request had slots.
+func (x *exchange) free() bool {
+	x.mu.Lock()
+	isCounted := x.isCounted
+	x.isCounted = false
+	x.mu.Unlock()
+	if isCounted {
 		x.upstream.active.Add(-1)
 		x.upstream.usedAt.Store(time.Now().UnixNano())
 		x.client.Release()
 		x.slots.Release(x.target.workspaceID)
 	}
+	return isCounted
 }
 
 // trackedConn records the traffic of a connection that was upgraded.

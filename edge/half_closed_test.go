@@ -2,6 +2,7 @@ package edge_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -11,7 +12,9 @@ import (
 	"time"
 
 	"github.com/atelier-run/atelier/edge"
+	"github.com/atelier-run/atelier/entity"
 	appv1 "github.com/atelier-run/atelier/messages/app/v1"
+	slugv1 "github.com/atelier-run/atelier/messages/slug/v1"
 	"github.com/atelier-run/atelier/tests/halfclosed"
 )
 
@@ -148,5 +151,83 @@ func TestSilenceForAClientThatHasLeft(t *testing.T) {
 		if line := lines.next(t); !strings.Contains(line, status) || !strings.Contains(line, "outcome=gone") {
 			t.Errorf("%s: %s", path, line)
 		}
+	}
+}
+
+// The request of a client that may have left, at an app that sends nothing, gives way to another request that no slot is free for.
+func TestHalfClosedRequestsGiveWay(t *testing.T) {
+	for name, c := range map[string]struct {
+		limits edge.Limits
+		// held is the number of requests that reach the limit; elsewhere is set if another workspace needs the slot.
+		held      int
+		elsewhere bool
+	}{
+		"address":   {limits: edge.Limits{ClientRequests: 1}, held: 1},
+		"app":       {limits: edge.Limits{AppRequests: 2}, held: 2},
+		"workspace": {limits: edge.Limits{Requests: 16}, held: 14},
+		"node":      {limits: edge.Limits{Requests: 1}, held: 1, elsewhere: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			lines := make(accessLog, 100)
+			s := newStage(t, func(o *edge.Options) {
+				o.Log, o.Limits = slog.New(slog.NewTextHandler(lines, &slog.HandlerOptions{Level: slog.LevelDebug})), c.limits
+				o.Limits.HalfClosedTime = time.Hour
+			})
+			began, ended, released := make(chan struct{}), make(chan string, c.held), make(chan struct{})
+			defer close(released)
+			h := func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/" {
+					hello(w, r)
+					return
+				}
+				began <- struct{}{}
+				select {
+				case <-r.Context().Done():
+					ended <- r.URL.Path
+				case <-released:
+				}
+			}
+			s.publish(s.register("notes", h))
+			host := "notes--acme.apps.test"
+			if c.elsewhere {
+				s.workspaceID, host = newID("ws_"), "tasks--other.apps.test"
+				s.ask(entity.KindSlug, "other", &slugv1.ClaimSlug{
+					WorkspaceId: s.workspaceID, WorkspaceName: "Other", CreatorId: s.alice.GetUserId(), CreatorEmail: "alice@example.com",
+				})
+				s.settle("other")
+				s.publish(s.register("tasks", h))
+			}
+			for n := range c.held {
+				conn, err := net.Dial("tcp", s.served.Listener.Addr().String())
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer conn.Close()
+				fmt.Fprintf(conn, "GET /%d HTTP/1.1\r\nHost: notes--acme.apps.test\r\n\r\n", n)
+				<-began
+				if n > 0 { // the first waits for its answer
+					continue
+				}
+				response, body := s.get("/", "Host", host)
+				if c.held == 1 {
+					s.expect(response, body, map[bool]int{false: 429, true: 503}[c.elsewhere], "too many")
+				}
+				if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
+					t.Fatal(err)
+				}
+				for !strings.Contains(lines.next(t), "has closed its sending side") {
+				}
+			}
+			response, body := s.get("/", "Host", host)
+			s.expect(response, body, 200, "GET")
+			if path := <-ended; path != "/0" {
+				t.Errorf("the request of a client that waits has ended: %s", path)
+			}
+			for line := ""; !strings.Contains(line, "path=/0"); {
+				if line = lines.next(t); strings.Contains(line, "path=/0") && !strings.Contains(line, "outcome=gone") {
+					t.Error(line)
+				}
+			}
+		})
 	}
 }

@@ -101,24 +101,29 @@ func NewClientCounters() ClientCounters {
 type Counted struct{ own, site *atomic.Int64 }
 
 // Acquire counts one more for a client and its site, until the result is released. It reports false, and counts nothing, if the client has
-// most already, or the site SiteFactor times as many.
+// most already, or the site SiteFactor times as many. The result then has the counter that is full, for Overlaps, and is not released.
 func (c ClientCounters) Acquire(client Client, most int) (counted Counted, ok bool) {
 	own, site, hasSite := client.keys()
 	if hasSite {
 		if counted.site = c.of(site); counted.site.Add(1) > SiteFactor*int64(most) {
 			counted.site.Add(-1)
-			return Counted{}, false
+			return counted, false
 		}
 	}
 	if counted.own = c.of(own); counted.own.Add(1) > int64(most) {
 		counted.Release()
-		return Counted{}, false
+		return Counted{own: counted.own}, false
 	}
 	return counted, true
 }
 
 func (c ClientCounters) of(key clientKey) *atomic.Int64 {
 	return &c.counters[maphash.Comparable(c.seed, key)%uint64(len(c.counters))]
+}
+
+// Overlaps reports whether both have a counter in common.
+func (c Counted) Overlaps(o Counted) bool {
+	return c.own != nil && c.own == o.own || c.site != nil && c.site == o.site
 }
 
 // Release ends the counting. It must be called once.
