@@ -103,8 +103,8 @@ type Limits struct {
 	// HalfClosedTime is the time without traffic after which a request ends whose client has closed its sending side, because the client
 	// may have left; 10 s.
 	HalfClosedTime time.Duration
-	// HeaderTime is the time in which an app must begin its response once it has the whole request, and IdleTime the time after which a request without any traffic ends;
-	// 2 minutes and 1 hour.
+	// HeaderTime is the time in which an app must begin its response once it has the whole request, and IdleTime the time after which a
+	// request without any traffic ends, or later if the app still has time to begin its response; 2 minutes and 1 hour.
 	HeaderTime, IdleTime time.Duration
 	// GraceTime is the time for which requests last although it cannot be verified that their access does; 15 s.
 	GraceTime time.Duration
@@ -316,7 +316,7 @@ func (e *Edge) serve(x *exchange) error {
 	}
 	e.proxy.ServeHTTP(x, r)
 	if x.backend == nil && r.ProtoMajor == 1 { // in HTTP/2, the end of the response ends the upload
-		_ = http.NewResponseController(x.ResponseWriter).Flush() // the client need not wait for the end of its upload
+		x.Flush() // the client need not wait for the end of its upload
 		x.drain()
 	}
 	return nil

@@ -64,6 +64,10 @@ type exchange struct {
 	isStream atomic.Bool
 	// isHalfClosed is set once the client of HTTP/1 has closed its sending side.
 	isHalfClosed atomic.Bool
+	// isWriting is set while a part of the response is written to the client.
+	isWriting atomic.Bool
+	// hasBegun is set once the final response has begun.
+	hasBegun atomic.Bool
 	// used is the time of the last traffic, in nanoseconds since started.
 	used atomic.Int64
 	// confirmed is the time at which the watcher has last seen that the access lasts. Only the check of its subject uses it.
@@ -130,25 +134,43 @@ func (x *exchange) WriteHeader(status int) {
 		x.ResponseWriter.WriteHeader(status)
 		return
 	}
-	if x.status == 0 {
-		x.status = status
-	}
+	x.begin(status)
 	x.ResponseWriter.WriteHeader(status)
 }
 
 // Write implements io.Writer.
 func (x *exchange) Write(b []byte) (int, error) {
-	if x.status == 0 {
-		x.status = http.StatusOK
-	}
+	x.begin(http.StatusOK)
+	defer x.write()()
 	n, err := x.ResponseWriter.Write(b)
 	x.bytes.Add(int64(n))
-	x.touch()
 	return n, err
 }
 
 // Flush implements http.Flusher.
-func (x *exchange) Flush() { _ = http.NewResponseController(x.ResponseWriter).Flush() }
+func (x *exchange) Flush() {
+	defer x.write()()
+	_ = http.NewResponseController(x.ResponseWriter).Flush()
+}
+
+// begin records the status of the final response, unless the response has begun.
+func (x *exchange) begin(status int) {
+	if x.status == 0 {
+		x.status = status
+		x.touch()
+		x.hasBegun.Store(true)
+	}
+}
+
+// write marks that the response is being written, until end is called: a client that reads slowly has not left, and the
+// system of a client that has left refuses what is written.
+func (x *exchange) write() (end func()) {
+	x.isWriting.Store(true)
+	return func() {
+		x.touch()
+		x.isWriting.Store(false)
+	}
+}
 
 // Hijack implements http.Hijacker. The connection ends with the exchange.
 func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
@@ -162,7 +184,8 @@ func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		c.Close()
 		return nil, nil, x.cause
 	}
-	x.conn, x.status = c, http.StatusSwitchingProtocols
+	x.conn = c
+	x.begin(http.StatusSwitchingProtocols)
 	early, _ := buffers.Reader.Peek(buffers.Reader.Buffered()) // httputil reads from the connection alone
 	return &trackedConn{c, x, slices.Clone(early)}, buffers, nil
 }
@@ -183,7 +206,11 @@ func (x *exchange) stop(cause error) {
 	// A write to a client that does not read, and a read from one that does not send, end now.
 	control := http.NewResponseController(x.ResponseWriter)
 	past := time.Unix(1, 0)
-	_ = control.SetWriteDeadline(past)
+	if x.hasBegun.Load() {
+		_ = control.SetWriteDeadline(past)
+	} else {
+		_ = control.SetWriteDeadline(time.Now().Add(drainTime)) // for the refusal
+	}
 	_ = control.SetReadDeadline(past)
 }
 

@@ -44,7 +44,7 @@ func (h *halfClosed) oldest(matches func(*exchange) bool) (oldest *exchange) {
 	h.mu.Unlock()
 	for _, x := range all {
 		x.mu.Lock()
-		isMatch := x.isCounted && matches(x)
+		isMatch := x.isCounted && !x.isWriting.Load() && matches(x)
 		x.mu.Unlock()
 		if isMatch && (oldest == nil || x.usedAt().Before(oldest.usedAt())) {
 			oldest = x

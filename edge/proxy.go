@@ -220,6 +220,8 @@ func (e *Edge) failProxy(w http.ResponseWriter, r *http.Request, err error) {
 	case context.Cause(x.ctx) == errGone, cause == nil && broken == errGone:
 		x.outcome = outcomeGone
 		panic(http.ErrAbortHandler) // nobody reads a response
+	case cause == errIdle:
+		err = timeoutError(x.generation)
 	case cause != nil:
 		x.outcome = outcomeEnded
 		err = errUnauthorized

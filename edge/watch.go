@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -18,6 +19,8 @@ const (
 	checkers    = 16
 	blockedTime = 50 * time.Millisecond
 	shards      = 16
+	// startMargin is the time by which the watcher leaves a request alone for longer than the app has to begin the response.
+	startMargin = time.Minute
 )
 
 var (
@@ -154,11 +157,12 @@ func (e *Edge) round(before time.Time, concerns func(*exchange) bool) {
 	now := time.Now()
 	subjects := map[subject][]*exchange{}
 	for _, x := range e.lasting.before(before) {
+		isWriting := x.isWriting.Load() // read before the time: the end of a write is traffic
 		switch idle := now.Sub(x.started) - time.Duration(x.used.Load()); {
-		case idle > e.o.Limits.IdleTime:
+		case idle > e.idleTime(x):
 			x.stop(errIdle)
 			continue
-		case x.isHalfClosed.Load() && idle > e.o.Limits.HalfClosedTime:
+		case x.isHalfClosed.Load() && !isWriting && idle > e.o.Limits.HalfClosedTime:
 			x.stop(errGone)
 			continue
 		}
@@ -174,6 +178,16 @@ func (e *Edge) round(before time.Time, concerns func(*exchange) bool) {
 			e.rounds.Go(func() { e.check(of, all) })
 		}
 	}
+}
+
+// idleTime returns the time after which a request without traffic ends. Until the response has begun, the app has its own time for that,
+// and startMargin for the work of the machine.
+func (e *Edge) idleTime(x *exchange) time.Duration {
+	l := e.o.Limits
+	if x.hasBegun.Load() {
+		return l.IdleTime
+	}
+	return max(l.IdleTime, cmp.Or(x.target.headerTime, l.HeaderTime)+l.StartWait+startMargin)
 }
 
 // check checks the requests of a subject, and those that rounds select meanwhile.
