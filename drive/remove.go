@@ -175,6 +175,7 @@ func (d *Drive) deleteLeftovers(ctx context.Context) error {
 		if !progress {
 			return failed
 		}
+		d.drives.quota.Freed(d.workspaceID)
 	}
 }
 

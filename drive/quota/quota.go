@@ -136,8 +136,9 @@ type account struct {
 	free     volume.Usage
 	// checked is when Check was last called, because processes are about to run or do.
 	checked time.Time
-	// share is the last measurement by shareUse.
+	// share is the last measurement by shareUse, and freed when Freed was last called.
 	share shareUse
+	freed time.Time
 }
 
 func (l *Limiter) account(workspaceID string) *account {

@@ -154,10 +154,7 @@ func (l *Limiter) CheckJournal(workspaceID string, size int) error {
 	if !isShort(d.FreeBytes, d.bytes.high, need) || d.FreeBytes < l.options.Least.Bytes {
 		return nil // for all, or for nobody: then the journal refuses the change
 	}
-	a := l.account(workspaceID)
-	a.mu.Lock()
-	used := max(a.share.used.Bytes, a.used.Bytes) + need
-	a.mu.Unlock()
+	used := l.account(workspaceID).lastUse().Bytes + need
 	if l.options.Journal != nil {
 		used += l.options.Journal(workspaceID)
 	}
@@ -172,6 +169,28 @@ func (l *Limiter) CheckJournal(workspaceID string, size int) error {
 type recentDisk struct {
 	disk
 	measured time.Time
+}
+
+// lastUse returns the result of the younger one of the last measurements by walk or count and by shareUse, but nothing after Freed.
+func (a *account) lastUse() Usage {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	used, measured := a.used, a.measured
+	if a.share.measured.After(measured) {
+		used, measured = a.share.used, a.share.measured
+	}
+	if !measured.After(a.freed) {
+		return Usage{}
+	}
+	return used
+}
+
+// Freed notes that something was deleted from a drive: what was measured before no longer refuses the workspace's changes of the journal.
+func (l *Limiter) Freed(workspaceID string) {
+	a := l.account(workspaceID)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.freed = time.Now()
 }
 
 // errShare returns the error for a workspace with its share of the disk: of its files, or else of its bytes.

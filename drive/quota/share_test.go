@@ -2,6 +2,7 @@ package quota
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -276,5 +277,41 @@ func TestPartialWalkDecidesOnce(t *testing.T) {
 	}
 	if d.walks > 2 {
 		t.Errorf("%d walks", d.walks)
+	}
+}
+
+// TestJournalAfterDeletion verifies that the changes of a workspace are not refused by a measurement that is older than another one, or than
+// a deletion.
+func TestJournalAfterDeletion(t *testing.T) {
+	for name, less := range map[string]func(l *Limiter, d *fakeDisk) error{
+		"a younger measurement": func(l *Limiter, d *fakeDisk) error {
+			a := l.account("ws_1")
+			return l.walk(context.Background(), a, "ws_1")
+		},
+		"a deletion": func(l *Limiter, _ *fakeDisk) error {
+			l.Freed("ws_1")
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := &fakeDisk{total: Usage{10_000, 100_000}, drives: map[string]Usage{"ws_1": {6_000, 5}, "ws_2": {3_000, 5}}}
+				l := d.limiter(Usage{Bytes: 2_000}, Usage{Bytes: 400})
+				if err := l.Require(t.Context(), "ws_1", Usage{Bytes: 1}); !isFull(err) {
+					t.Fatalf("an upload: %v", err)
+				}
+				if err := l.CheckJournal("ws_1", 1); !isFull(err) {
+					t.Fatalf("the journal: %v", err)
+				}
+				d.set("ws_1", Usage{0, 5})
+				d.set("ws_2", Usage{9_000, 5}) // the disk is as full as before
+				if err := sleep(t.Context(), recentFor); err != nil {
+					t.Fatal(err)
+				}
+				if err := errors.Join(less(l, d), l.CheckJournal("ws_1", 1)); err != nil {
+					t.Errorf("the journal of a workspace that has deleted its files: %v", err)
+				}
+			})
+		})
 	}
 }
