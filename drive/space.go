@@ -54,27 +54,27 @@ func (d *Drives) measure(ctx context.Context, workspaceID string, enough func(qu
 		return used, fromOS(err)
 	}
 	defer home.Close()
+	found := func(bytes uint64) error {
+		used.Files++
+		used.Bytes += bytes
+		if enough != nil && enough(used) {
+			return errEnough
+		}
+		return nil
+	}
 	w := &walk{
 		ctx: ctx,
 		file: func(_ handle, _, _ string, st *unix.Stat_t, _ int) error {
-			used.Files++
-			used.Bytes += uint64(st.Blocks) * statBlock / max(uint64(st.Nlink), 1)
-			if enough != nil && enough(used) {
-				return errEnough
-			}
-			return nil
+			return found(uint64(st.Blocks) * statBlock / max(uint64(st.Nlink), 1))
 		},
 		leave: func(folder handle, _ string) error {
-			used.Files++
-			if st, err := statFile(folder.File); err == nil {
-				used.Bytes += uint64(st.Blocks) * statBlock
+			st, err := statFile(folder.File)
+			if err != nil {
+				return found(0)
 			}
-			return nil
+			return found(uint64(st.Blocks) * statBlock)
 		},
-		unreadable: func(string, *unix.Stat_t) error {
-			used.Files++
-			return nil
-		},
+		unreadable: func(string, *unix.Stat_t) error { return found(0) },
 	}
 	if err := w.run(handle{home}, ""); errors.Is(err, errEnough) {
 		return used, nil

@@ -26,7 +26,8 @@
 //
 // Processes end by the same thresholds. They write gigabytes between two calls of Check, so that the free space is watched (Watch), and what
 // they write until they end is taken from the rest of the reserve below the lower threshold. Smaller drives are refused a moment later than
-// larger ones (requireShare), whose processes may hold removed files until they end.
+// larger ones (requireShare), whose processes may hold removed files until they end. No decision below the reserve waits for the walks of other
+// drives, and a drive whose walk fails has more than its share.
 package quota
 
 import (
@@ -97,7 +98,7 @@ type Limiter struct {
 	statfs func(dir string) (volume.Usage, error)
 	// turn is for how long a drive waits for each step before it is refused; see eachTurn.
 	turn time.Duration
-	// walks limits the walks at the same time.
+	// walks limits the walks at the same time, apart from those that decide below the reserve (shareUse), which wait for no other drive.
 	walks chan struct{}
 
 	// recent is the last measurement of CheckJournal.
@@ -120,8 +121,8 @@ func New(o Options) *Limiter {
 
 // An account has the measured use of one drive.
 type account struct {
-	// measuring is a semaphore of one for measurements.
-	measuring chan struct{}
+	// measuring is a semaphore of one for measurements, and deciding of one for those of the share.
+	measuring, deciding chan struct{}
 
 	mu sync.Mutex
 	// project is the kernel's id of the drive; 0: it is walked, or opened has not been called.
@@ -146,7 +147,7 @@ func (l *Limiter) account(workspaceID string) *account {
 	defer l.mu.Unlock()
 	a := l.accounts[workspaceID]
 	if a == nil {
-		a = &account{measuring: make(chan struct{}, 1)}
+		a = &account{measuring: make(chan struct{}, 1), deciding: make(chan struct{}, 1)}
 		l.accounts[workspaceID] = a
 	}
 	return a
@@ -256,44 +257,6 @@ func isShort(free, reserve, need uint64) bool { return free < reserve || free-re
 func (l *Limiter) mayExceed(free volume.Usage, need Usage) bool {
 	limit := l.options.Limit
 	return limit.Bytes > 0 || limit.Files > 0 && isShort(limit.Files, need.Files, free.UsedFiles)
-}
-
-// Check returns Full if processes may not run on a drive: the disk has too little free space, or the drive exceeds its limit and
-// the kernel does not enforce it. It is to be called before a process is started, and every few seconds while processes run. It
-// returns the errors of Measure, and ctx's error.
-func (l *Limiter) Check(ctx context.Context, workspaceID string) error {
-	free, err := l.requireShare(ctx, workspaceID, Usage{})
-	if err != nil {
-		return err
-	}
-	if d, err := l.measureDisk(); err == nil && d.isNear() && d.isAbove(Usage{}) {
-		if err := l.anticipate(ctx, workspaceID, d); err != nil {
-			return err
-		}
-	}
-	if !l.isLimited() {
-		return nil
-	}
-	a := l.account(workspaceID)
-	if isCounted := l.isCounted(a, workspaceID); !l.mayExceed(free, Usage{}) || isCounted && l.kernel == enforces {
-		return nil
-	}
-	defer a.noteCheck()
-	if err := l.measure(ctx, a, workspaceID, checkEvery); err != nil {
-		return err
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.used.exceeds(l.options.Limit) {
-		return l.errExceeded()
-	}
-	return nil
-}
-
-func (a *account) noteCheck() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.checked = time.Now()
 }
 
 func (l *Limiter) errExceeded() error {

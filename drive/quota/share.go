@@ -2,8 +2,10 @@ package quota
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
+	"sync"
 	"time"
 
 	"github.com/atelier-run/atelier/entity"
@@ -106,11 +108,20 @@ func (d disk) steps(used Usage) float64 {
 }
 
 // requireShare returns Full if the disk has no space for what a drive needs: below the reserve, drives with a large use are refused, and
-// drives with a small use go on until the lower threshold. It returns the use of the disk; the errors of Measure; and ctx's error.
+// drives with a small use go on until the lower threshold, where no use is measured. It returns the use of the disk; the errors of Measure
+// for a drive that does not exist; and ctx's error.
 func (l *Limiter) requireShare(ctx context.Context, workspaceID string, need Usage) (volume.Usage, error) {
 	d, err := l.measureDisk()
 	if err != nil || d.isAbove(need) {
 		return d.Usage, err
+	}
+	if d.isBelow(need) {
+		if d, err = l.waitTurn(ctx, d, l.account(workspaceID).lastUse()); err != nil || d.isAbove(need) {
+			return d.Usage, err
+		}
+		if d.isBelow(need) {
+			return d.Usage, l.errDisk(d, need)
+		}
 	}
 	used, err := l.shareUse(ctx, workspaceID, d, need)
 	if err != nil {
@@ -119,19 +130,29 @@ func (l *Limiter) requireShare(ctx context.Context, workspaceID string, need Usa
 	if d, err = l.measureDisk(); err != nil || d.admits(used, need) {
 		return d.Usage, err
 	}
-	if wait := time.Duration(d.steps(used) * float64(l.turn)); wait > 0 {
-		if err := sleep(ctx, wait); err != nil {
-			return d.Usage, err
-		}
-		if d, err = l.measureDisk(); err != nil || d.admits(used, need) {
-			return d.Usage, err
-		}
+	if d, err = l.waitTurn(ctx, d, used); err != nil || d.admits(used, need) {
+		return d.Usage, err
 	}
 	if d.isBelow(need) {
-		isBytes := isShort(d.FreeBytes, d.bytes.low, need.Bytes)
-		return d.Usage, l.refuse(ReasonDisk, entity.Errorf(Full, "%s; tell its operator", shortage(isBytes)))
+		return d.Usage, l.errDisk(d, need)
 	}
 	return d.Usage, l.refuse(ReasonShare, errShare(d.admits(Usage{used.Bytes, 0}, need)))
+}
+
+// waitTurn waits while the processes of drives with more than the use end, and measures the disk again.
+func (l *Limiter) waitTurn(ctx context.Context, d disk, used Usage) (disk, error) {
+	if wait := time.Duration(d.steps(used) * float64(l.turn)); wait > 0 {
+		if err := sleep(ctx, wait); err != nil {
+			return d, err
+		}
+	}
+	return l.measureDisk()
+}
+
+// errDisk counts a refusal for a disk that is full for all, and returns its error.
+func (l *Limiter) errDisk(d disk, need Usage) error {
+	isBytes := isShort(d.FreeBytes, d.bytes.low, need.Bytes)
+	return l.refuse(ReasonDisk, entity.Errorf(Full, "%s; tell its operator", shortage(isBytes)))
 }
 
 // recentFor is for how long CheckJournal uses a measurement of the disk.
@@ -229,77 +250,122 @@ type shareUse struct {
 }
 
 // shareUse returns what a drive uses as far as that decides about what the drive needs: no more than the drive uses if that is refused.
-// A drive that has not been walked for long enough is walked. Between two walks, the growth of the disk limits that of the drive.
+// A drive that has not been walked for long enough is walked. Between two walks, the growth of the disk limits that of the drive. A drive
+// whose walk fails, or does not end before the disk is below the lower threshold, has more than its share. shareUse returns NotFound if
+// there is no drive, and ctx's error.
 func (l *Limiter) shareUse(ctx context.Context, workspaceID string, d disk, need Usage) (Usage, error) {
 	a := l.account(workspaceID)
-	var journal Usage
-	if l.options.Journal != nil {
-		journal.Bytes = l.options.Journal(workspaceID)
-	}
 	if l.isCounted(a, workspaceID) {
 		if err := l.count(a); err != nil {
-			return Usage{}, err
+			return l.unknownUse(workspaceID, d, err), nil
 		}
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		return a.used.plus(journal), nil
+		return a.used.plus(l.journal(workspaceID)), nil
 	}
-	admits := func(used Usage) bool { return d.admits(used.plus(journal), need) }
-	files := uint64(0)
-	used, err := l.walkShare(ctx, a, workspaceID, d, func() (Usage, bool) { return a.knownShare(d.Usage, admits) }, func(used Usage) bool {
-		if files++; files%refresh == 0 { // processes go on writing
+	isKnown := func() (Usage, bool) {
+		return a.knownShare(d.Usage, func(used Usage) bool { return d.admits(used.plus(l.journal(workspaceID)), need) })
+	}
+	if used, is := isKnown(); is {
+		return used.plus(l.journal(workspaceID)), nil
+	}
+	deciding, stop := l.untilBelow(ctx, need)
+	defer stop()
+	err := occupy(deciding, a.deciding)
+	if err == nil {
+		defer func() { <-a.deciding }()
+		used, is := isKnown()
+		if !is { // or another caller has measured
+			used, err = l.walkShare(deciding, a, workspaceID, d, need)
+		}
+		if err == nil {
+			return used.plus(l.journal(workspaceID)), nil
+		}
+	}
+	if ctx.Err() != nil || entity.HasCode(err, entity.NotFound) {
+		return Usage{}, err
+	}
+	return l.unknownUse(workspaceID, d, err), nil
+}
+
+// journal returns what a workspace has in the journal.
+func (l *Limiter) journal(workspaceID string) (used Usage) {
+	if l.options.Journal != nil {
+		used.Bytes = l.options.Journal(workspaceID)
+	}
+	return used
+}
+
+// unknownUse returns a use with which a drive is refused below the reserve, because the drive cannot be measured.
+func (l *Limiter) unknownUse(workspaceID string, d disk, err error) Usage {
+	l.options.Log.Warn("a drive cannot be measured, and counts as a large one while the disk is nearly full", "workspace", workspaceID, "error", err)
+	return Usage{d.TotalBytes/2 + 1, d.totalFiles()/2 + 1}
+}
+
+// errBelow is the cause of the end of a context of untilBelow.
+var errBelow = errors.New("the disk has fallen below the lower threshold")
+
+// untilBelow returns a context that ends as soon as what is needed does not leave the lower threshold free.
+func (l *Limiter) untilBelow(ctx context.Context, need Usage) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	var group sync.WaitGroup
+	group.Go(func() {
+		for sleep(ctx, watchLeast) == nil {
+			if d, err := l.measureDisk(); err == nil && d.isBelow(need) {
+				cancel(errBelow)
+			}
+		}
+	})
+	return ctx, func() {
+		cancel(nil)
+		group.Wait()
+	}
+}
+
+// anticipate measures a drive before the disk is nearly full, so that the decision then need not wait for a walk. The walk is repeated when the
+// disk has less free by half a band. A walk that goes on when the disk is nearly full is that of the decision.
+func (l *Limiter) anticipate(ctx context.Context, a *account, workspaceID string, d disk) error {
+	isKnown := func() bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		s, grown := a.share, growth(a.share.free, d.Usage)
+		isRecent := grown.Bytes < (d.bytes.high-d.bytes.low)/2 && grown.Files < (d.files.high-d.files.low)/2
+		return !s.measured.IsZero() && (isRecent || time.Since(s.measured) < (share-1)*s.took)
+	}
+	if isKnown() {
+		return nil
+	}
+	if err := occupy(ctx, l.walks); err != nil {
+		return err
+	}
+	defer func() { <-l.walks }()
+	select {
+	case a.deciding <- struct{}{}: // after the place among the walks, for which no decision waits
+		defer func() { <-a.deciding }()
+	default: // the drive is being walked
+		return nil
+	}
+	if isKnown() { // another caller has measured
+		return nil
+	}
+	_, err := l.walkShare(ctx, a, workspaceID, d, Usage{})
+	return err
+}
+
+// walkShare walks a drive until it is certain that the drive may not have what it needs. The caller occupies a.deciding.
+func (l *Limiter) walkShare(ctx context.Context, a *account, workspaceID string, d disk, need Usage) (Usage, error) {
+	began, s, calls := time.Now(), shareUse{free: d.Usage}, 0
+	journal := l.journal(workspaceID)
+	var err error
+	s.used, err = l.options.Measure(ctx, workspaceID, func(used Usage) bool {
+		if calls++; calls%refresh == 0 { // processes go on writing
 			if now, err := l.measureDisk(); err == nil {
 				d = now
 			}
 		}
 		// The rest is for the next decisions, which then need no walk either.
-		return !admits(Usage{used.Bytes - used.Bytes/16, used.Files - used.Files/16})
-	})
-	return used.plus(journal), err
-}
-
-// anticipate measures a drive before the disk is nearly full, so that the decision then need not wait for a walk. The walk is repeated when the
-// disk has less free by half a band.
-func (l *Limiter) anticipate(ctx context.Context, workspaceID string, d disk) error {
-	a := l.account(workspaceID)
-	if l.isCounted(a, workspaceID) {
-		return nil
-	}
-	isKnown := func() (Usage, bool) {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		s, grown := a.share, growth(a.share.free, d.Usage)
-		isRecent := grown.Bytes < (d.bytes.high-d.bytes.low)/2 && grown.Files < (d.files.high-d.files.low)/2
-		return s.used, !s.measured.IsZero() && (isRecent || time.Since(s.measured) < (share-1)*s.took)
-	}
-	_, err := l.walkShare(ctx, a, workspaceID, d, isKnown, func(used Usage) bool {
-		return 2*used.Bytes > d.TotalBytes || 2*used.Files > d.totalFiles() // the threshold is the reserve
-	})
-	return err
-}
-
-// walkShare walks a drive until enough returns true, unless isKnown has the result.
-func (l *Limiter) walkShare(
-	ctx context.Context, a *account, workspaceID string, d disk, isKnown func() (Usage, bool), enough func(Usage) bool,
-) (Usage, error) {
-	if used, is := isKnown(); is {
-		return used, nil
-	}
-	if err := occupy(ctx, a.measuring); err != nil {
-		return Usage{}, err
-	}
-	defer func() { <-a.measuring }()
-	if used, is := isKnown(); is { // another caller has measured
-		return used, nil
-	}
-	if err := occupy(ctx, l.walks); err != nil {
-		return Usage{}, err
-	}
-	defer func() { <-l.walks }()
-	began, s := time.Now(), shareUse{free: d.Usage}
-	var err error
-	s.used, err = l.options.Measure(ctx, workspaceID, func(used Usage) bool {
-		s.isPartial = enough(used)
+		least := Usage{used.Bytes - used.Bytes/16, used.Files - used.Files/16}.plus(journal)
+		s.isPartial = !d.admits(least, need) || 2*used.Bytes > d.TotalBytes || 2*used.Files > d.totalFiles() // the threshold is the reserve
 		return s.isPartial
 	})
 	if err != nil {

@@ -203,8 +203,14 @@ func TestShareOfProcesses(t *testing.T) {
 // TestSmallerWaitForLarger verifies that a workspace is not refused for removed files of a larger one, whose processes end meanwhile.
 func TestSmallerWaitForLarger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := &fakeDisk{total: Usage{10_000, 10_000}, drives: map[string]Usage{"ws_large": {9_800, 5}, "ws_small": {10, 1}}}
+		d := &fakeDisk{total: Usage{10_000, 10_000}, drives: map[string]Usage{"ws_large": {6_500, 5}, "ws_small": {10, 1}}}
 		l := d.limiter(Usage{Bytes: 2_000}, Usage{Bytes: 400})
+		for id := range d.drives {
+			if err := l.Check(t.Context(), id); err != nil {
+				t.Fatal(err)
+			}
+		}
+		d.set("ws_large", Usage{9_800, 5})
 		refused := make(chan error)
 		go func() { refused <- l.Require(t.Context(), "ws_small", Usage{Bytes: 1}) }()
 		if err := l.Check(t.Context(), "ws_large"); !isFull(err) {

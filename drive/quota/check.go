@@ -1,0 +1,70 @@
+package quota
+
+import (
+	"context"
+	"time"
+)
+
+// Check returns Full if processes may not run on a drive: the disk has too little free space, or the drive exceeds its limit and
+// the kernel does not enforce it. It is to be called before a process is started, and every few seconds while processes run. It
+// returns the errors of Measure, and ctx's error. While Check walks the drive or waits for the walks of other drives, the share of the disk
+// is decided again whenever the free space falls (Watch).
+func (l *Limiter) Check(ctx context.Context, workspaceID string) error {
+	free, err := l.requireShare(ctx, workspaceID, Usage{})
+	if err != nil {
+		return err
+	}
+	d, err := l.measureDisk()
+	a := l.account(workspaceID)
+	isCounted := l.isCounted(a, workspaceID)
+	mayBeNear := err == nil && !isCounted && d.isNear() && d.isAbove(Usage{})
+	mayExceed := l.isLimited() && l.mayExceed(free, Usage{}) && !(isCounted && l.kernel == enforces)
+	if !mayBeNear && !mayExceed {
+		return nil
+	}
+	fell, stop := l.Watch()
+	defer stop()
+	walking, cancel := context.WithCancel(ctx)
+	defer cancel()
+	walked := make(chan error, 1)
+	go func() {
+		var err error
+		if mayBeNear {
+			err = l.anticipate(walking, a, workspaceID, d)
+		}
+		if err == nil && mayExceed {
+			err = l.checkLimit(walking, a, workspaceID)
+		}
+		walked <- err
+	}()
+	for { // the free space may have fallen before Watch
+		if _, err := l.requireShare(ctx, workspaceID, Usage{}); err != nil {
+			return err
+		}
+		select {
+		case err := <-walked:
+			return err
+		case <-fell:
+		}
+	}
+}
+
+// checkLimit returns Full if a drive exceeds its limit.
+func (l *Limiter) checkLimit(ctx context.Context, a *account, workspaceID string) error {
+	defer a.noteCheck()
+	if err := l.measure(ctx, a, workspaceID, checkEvery); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.used.exceeds(l.options.Limit) {
+		return l.errExceeded()
+	}
+	return nil
+}
+
+func (a *account) noteCheck() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.checked = time.Now()
+}
