@@ -43,7 +43,7 @@ func readLog(l wal.LogicalLog, mayBeTorn bool, reached []partitionMark) (isTorn 
 			return false, nil
 		}
 		if mayBeTorn && errors.Is(err, record.ErrUnexpectedEOF) {
-			return true, nil
+			return beginsRecord(l, at.Physical)
 		}
 		if err == nil {
 			err = readBatch(batch.Bytes(), reached)
@@ -52,6 +52,41 @@ func readLog(l wal.LogicalLog, mayBeTorn bool, reached []partitionMark) (isTorn 
 			return false, fmt.Errorf("record at %s: %w", at, err)
 		}
 	}
+}
+
+const (
+	// logBlock is the size of the blocks of a log. A chunk does not exceed its block, and each block begins with a chunk.
+	logBlock = 32 << 10
+	// logHeader is the size of a chunk's header. Zeros fill the end of a block that is too short for a header.
+	logHeader = 19
+	// logNumberAt and logNumberEnd bound the number of the log, of 32 bits, in a chunk's header.
+	logNumberAt, logNumberEnd = 7, 11
+)
+
+// beginsRecord reports whether the unreadable bytes of a log at an offset, which follow its last whole record, are an incomplete record:
+// they begin with a chunk of this log, or with less than a header, or were never stored. Otherwise they are of an older log, whose file
+// Pebble has reused: the remainder of the older log follows the last record whenever a process was killed.
+func beginsRecord(l wal.LogicalLog, at int64) (bool, error) {
+	if left := logBlock - at%logBlock; left < logHeader {
+		at += left
+	}
+	fs, path := l.SegmentLocation(0)
+	file, err := fs.Open(path)
+	if err != nil {
+		return false, err
+	}
+	defer file.Close()
+	start := make([]byte, logBlock)
+	n, err := file.ReadAt(start, at)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return false, err
+	}
+	start = start[:n]
+	if n < logNumberEnd {
+		return n > 0, nil
+	}
+	isOwn := binary.LittleEndian.Uint32(start[logNumberAt:logNumberEnd]) == uint32(l.Num)
+	return isOwn || len(bytes.Trim(start, "\x00")) == 0, nil
 }
 
 // readBatch decodes one record of a log, which is a batch, and raises reached to its epochs and sequences. Deletions
