@@ -28,8 +28,9 @@ import (
 // lost bytes that it had reported as durable, and these were written after the last sync of the file. Nothing on the disk tells such a log
 // from one whose later bytes were never written.
 //
-// The file has two slots, which are written in turn, so that a torn write leaves the promise before. Of two legible slots the one with the
-// higher number counts. A slot is text with a checksum, and zeros up to its end.
+// The file has two slots. All promises are written to one slot until that slot is durable; then the other slot is written. A loss of power
+// can tear only the slot that is written, even if it is written while a sync stores it, and leaves the promise of the durable slot. Of two
+// legible slots the one with the higher number counts. A slot is text with a checksum, and zeros up to its end.
 type syncedLogs struct {
 	disk   string
 	logger *slog.Logger
@@ -40,7 +41,9 @@ type syncedLogs struct {
 	number uint64
 	logs   []extent
 	buffer []byte
-	// isUnsynced reports that there is a promise since the last call of sync.
+	// slot is the slot that is written, 0 or 1. The other slot is durable.
+	slot int64
+	// isUnsynced reports that slot was written since it became the slot that is written.
 	isUnsynced bool
 	// isFailing reports that the last write has failed.
 	isFailing bool
@@ -63,7 +66,9 @@ func createSynced(d *directory, logs []extent, logger *slog.Logger) (*syncedLogs
 		return nil, err
 	}
 	s := &syncedLogs{disk: d.format.disk, logger: logger, file: file, logs: slices.Clone(logs)}
-	err = errors.Join(s.write(), s.write(), file.Sync())
+	err = s.write()
+	s.beginOtherSlot() // one sync stores both slots before the file has its name
+	err = errors.Join(err, s.write(), s.syncSlot())
 	if err == nil {
 		err = d.fs.Rename(path+".new", path)
 	}
@@ -89,7 +94,6 @@ func (s *syncedLogs) promise(e extent) {
 		s.logs = append(s.logs, extent{})
 	}
 	s.logs[at] = e
-	s.isUnsynced = true
 	err := s.write()
 	if err != nil && !s.isFailing {
 		s.logger.Warn("cannot record the end of the journal's log: a start would not notice the loss of its end", "error", err)
@@ -97,24 +101,42 @@ func (s *syncedLogs) promise(e extent) {
 	s.isFailing = err != nil
 }
 
-// sync makes the promises durable. Promises are not held up meanwhile: a slot that is being written may be torn on the disk, and then the
-// other slot, with the promise before, counts.
+// sync makes the promises durable. Promises are not held up, unless promises were written meanwhile: the slot may then be torn on the disk,
+// and is synced again without a write.
 func (s *syncedLogs) sync() error {
 	s.mu.Lock()
-	isUnsynced := s.isUnsynced
-	s.isUnsynced = false
+	isUnsynced, number := s.isUnsynced, s.number
 	s.mu.Unlock()
 	if !isUnsynced {
 		return nil
 	}
 	err := s.file.SyncData()
-	if err != nil {
-		s.mu.Lock()
-		s.isUnsynced = true // the next call repeats the sync
-		s.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case err != nil:
+		return errors.Join(err, s.write()) // a sync after an error stores only what is written again
+	case s.number == number:
+		s.beginOtherSlot()
+		return nil
 	}
-	return err
+	return s.syncSlot()
 }
+
+// syncSlot makes the slot that is written durable, and lets the other slot be written.
+func (s *syncedLogs) syncSlot() error {
+	if !s.isUnsynced {
+		return nil
+	}
+	if err := s.file.SyncData(); err != nil {
+		return errors.Join(err, s.write())
+	}
+	s.beginOtherSlot()
+	return nil
+}
+
+// beginOtherSlot lets the other slot be written, after the slot that was written has become durable.
+func (s *syncedLogs) beginOtherSlot() { s.slot, s.isUnsynced = 1-s.slot, false }
 
 // forget durably removes the promise for a log from both slots, before the log is removed or reused: a torn write of the newer slot
 // leaves the older one. After an error the promise remains, as does the log.
@@ -128,7 +150,7 @@ func (s *syncedLogs) forget(name string) error {
 	before := s.logs
 	s.logs = slices.Delete(slices.Clone(s.logs), at, at+1)
 	for range 2 {
-		if err := errors.Join(s.write(), s.file.SyncData()); err != nil {
+		if err := errors.Join(s.write(), s.syncSlot()); err != nil {
 			s.logs = before
 			return err
 		}
@@ -136,11 +158,12 @@ func (s *syncedLogs) forget(name string) error {
 	return nil
 }
 
-// write writes the next slot.
+// write writes the promises to the slot that is not durable.
 func (s *syncedLogs) write() error {
 	s.number++
+	s.isUnsynced = true
 	s.buffer = appendSlot(s.buffer[:0], s.disk, s.number, s.logs)
-	_, err := s.file.WriteAt(s.buffer, int64(s.number%2)*slotBytes)
+	_, err := s.file.WriteAt(s.buffer, s.slot*slotBytes)
 	return err
 }
 
