@@ -125,38 +125,9 @@ var (
 	encodedWords = strings.NewReplacer("=?", "=\u2060?")
 )
 
-// Refusal is the error of Send if the server has refused the message for good: with a reply 5yz to MAIL, RCPT or DATA (RFC 5321,
-// section 4.2.1). A refusal of the connection or of the authentication is none: operators mend the settings, and the next attempt
-// succeeds.
-type Refusal struct {
-	reply string
-	error
-}
-
-// Reply returns the code of the server's reply, with the enhanced code (RFC 3463) behind it if the server sends enhanced codes. It has
-// none of the reply's text, which may quote the message.
-func (r *Refusal) Reply() string { return r.reply }
-
-func (r *Refusal) Unwrap() error { return r.error }
-
-// authenticationRequired is the reply to a command that needs authentication or TLS first (RFC 4954, section 6; RFC 3207, section 4).
-const authenticationRequired = 530
-
-// withRefusal returns err as a Refusal if the server has refused the message for good.
-func withRefusal(err error) error {
-	var failed *mail.SendError
-	if !errors.As(err, &failed) || failed.ErrorCode() < 500 || failed.ErrorCode() == authenticationRequired {
-		return err
-	}
-	switch failed.Reason {
-	case mail.ErrSMTPMailFrom, mail.ErrSMTPRcptTo, mail.ErrSMTPData, mail.ErrSMTPDataClose:
-		return &Refusal{strings.TrimSpace(strconv.Itoa(failed.ErrorCode()) + " " + failed.EnhancedStatusCode()), err}
-	}
-	return err
-}
-
 // Send sends a message of plain text. It returns when the server has accepted the message, or fails when ctx or the timeout
-// ends or the server refuses the message. The error is a Refusal if the server would refuse the message again.
+// ends or the server refuses the message. The error is a Refusal if the server would refuse the message again. The error has no
+// text of the server.
 func (s *Sender) Send(ctx context.Context, to, subject, text string) error {
 	message := mail.NewMsg()
 	if err := errors.Join(message.From(s.from), message.To(to)); err != nil {
@@ -176,7 +147,7 @@ func (s *Sender) Send(ctx context.Context, to, subject, text string) error {
 	// A failure after the server has accepted the message, of the end of the connection, is none: another attempt would send the
 	// message twice.
 	if err := client.DialAndSendWithContext(ctx, message); err != nil && !message.IsDelivered() {
-		return withRefusal(fmt.Errorf("mail: %w", err))
+		return failure(ctx, err)
 	}
 	return nil
 }

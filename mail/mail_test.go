@@ -7,6 +7,7 @@ import (
 	"mime"
 	"mime/quotedprintable"
 	netmail "net/mail"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -133,7 +134,8 @@ func TestSendFails(t *testing.T) {
 	}
 }
 
-// TestRefusals sends messages to servers that refuse one command, and expects an error that says whether another attempt has a chance.
+// TestRefusals sends messages to servers that refuse one command and quote the message, and expects an error that says whether another
+// attempt has a chance, with the codes of the reply and without the reply's text.
 func TestRefusals(t *testing.T) {
 	for _, test := range []struct{ command, reply, want string }{
 		{"RCPT", "550 5.1.1 nobody", "550 5.1.1"},
@@ -145,14 +147,20 @@ func TestRefusals(t *testing.T) {
 		{"MAIL", "451 4.3.0 later", ""},
 		{"DATA", "554 5.5.1 no recipients", "554 5.5.1"},
 		{"DATA", "451 later", ""},
-		{".", "550 5.7.1 " + link + " is on a list", "550 5.7.1"},
+		{".", "550 5.7.1 this link is on a list:", "550 5.7.1"},
 		{".", "451 4.7.1 later", ""},
+		{".", "354", ""},
+		{"DATA", "not a reply", ""},
 		{"", "554 no service for you", ""},
+		{"", "not a reply", ""},
+		{"EHLO", "502 no", ""},
+		{"STARTTLS", "454 4.7.0 later", ""},
+		{"AUTH", "334", ""},
 		{"AUTH", "535 5.7.8 wrong", ""},
 	} {
 		t.Run(test.command+" "+test.reply, func(t *testing.T) {
 			s := serve(t, false, func(s *server) {
-				s.starttls, s.replies = true, map[string]string{test.command: test.reply}
+				s.starttls, s.replies = true, map[string]string{test.command: test.reply + " " + link}
 			})
 			o := s.options(mail.StartTLS)
 			if test.command == "AUTH" {
@@ -165,6 +173,10 @@ func TestRefusals(t *testing.T) {
 			var refused *mail.Refusal
 			if errors.As(err, &refused) != (test.want != "") || refused != nil && refused.Reply() != test.want {
 				t.Errorf("the error is %#v, want a refusal with %q", err, test.want)
+			}
+			codes := regexp.MustCompile(`^[45]\d\d( [45]\.\d\.\d)?`).FindString(test.reply)
+			if text := err.Error(); strings.Contains(text, "invitations") || test.command != "EHLO" && !strings.HasSuffix(text, codes) {
+				t.Errorf("the error is %q, want the codes %q and no text of the server", text, codes)
 			}
 		})
 	}

@@ -24,7 +24,8 @@ import (
 // Mail sends mail.
 type Mail interface {
 	// Send hands a message over to a mail server. It returns an error if the server does not accept it before ctx ends, and
-	// does not retry. The error is a Refusal if another attempt would fail too.
+	// does not retry. The error is a Refusal if another attempt would fail too. The error is logged: it has no text of the mail server,
+	// which may quote the message and so the link.
 	Send(ctx context.Context, to, subject, text string) error
 }
 
@@ -212,7 +213,7 @@ func (l *Links) countAttempt(c *server.Call, requestedAt int64, err error, about
 		return false, "", nil
 	case errors.As(err, &refused):
 		l.outcomes.WithLabelValues("refused").Inc()
-		c.Log().Warn("gave up sending a mail: the mail server refused it for good", append(about, "error", err)...)
+		c.Log().Warn("gave up sending a mail: the mail server refused it for good", append(about, "reply", refused.Reply())...)
 		return true, refused.Reply(), nil
 	case c.Now().Sub(time.UnixMilli(requestedAt)) >= mailRetryTime:
 		l.outcomes.WithLabelValues("given_up").Inc()

@@ -24,9 +24,11 @@ type mailServer struct {
 	messages chan string
 
 	mu sync.Mutex
-	// refusals are the replies to RCPT by address, and attempts the number of RCPT.
+	// refusals are the replies to RCPT by address, and attempts the number of RCPT. If quotes is not empty, it is the reply to every
+	// message, and has the message behind it.
 	refusals map[string]string
 	attempts map[string]int
+	quotes   string
 }
 
 func startMailServer(t *testing.T) *mailServer {
@@ -69,6 +71,13 @@ func (s *mailServer) refuse(address, reply string) {
 	s.refusals[address] = reply
 }
 
+// quote makes the server answer every message with a reply that quotes the message; with an empty one, it accepts messages.
+func (s *mailServer) quote(reply string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.quotes = reply
+}
+
 func (s *mailServer) attemptsFor(address string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,6 +93,19 @@ func (s *mailServer) recipient(line string) string {
 	return cmp.Or(s.refusals[address], "250 ok")
 }
 
+// take returns the reply to a message.
+func (s *mailServer) take(message string) string {
+	s.mu.Lock()
+	quotes := s.quotes
+	s.mu.Unlock()
+	if quotes == "" {
+		s.messages <- message
+		return "250 accepted"
+	}
+	text, _ := io.ReadAll(quotedprintable.NewReader(strings.NewReader(message)))
+	return quotes + " refused: " + strings.Join(strings.Fields(string(text)), " ")
+}
+
 func (s *mailServer) receive(connection io.ReadWriter) {
 	fmt.Fprint(connection, "220 ready\r\n")
 	var message strings.Builder
@@ -93,8 +115,7 @@ func (s *mailServer) receive(connection io.ReadWriter) {
 		switch {
 		case inData && line == ".":
 			inData = false
-			s.messages <- message.String()
-			fmt.Fprint(connection, "250 accepted\r\n")
+			fmt.Fprint(connection, s.take(message.String())+"\r\n")
 		case inData:
 			fmt.Fprintf(&message, "%s\r\n", line)
 		case line == "DATA":
@@ -159,6 +180,7 @@ func TestInvitationIsMailed(t *testing.T) {
 }
 
 // TestRefusedInvitation invites addresses that the mail server refuses, for good and for a while, and kills the node in between.
+// The log has no text of the mail server, which may quote the link.
 func TestRefusedInvitation(t *testing.T) {
 	post := startMailServer(t)
 	dir := filepath.Join(t.TempDir(), "data")
@@ -218,4 +240,18 @@ func TestRefusedInvitation(t *testing.T) {
 	post.refuse("bob@example.org", "")
 	invite("bob@example.org")
 	awaitState("bob@example.org", "sent")
+
+	awaitLog := func(want string) {
+		t.Helper()
+		eventually(t, "the log has "+want, func() bool { return strings.Contains(n.logs.String(), want) })
+		if said := n.logs.String(); strings.Contains(said, "/invitations/") || strings.Contains(said, "greylisted") {
+			t.Errorf("the log has the text of the mail server: %s", said)
+		}
+	}
+	post.quote("451 4.7.1")
+	invite("eve@example.org")
+	awaitLog("closing SMTP DATA writer")
+	post.quote("550 5.7.1")
+	awaitState("eve@example.org", "refused 550 5.7.1")
+	awaitLog("the mail server refused it for good")
 }
