@@ -59,12 +59,21 @@ func newFakeEntities() *fakeEntities {
 
 // key creates an API key of a user.
 func (w *fakeEntities) key(userID string) string {
+	return w.credential(server.KeyStart, wirev1.CredentialKind_CREDENTIAL_KIND_USER, userID)
+}
+
+// session creates the key of a browser session of a user, for the session cookie.
+func (w *fakeEntities) session(userID string) string {
+	return w.credential(server.SessionStart, wirev1.CredentialKind_CREDENTIAL_KIND_BROWSER_SESSION, userID)
+}
+
+func (w *fakeEntities) credential(start string, kind wirev1.CredentialKind, userID string) string {
 	id := newID("key_")
-	text, hash := keys.New(server.KeyStart, id)
+	text, hash := keys.New(start, id)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.credentials[id] = &credentialv1.Credential{
-		Id: id, Kind: wirev1.CredentialKind_CREDENTIAL_KIND_USER, UserId: userID, SecretSha256: hash, CreatedAt: 1,
+		Id: id, Kind: kind, UserId: userID, SecretSha256: hash, CreatedAt: 1,
 	}
 	return text
 }

@@ -112,12 +112,12 @@ func addGrants(c *server.Call, shown *pages.Account) error {
 		return err
 	}
 	live, err = api.LiveGrants(c, live)
-	noteUnreached(c, shown, err)
+	noteUnreached(c, &shown.IsIncomplete, err)
 	slices.Reverse(live)
 	shown.MoreGrants = len(live) > maxShownGrants
 	live = live[:min(len(live), maxShownGrants)]
 	shown.Grants = make([]pages.Grant, len(live))
-	noteUnreached(c, shown, server.ForEach(len(live), func(i int) error {
+	noteUnreached(c, &shown.IsIncomplete, server.ForEach(len(live), func(i int) error {
 		one := live[i]
 		in, err := api.GrantedIn(c, one)
 		shown.Grants[i] = pages.Grant{
@@ -129,12 +129,12 @@ func addGrants(c *server.Call, shown *pages.Account) error {
 	return nil
 }
 
-// noteUnreached adds to the page that workspaces, keys or grants were not reached, if err says so. The page is shown without what they know,
-// because it is also where a person revokes keys and grants.
-func noteUnreached(c *server.Call, shown *pages.Account, err error) {
+// noteUnreached notes that a page is incomplete, if err says that workspaces, keys or grants were not reached. The page is shown without what
+// they know: the account page is also where a person revokes keys and grants, and one workspace is not to close the others.
+func noteUnreached(c *server.Call, isIncomplete *bool, err error) {
 	if err != nil {
-		shown.IsIncomplete = true
-		c.Log().Warn("reading details for the account page failed", "error", err)
+		*isIncomplete = true
+		c.Log().Warn("reading details for a page failed", "error", err)
 	}
 }
 

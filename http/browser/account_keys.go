@@ -42,9 +42,9 @@ func addKeys(c *server.Call, shown *pages.Account) error {
 		records[i] = api.ViewAPIKey(key)
 	}
 	unknown := api.AddLastUses(c, records)
-	noteUnreached(c, shown, unknown)
+	noteUnreached(c, &shown.IsIncomplete, unknown)
 	described, err := api.DescribeKeyWorkspaces(c, keys)
-	noteUnreached(c, shown, err)
+	noteUnreached(c, &shown.IsIncomplete, err)
 	for i, one := range records {
 		shown.Keys = append(shown.Keys, pages.Key{
 			ID: one.ID, Name: one.Name, Prefix: one.Prefix, CreatedAt: one.CreatedAt, ExpiresAt: one.ExpiresAt,
@@ -84,7 +84,7 @@ func addKeyChoices(c *server.Call, shown *pages.Account) error {
 		})
 	}
 	own, err := api.FetchWorkspaces(c)
-	noteUnreached(c, shown, err)
+	noteUnreached(c, &shown.IsIncomplete, err)
 	shown.KeyForm.IsIncomplete = err != nil
 	shown.KeyForm.AllWorkspaces = len(own)
 	for _, d := range own[:min(len(own), user.MaxKeyWorkspaces)] {

@@ -84,7 +84,8 @@ func (one choice) matches(text string) bool {
 	return strings.Contains(strings.ToLower(one.workspace.GetName()), text) || strings.Contains(one.workspace.GetSlug(), text)
 }
 
-// findChoices returns those of the workspaces with the ids in which the person has some of the requested scopes.
+// findChoices returns those of the workspaces with the ids in which the person has some of the requested scopes. If workspaces are not
+// reached, it returns an error and the choices among the others.
 func (k *consent) findChoices(c *server.Call, ids []string) ([]choice, error) {
 	var choices []choice
 	found, err := api.DescribeWorkspaces(c, ids)
@@ -109,12 +110,9 @@ func (k *consent) findChosen(c *server.Call, id string) (*choice, error) {
 }
 
 // show returns the choices that the page shows, in the order of joining, the form that finds the other choices, which is nil if the page
-// has all of them, and the number of all choices.
+// has all of them, and the number of all choices. If workspaces are not reached, it returns an error too, and they are not among the choices.
 func (k *consent) show(c *server.Call) (shown []choice, search *pages.WorkspaceSearch, total int, err error) {
 	all, err := k.findChoices(c, api.ReachableWorkspaces(c.Caller.Principal, k.user))
-	if err != nil {
-		return nil, nil, 0, err
-	}
 	shown = slices.Clone(all)
 	if k.excerpt.find != "" {
 		shown = slices.DeleteFunc(shown, func(one choice) bool { return !one.matches(k.excerpt.find) })
@@ -125,7 +123,7 @@ func (k *consent) show(c *server.Call) (shown []choice, search *pages.WorkspaceS
 	first := (number - 1) * choicesPerPage
 	shown = shown[first:min(matching, first+choicesPerPage)]
 	if len(shown) == len(all) {
-		return shown, nil, len(all), nil
+		return shown, nil, len(all), err
 	}
 	search = &pages.WorkspaceSearch{Action: oauth.AuthorizePath, Hidden: fieldsOf(k.Query), Find: k.excerpt.find}
 	search.Summary = fmt.Sprintf("You can choose one of %d workspaces.", len(all))
@@ -142,7 +140,7 @@ func (k *consent) show(c *server.Call) (shown []choice, search *pages.WorkspaceS
 	if number < last {
 		search.Next = excerpt{k.excerpt.find, number + 1}.path(k.Query)
 	}
-	return shown, search, len(all), nil
+	return shown, search, len(all), err
 }
 
 // fieldsOf returns the parameters of a query in canonical form as the hidden fields of a form.

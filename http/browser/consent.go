@@ -67,7 +67,10 @@ func (p consentPages) answer(c *server.Call) (result, error) {
 	chosen, err := asked.findChosen(c, form.Get("workspace"))
 	switch {
 	case err != nil:
-		return result{}, err
+		c.Log().Warn("reading the chosen workspace failed", "error", err)
+		again, err := asked.page(c, "The workspace does not answer at the moment, and nothing was allowed. Try again.")
+		again.status = http.StatusServiceUnavailable
+		return again, err
 	case chosen == nil:
 		return asked.page(c, "Choose a workspace.")
 	}
@@ -135,10 +138,7 @@ func intersect(texts, others []string) []string {
 
 func (k *consent) page(c *server.Call, problem string) (result, error) {
 	choices, search, total, err := k.show(c)
-	if err != nil {
-		return result{}, err
-	}
-	if problem == "" && total == 0 {
+	if problem == "" && total == 0 && err == nil {
 		problem = "You have no workspace in which your role has any of the requested permissions."
 	}
 	shown := pages.Consent{
@@ -146,6 +146,7 @@ func (k *consent) page(c *server.Call, problem string) (result, error) {
 		Hidden: []pages.Field{{Name: "ticket", Value: k.ticket(c)}},
 		Client: k.ClientName(), Host: k.Host(), Email: k.user.GetEmail(), Search: search, Problem: problem,
 	}
+	noteUnreached(c, &shown.IsIncomplete, err)
 	for _, one := range choices {
 		shown.Workspaces = append(shown.Workspaces, pages.Choice{Value: one.workspace.GetId(), Label: k.label(one)})
 	}

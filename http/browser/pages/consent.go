@@ -17,8 +17,10 @@ type Consent struct {
 	// Search finds the workspaces that are not among Workspaces; nil if all are.
 	Search     *WorkspaceSearch
 	Workspaces []Choice
-	Scopes     []Choice
-	Problem    string
+	// IsIncomplete reports that workspaces were not reached and are missing.
+	IsIncomplete bool
+	Scopes       []Choice
+	Problem      string
 }
 
 // WorkspaceSearch is the form that finds a workspace, with the links to the other pages of the list.
@@ -67,6 +69,7 @@ func (p Consent) page() page {
 		h.P(strong(p.Client), g.Text(" asks to act for "), strong(p.Email), g.Text(" in one workspace. Your answer is sent to "), strong(p.Host),
 			g.Text(". Allow this only if you know that address: an application can choose any name.")),
 		problemBox("problem", p.Problem),
+		g.If(p.IsIncomplete, quiet(g.Text("Some of your workspaces are missing, because a part of the server does not answer at the moment. To choose one of them, load this page again later."))),
 		g.Iff(p.Search != nil, func() g.Node { return p.Search.nodes() }),
 		form(p.Action,
 			g.Map(p.Hidden, func(one Field) g.Node { return hidden(one.Name, one.Value) }),
