@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"runtime"
+	"slices"
 	"unsafe"
 
 	"golang.org/x/net/bpf"
@@ -57,6 +58,14 @@ var deniedControls = []uint32{
 // freeing are the modes of fallocate that free space. With the others one call takes any part of the disk before anybody can notice. They
 // are refused as by file systems that cannot preallocate, for which programs are prepared.
 const freeing = unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_COLLAPSE_RANGE
+
+// allocating are requests of ioctl that are other ways to those modes of fallocate, on all file systems. They are refused alike. Requests
+// that free space, as FS_IOC_UNRESVSP does, are permitted.
+var allocating = []uint32{
+	0x40305828, // FS_IOC_RESVSP
+	0x4030582a, // FS_IOC_RESVSP64
+	0x40305839, // FS_IOC_ZERO_RANGE
+}
 
 // families are the families of sockets that a process may open. Others may reach beyond the network namespace, as AF_VSOCK does.
 var families = []uint32{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6}
@@ -126,7 +135,8 @@ func newFilter() []bpf.Instruction {
 	f.on(unix.SYS_UNSHARE, load(0),
 		bpf.JumpIf{Cond: bpf.JumpBitsNotSet, Val: namespaces | unix.CLONE_NEWTIME, SkipTrue: 1}, refuse(unix.EPERM))
 	f.on(unix.SYS_PERSONALITY, append([]bpf.Instruction{load(0)}, oneOf(personalities, refuse(unix.EPERM))...)...)
-	f.on(unix.SYS_IOCTL, append([]bpf.Instruction{load(1)}, noneOf(deniedControls, refuse(unix.EPERM))...)...)
+	f.on(unix.SYS_IOCTL, slices.Concat([]bpf.Instruction{load(1)}, noneOf(deniedControls, refuse(unix.EPERM)),
+		noneOf(allocating, refuse(unix.EOPNOTSUPP)))...)
 	f.on(unix.SYS_SOCKET, socketRules()...)
 	f.on(unix.SYS_FALLOCATE, load(1), bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: freeing, SkipTrue: 1}, refuse(unix.EOPNOTSUPP))
 	f.onMode(unix.SYS_FCHMOD, 1)

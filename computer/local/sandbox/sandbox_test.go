@@ -98,6 +98,8 @@ func TestComputerHasNothingOfTheMachine(t *testing.T) {
 // TestFilter tries what the filter of system calls refuses. A program that gets further prints "done".
 func TestFilter(t *testing.T) {
 	c := open(t, false)
+	// space begins a program that opens a file for writing, with a struct space_resv for its first 4096 bytes.
+	const space = `perl -e 'open(F, ">", "s") or die; my $s = pack("ssx4qqx24", 0, 0, 0, 4096); $! = 0; `
 	for name, script := range map[string]string{
 		"setuid":             "touch f; chmod u+s f && echo done",
 		"setgid folder":      "mkdir -p d; chmod g+s d && echo done",
@@ -127,6 +129,9 @@ func TestFilter(t *testing.T) {
 		"hole":            "dd if=/dev/zero of=holes bs=64k count=2 2>/dev/null && fallocate -p -o 0 -l 65536 holes && echo done",
 		"preallocation that is not needed": `perl -e 'open(F, ">", "p"); $! = 0; syscall(285, fileno(F), 0, 0, 4096) == -1 and $! == 95 and print "done
 "'`,
+		"reservations that are not needed": space +
+			`for (0x40305828, 0x4030582a, 0x40305839) { ioctl(F, $_, $s); $! == 95 or die "$_: $!" } print "done\n"'`,
+		"UNRESVSP":      space + `ioctl(F, 0x40305829, $s) and ioctl(F, 0x4030582b, $s) and print "done\n"'`,
 		"mode":          "touch f; chmod 750 f && echo done",
 		"route socket":  `perl -e 'socket(S, 16, 3, 0) and print "done\n"'`,
 		"stream socket": `perl -e 'socket(S, 2, 1, 0) and socket(S, 10, 2, 17) and socket(S, 1, 1, 0) and print "done\n"'`,
