@@ -322,26 +322,51 @@ func TestSampleMeasuresComputer(t *testing.T) {
 	}
 }
 
-// TestLostComputer kills an init. Its processes are reported as lost, and the computer can be used again.
+// TestLostComputer kills an init, or the reaper without which nothing can be started any more. The processes are reported as lost, and
+// the computer can be used again. The first process is private, so that it does not end with the reaper but with the computer.
 func TestLostComputer(t *testing.T) {
-	d, _ := openHost(t, nil)
-	if _, err := d.Provision(t.Context(), "ws_1", "vm-1"); err != nil {
-		t.Fatal(err)
-	}
-	p, init := start(t, d, "p1", "read x")
-	if err := unix.PidfdSendSignal(int(init.Fd()), unix.SIGKILL, nil, 0); err != nil {
-		t.Fatal(err)
-	}
-	exit, err := p.Wait(t.Context())
-	if err != nil || exit.Reason != computer.EndedLost || exit.Signal != syscall.SIGKILL {
-		t.Errorf("got %+v, %v", exit, err)
-	}
-	p, _ = start(t, d, "p2", "exit 3")
-	if exit, err := p.Wait(t.Context()); err != nil || exit.Status != 3 {
-		t.Errorf("got %+v, %v", exit, err)
-	}
-	if _, err := d.Sample(t.Context(), "ws_1"); err != nil {
-		t.Error(err)
+	for _, role := range []string{"atelier-computer", "atelier-reaper"} {
+		t.Run(role, func(t *testing.T) {
+			d, _ := openHost(t, nil)
+			if d.Report().Limits != "" && role == "atelier-reaper" {
+				t.Skip("without control groups a computer has no reaper")
+			}
+			if _, err := d.Provision(t.Context(), "ws_1", "vm-1"); err != nil {
+				t.Fatal(err)
+			}
+			var killed *os.File
+			p, err := d.Start(t.Context(), "ws_1", computer.Spec{
+				ID: "p1", Group: "terminal", Argv: []string{"sh", "-c", "read x"}, Private: true,
+				Attribute: func(pid int) error {
+					init, err := initOf(pid)
+					for _, one := range append(descendantsOf(init), init) {
+						if command, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", one)); strings.HasPrefix(string(command), role+"\x00") {
+							killed = openProcess(t, one)
+						}
+					}
+					return err
+				},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := unix.PidfdSendSignal(int(killed.Fd()), unix.SIGKILL, nil, 0); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+			defer cancel()
+			exit, err := p.Wait(ctx)
+			if err != nil || exit.Reason != computer.EndedLost || exit.Signal != syscall.SIGKILL {
+				t.Errorf("got %+v, %v", exit, err)
+			}
+			p, _ = start(t, d, "p2", "exit 3")
+			if exit, err := p.Wait(t.Context()); err != nil || exit.Status != 3 {
+				t.Errorf("got %+v, %v", exit, err)
+			}
+			if _, err := d.Sample(t.Context(), "ws_1"); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 

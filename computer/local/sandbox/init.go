@@ -253,7 +253,8 @@ func (p *initProcess) reap() {
 	}
 }
 
-// reapAll reaps all children that have ended, and reports those that the server has started.
+// reapAll reaps all children that have ended, and reports those that the server has started. With the reaper the computer ends: the
+// kernel has ended all members of the shared process namespace, and starts no more.
 func (p *initProcess) reapAll() {
 	for {
 		p.mu.Lock()
@@ -267,6 +268,9 @@ func (p *initProcess) reapAll() {
 		p.mu.Unlock()
 		if err != nil || pid <= 0 {
 			return
+		}
+		if p.networks != nil && pid == p.networks.reaper {
+			exit(fmt.Errorf("the reaper of the computer has ended: wait status %#x", uint32(status)))
 		}
 		if ended != nil {
 			// An error means that the server is gone; serve then ends this process.

@@ -30,10 +30,11 @@ type networks struct {
 	// home is the network namespace of the computer, which the thread leaves only during a call.
 	home  *os.File
 	calls chan func()
-	// proc is the path at which the thread finds the /proc of the init. isShared is set if it forks members of the shared process
-	// namespace (private.go).
-	proc     string
-	isShared bool
+	// proc is the path at which the thread finds the /proc of the init.
+	proc string
+	// reaper is the process id of the first process of the shared process namespace (private.go), of which the thread then forks
+	// members; 0: no namespace is shared.
+	reaper int
 }
 
 // startNetworks starts the thread. It must be called in the network namespace of the computer, while the calling thread has all

@@ -20,7 +20,7 @@ import (
 // its ancestors, so the other processes of a computer are not in the namespace of the init either. They share one namespace:
 //
 //	init                        sees all processes of the computer
-//	├── reaper                  first process of the shared namespace
+//	├── reaper                  first process of the shared namespace, without which nothing more starts there: the init ends with it
 //	│   process, process, ...   start on the thread of networks, which is in the shared namespace
 //	├── monitor                 first process of the namespace of a private process
 //	│   └── process, ...
@@ -98,6 +98,7 @@ func startShared(n *networks) error {
 	if err != nil {
 		return fmt.Errorf("cannot share the process namespace of the computer: %w", err)
 	}
+	n.reaper = pid
 	return nil
 }
 
@@ -147,13 +148,13 @@ func (n *networks) share(processes, mounts, proc int) error {
 	if err := unix.Fchdir(proc); err != nil {
 		return os.NewSyscallError("fchdir", err)
 	}
-	n.proc, n.isShared = ".", true
+	n.proc = "."
 	return nil
 }
 
 // spawn calls f, which forks a process, on the thread with the namespaces that the process gets. own is its own network, or nil.
 func (n *networks) spawn(own *os.File, isPrivate bool, f func() error) error {
-	if own != nil || n == nil || !n.isShared || isPrivate {
+	if own != nil || n == nil || n.reaper == 0 || isPrivate {
 		return n.do(own, f)
 	}
 	return n.run(f)
