@@ -58,12 +58,20 @@ func restrictFiles(s *spec) error {
 			return err
 		}
 	}
-	// Files of /proc are not writable, so that a process cannot set its oom_score_adj to that of the server.
-	writable := []string{s.Drive, s.Home, "/tmp", "/var/tmp", "/run", "/dev", PrivateDir}
-	if err := permit(fd, handled, unix.O_DIRECTORY, writable...); err != nil {
+	if err := permit(fd, handled, unix.O_DIRECTORY, s.writable()...); err != nil {
 		return err
 	}
 	return restrictSelf(fd)
+}
+
+// writable returns the folders in which a process may write. Files of /proc are not writable, so that a process cannot set its
+// oom_score_adj to that of the server. Without isolation, what is at PrivateDir is the machine's.
+func (s *spec) writable() []string {
+	folders := []string{s.Drive, s.Home, "/tmp", "/var/tmp", "/run", "/dev"}
+	if !s.Unisolated {
+		folders = append(folders, PrivateDir)
+	}
+	return folders
 }
 
 // RestrictTracing makes the calling thread, and the program that it executes, unable to trace other processes than its own descendants
