@@ -183,11 +183,11 @@ func findKeeper(t *testing.T) *os.File {
 	return nil
 }
 
-// controlGroups returns the directories of the control groups of the server.
-func controlGroups(t *testing.T) (found []string) {
+// controlGroups returns the directories of the control groups of a node.
+func controlGroups(t *testing.T, node string) (found []string) {
 	t.Helper()
 	_ = filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() && d.Name() == "atelier-"+crashNode {
+		if err == nil && d.IsDir() && d.Name() == "atelier-"+node {
 			found = append(found, path)
 			return fs.SkipDir
 		}
@@ -225,7 +225,7 @@ func TestKilledServerLeavesNothing(t *testing.T) {
 				t.Error(err)
 			}
 			awaitUnused(t, namespaces)
-			if left := controlGroups(t); len(left) > 0 {
+			if left := controlGroups(t, crashNode); len(left) > 0 {
 				t.Errorf("control groups are left: %q", left)
 			}
 		})
@@ -252,7 +252,7 @@ func TestRecover(t *testing.T) {
 		if err := driver.Close(context.Background()); err != nil {
 			t.Error(err)
 		}
-		if left := controlGroups(t); len(left) > 0 {
+		if left := controlGroups(t, crashNode); len(left) > 0 {
 			t.Errorf("control groups are left: %q", left)
 		}
 	}()

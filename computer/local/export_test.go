@@ -9,13 +9,26 @@ import (
 	"strings"
 
 	"github.com/atelier-run/atelier/computer"
+	"github.com/atelier-run/atelier/computer/local/sandbox"
 )
 
 // ErrCannotIsolate is the reason why a driver with the options of PretendNoIsolation does not isolate.
 var ErrCannotIsolate = errors.New("the test pretends that the kernel cannot isolate")
 
 // PretendNoIsolation makes New believe that the kernel cannot isolate processes.
-func PretendNoIsolation(o *Options) { o.try = func() error { return ErrCannotIsolate } }
+func PretendNoIsolation(o *Options) {
+	o.try = func(sandbox.Config) error { return ErrCannotIsolate }
+}
+
+// PretendNoSharedNamespace makes a driver believe that the machine can isolate processes only if their namespaces are nested.
+func PretendNoSharedNamespace(o *Options) {
+	o.try = func(c sandbox.Config) error {
+		if !c.Nested {
+			return ErrCannotIsolate
+		}
+		return nil
+	}
+}
 
 // PretendNoControlGroups makes a new driver work without control groups.
 func PretendNoControlGroups(d *Driver) {

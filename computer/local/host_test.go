@@ -127,6 +127,33 @@ func TestHostRefusesToRunUnisolated(t *testing.T) {
 	}
 }
 
+// TestExamination opens drivers on a machine that can only isolate nested processes. Without control groups nothing else is needed; with
+// them code is refused, and the group that was made for the examination is gone.
+func TestExamination(t *testing.T) {
+	for node, isIsolated := range map[string]bool{"a name that no control group may have": true, "test-examination": false} {
+		o := local.Options{Drives: &drives{dir: t.TempDir(), lost: map[string]bool{}}, Node: node}
+		local.PretendNoSharedNamespace(&o)
+		driver, err := local.New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		report := driver.Report()
+		if err := driver.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if !isIsolated && report.Limits != "" {
+			t.Log("this machine has no control groups: " + report.Limits)
+			continue
+		}
+		if (report.Isolation == "") != isIsolated {
+			t.Errorf("%s: got %+v", node, report)
+		}
+		if groups := controlGroups(t, node); len(groups) > 0 {
+			t.Errorf("%s: the groups %q are left", node, groups)
+		}
+	}
+}
+
 // code returns the code of an error, or "" if it has none.
 func code(err error) entity.Code {
 	if e, is := errors.AsType[*entity.Error](err); is {

@@ -117,7 +117,7 @@ type Options struct {
 	Log *slog.Logger
 
 	// try replaces Driver.tryComputer in tests.
-	try func() error
+	try func(sandbox.Config) error
 }
 
 // maxComputers limits how many computers run at the same time.

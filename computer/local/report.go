@@ -68,27 +68,26 @@ func (d *Driver) examine() {
 	if try == nil {
 		try = d.tryComputer
 	}
-	err := try()
+	// The keeper of an earlier process would also remove what this one creates; what it has left to do is done by Recover.
+	ctx, cancel := context.WithTimeout(d.running, examineTimeout)
+	defer cancel()
+	err := sandbox.EndKeeper(ctx, d.o.Node)
 	if err != nil {
-		d.report.Isolation = err.Error()
-	}
-	if d.report.Isolation != "" {
-		if !d.o.AllowUnisolated {
-			d.forbidden = errForbidden(d.report.Isolation)
-			return
-		}
-		d.report.Unisolated = true
+		d.forbidden = errForbidden(err.Error())
+		return
 	}
 	groups := d.group()
 	if d.root, err = cgroup.Open(groups); err != nil {
 		d.root, d.report.Limits, groups = nil, err.Error(), ""
 	}
-	// The keeper of an earlier process would also remove what this one creates; what it has left to do is done by Recover.
-	ctx, cancel := context.WithTimeout(d.running, examineTimeout)
-	defer cancel()
-	if err := sandbox.EndKeeper(ctx, d.o.Node); err != nil {
-		d.forbidden = errForbidden(err.Error())
-		return
+	if err := try(d.probe()); err != nil {
+		d.report.Isolation = err.Error()
+		if !d.o.AllowUnisolated {
+			d.forbidden = errForbidden(d.report.Isolation)
+			d.closeGroups()
+			return
+		}
+		d.report.Unisolated = true
 	}
 	keeper, err := sandbox.StartKeeper(d.o.Node, groups, d.inits)
 	if err != nil {
@@ -106,44 +105,80 @@ func errForbidden(reason string) error {
 // group returns the name of the node's control group.
 func (d *Driver) group() string { return "atelier-" + d.o.Node }
 
-// tryComputer starts and ends a computer.
-func (d *Driver) tryComputer() error {
+// closeGroups removes the node's control group, with all that an earlier process has left in it.
+func (d *Driver) closeGroups() {
+	if d.root == nil {
+		return
+	}
+	d.root = nil
+	ctx, cancel := context.WithTimeout(d.running, examineTimeout)
+	defer cancel()
+	if err := removeGroups(ctx, d.group()); err != nil {
+		d.o.Log.Warn("cannot remove the control groups of the node", slog.Any("error", err))
+	}
+}
+
+// probe returns the configuration of a computer with which it is found out whether processes can be isolated. Its processes are
+// nested if those of workspaces are.
+func (d *Driver) probe() sandbox.Config {
+	config := d.config("probe")
+	config.Files = filepath.Join(d.dir, ".probe") // on the file system of the drives, which must be able to map users
+	config.Link = guestnet.NoLink
+	config.MaxProcesses = 0 // the kernel would also count what an earlier process of the server has left
+	if config.UID == 0 {
+		config.UID = d.o.FirstUID
+	}
+	return config
+}
+
+// tryComputer starts and ends a computer, with a process and, where processes share a namespace, a private process.
+func (d *Driver) tryComputer(config sandbox.Config) error {
 	if d.report.Unprivileged && d.report.Landlock != "" {
 		// A process could otherwise write to the file of this program, which its user may own.
 		return errors.New("a server that does not run as root needs Landlock, and " + d.report.Landlock)
 	}
-	dir := filepath.Join(d.dir, ".probe") // on the file system of the drives, which must be able to map users
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := os.MkdirAll(config.Files, 0o755); err != nil {
 		return err
 	}
-	defer os.Remove(dir)
+	defer os.Remove(config.Files)
 	ctx, cancel := context.WithTimeout(d.running, examineTimeout)
 	defer cancel()
-	config := d.config("probe")
-	config.Files, config.Nested, config.Link = dir, false, guestnet.NoLink // which needs all that nested processes need, and more
-	if config.UID == 0 {
-		config.UID = d.o.FirstUID
-	}
 	box, err := sandbox.Start(ctx, config, func(int) error { return nil })
 	if err != nil {
 		return err
 	}
-	p, err := box.Start(ctx, sandbox.Spec{
-		Argv: []string{"true"}, Env: d.environment("probe", &computer.Spec{}), Cwd: ".", OwnNetwork: true,
-		Held: func(_ int, own *sandbox.Network) error { own.Close(); return nil },
-	})
-	if err == nil {
-		select {
-		case <-p.Ended():
-			if status := p.Result().Status; p.Result().Lost || status != 0 {
-				err = fmt.Errorf("a process has ended with %d", status)
-			}
-		case <-ctx.Done():
-			err = ctx.Err()
-		}
-		p.Close()
+	err = d.tryProcess(ctx, box, false)
+	if err == nil && !config.Nested {
+		err = d.tryProcess(ctx, box, true)
 	}
 	return errors.Join(err, box.Kill(ctx))
+}
+
+// tryProcess runs a process to its end. It has a network of its own if it is not private: the two exclude each other.
+func (d *Driver) tryProcess(ctx context.Context, box *sandbox.Computer, isPrivate bool) error {
+	p, err := box.Start(ctx, sandbox.Spec{
+		Argv: []string{"true"}, Env: d.environment("probe", &computer.Spec{Private: isPrivate}), Cwd: ".", OwnNetwork: !isPrivate,
+		Private: isPrivate,
+		Held: func(_ int, own *sandbox.Network) error {
+			if own != nil {
+				own.Close()
+			}
+			return nil
+		},
+	})
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	select {
+	case <-p.Ended():
+		if status := p.Result().Status; p.Result().Lost || status != 0 {
+			return fmt.Errorf("a process has ended with %d", status)
+		}
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // inits returns the files that refer to the inits of the running computers.
