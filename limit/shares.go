@@ -31,12 +31,12 @@ const (
 // Shares divides slots among the holders that want them, such as client addresses and users. A slot is taken before the resource that
 // it stands for is allocated.
 //
-// One in eight slots, of a few hundred up to one in four, is reserved for holders with few slots. A holder may take one of the others, which are common, while it has less
-// than 16 times as many slots as common ones are free. One holder alone can therefore have at least two of three slots, and another one still
-// gets a part of the common slots at once, however long the first keeps its own. As slots are released, holders with many of them get
-// none until those with few have caught up (Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet Switches",
-// 1998). Several holders that take what they can get leave the reserve to all others: it has room for the few slots of at least 16
-// of them. The rule needs no timer and takes no slot away.
+// One in eight slots, of a few hundred up to one in four, is reserved for holders with few slots. A holder may take one of the others, which
+// are common, while it has less than 16 times as many slots as common ones are free. One holder alone can therefore have four of five
+// slots, of a few hundred two of three, and another one still gets a part of the common slots at once, however long the first keeps its
+// own. As slots are released, holders with many of them get none until those with few have caught up (Choudhury and Hahne, "Dynamic Queue
+// Length Thresholds for Shared-Memory Packet Switches", 1998). Several holders that take what they can get leave the reserve to all others:
+// it has room for the few slots of at least 16 of them. The rule needs no timer and takes no slot away.
 //
 // The memory of Shares is bounded by the number of slots. It is safe for concurrent use.
 type Shares[Holder comparable] struct {
