@@ -67,7 +67,7 @@ func (c *StreamChecker) Check(ctx context.Context, v persistence.View, partition
 	return nil
 }
 
-// activityLast orders streams by name, those of file activity after all others.
+// activityLast orders streams by name, and puts the streams of file activity after all other streams.
 func activityLast(a, b persistence.Stream) int {
 	return cmp.Or(cmp.Compare(activityRank(a), activityRank(b)), cmp.Compare(a, b))
 }

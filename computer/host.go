@@ -37,8 +37,8 @@ type Host interface {
 	Stop(ctx context.Context, workspaceID string) error
 	// Usage returns the use of the machine by each process group of a computer that has processes.
 	Usage(ctx context.Context, workspaceID string) ([]Usage, error)
-	// Memory returns the memory that a computer uses and that it may use, in bytes; without a workspace those of all computers
-	// together. Both are 0 if the computer does not run or its memory is not limited.
+	// Memory returns the memory that a computer uses and the limit of its memory, in bytes. For an empty workspaceID, it returns the
+	// memory and the limit of all computers together. Both are 0 if the computer does not run or its memory is not limited.
 	Memory(ctx context.Context, workspaceID string) (used, limit uint64, err error)
 	// StopUnused stops the computer that has been without a process for the longest time. It returns false if there is none.
 	StopUnused(ctx context.Context) (stopped bool, err error)

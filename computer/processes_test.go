@@ -113,7 +113,8 @@ func (h *fakeHost) StopUnused(context.Context) (bool, error) {
 
 func (h *fakeHost) OwnNetworks() bool { return h.ownNetworks }
 
-// Memory returns perProcess for each process that has not ended, of a limit of 100; of all computers, what Usage returns, of sharedLimit.
+// Memory counts perProcess for each running process of a workspace, with the limit 100. For all computers it returns the sum of Usage
+// and the limit sharedLimit.
 func (h *fakeHost) Memory(ctx context.Context, workspaceID string) (used, limit uint64, err error) {
 	if workspaceID == "" {
 		all, _ := h.Usage(ctx, "")

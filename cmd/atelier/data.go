@@ -19,10 +19,9 @@ const socketName = "atelier.sock"
 // longestSocket is the longest path of a socket on Linux (unix(7)), without the terminating zero.
 const longestSocket = 107
 
-// makeData makes the data directory, which only its owner may enter. It refuses to make a node in a directory that holds
-// something else, which the node would otherwise mix its files with and close to others. The node cannot change
-// the mode of a directory that belongs to another user, such as a volume of Kubernetes with an fsGroup. makeData then logs who may
-// enter the directory.
+// makeData makes the data directory with the mode 0700. It refuses a directory with files that no node wrote: the node would mix its
+// files with them and keep their owners out. If the directory belongs to another user, such as a Kubernetes volume with an fsGroup,
+// the node cannot change the mode, and makeData logs a warning with the mode.
 func makeData(dir string, log *slog.Logger) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("the data directory: %w", err)

@@ -21,8 +21,8 @@ const (
 	lastLines = 2 * time.Second
 )
 
-// A logWriter writes the log of a node to a file without waiting for the reader of the file. Otherwise a supervisor that does not read
-// the pipe of the log, or a person who has stopped the output of a terminal, would stop each request that logs a line. If the file accepts a
+// A logWriter writes the log of a node to a file without waiting for the reader of the file. A blocking write would stop each request
+// that logs a line while a supervisor does not read its pipe, or while a person has stopped the terminal with Ctrl-S. If the file accepts a
 // line without blocking, the line is written at once, so that the lines before a crash are not lost. Otherwise lines are queued, up to
 // maxQueuedLog bytes. Lines beyond this bound are dropped and counted, and so is each line after the last reader of the file has left.
 // A later line says how many lines were dropped. A logWriter is safe for concurrent use.

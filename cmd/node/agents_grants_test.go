@@ -174,8 +174,9 @@ func testAgentsHideTheirTokens(t *testing.T, changes ...func(*Options)) {
 	}
 }
 
-// TestAppsOfALimitedKey registers an app with a limited key of an editor. The app stays when the key is revoked, and has the scopes that it was
-// given, as long as the editor's role has them. Only a caller who has all of its scopes changes what it runs, or its scopes.
+// TestAppsOfALimitedKey registers an app with a limited key of an editor. The app stays when the key is revoked. The app keeps the scopes
+// that it was given while the editor's role includes these scopes. Only a caller who has all scopes of the app changes the app's command
+// or the app's scopes.
 func TestAppsOfALimitedKey(t *testing.T) {
 	s := newAgentSite(t)
 	bob, bobsKey := s.person("bob")

@@ -57,7 +57,8 @@ func TestDamageOfEachFile(t *testing.T) {
 	}
 }
 
-// damageableFiles returns the paths of all files but those of users, relative to a data directory.
+// damageableFiles returns the paths, relative to a data directory, of the files that the node wrote for itself. Files of users and of
+// the reserve are left out.
 func damageableFiles(h *home, dir string) (files []string) {
 	h.Helper()
 	h.check(filepath.WalkDir(dir, func(path string, at fs.DirEntry, err error) error {

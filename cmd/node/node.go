@@ -131,7 +131,7 @@ type Node struct {
 	// files serves the drives over WebDAV.
 	files   *webdav.Handler
 	backups bucket.Bucket
-	// room limits what workspaces have in the journal.
+	// room limits the bytes that each workspace has in the journal.
 	room *room
 	// driver runs the processes of computers, and observer records what they change.
 	driver   driver

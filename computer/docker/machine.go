@@ -83,8 +83,9 @@ func (d *Driver) acquire(ctx context.Context, workspaceID string) (c *runningCon
 	return c, release, nil
 }
 
-// makeRoom returns the container that is to be removed before another one is started, if Options.MaxContainers run: the one that has
-// been without a process for the longest time. It returns Unavailable if all have processes. The caller holds mu.
+// makeRoom chooses the container that the caller removes before it starts a new container. The container is nil if fewer than
+// Options.MaxContainers run, and otherwise the container that has been without a process for the longest time. makeRoom returns
+// Unavailable if all containers have processes. The caller holds mu.
 func (d *Driver) makeRoom() (unused *runningContainer, err error) {
 	all := 0
 	for _, m := range d.computers {

@@ -69,8 +69,8 @@ func (c *runningContainer) followSpace() {
 	}
 }
 
-// Processes returns the ids on this machine of the processes of a workspace's container: those in the process namespace of the processes
-// that the driver has started. It returns none if the engine runs on another machine.
+// Processes returns the ids on this machine of all processes of a workspace's container. The container's process namespace is the
+// namespace of the processes that the driver has started. Processes returns nil if the engine runs on another machine.
 func (d *Driver) Processes(workspaceID string) (all []int) {
 	var c *runningContainer
 	d.mu.Lock()

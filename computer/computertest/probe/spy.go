@@ -40,7 +40,7 @@ func spy(which string, in io.Reader, out, errors io.Writer) int {
 			fmt.Fprintln(out, way)
 		}
 	}
-	if which == "all" { // or the folders are those of the machine
+	if which == "all" { // a single process is tried without a computer, where these folders hold files of the whole machine
 		for _, way := range secretFiles(secret) {
 			fmt.Fprintln(out, way)
 		}
@@ -49,7 +49,7 @@ func spy(which string, in io.Reader, out, errors io.Writer) int {
 	return 0
 }
 
-// isThread reports whether an id is that of a thread, which may be one of the caller or of the first process.
+// isThread reports whether id names a thread that is not the first thread of its process. The thread may belong to the caller.
 func isThread(id int) bool {
 	status, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(id), "status"))
 	_, group, found := strings.Cut(string(status), "\nTgid:\t")

@@ -33,12 +33,12 @@ func (r *Root) MemoryUsage() (uint64, error) {
 // A Memory is the use and the limit of a control group. A Limit of 0 means that there is none.
 type Memory struct{ Used, Limit uint64 }
 
-// OwnMemory returns the memory of the control group with the lowest limit among those that restrict this process: its own and those
-// above it, as far as they are mounted.
+// OwnMemory returns the memory of the control group that restricts this process most. The process's group and the mounted groups above
+// it restrict the process; the group with the lowest limit counts.
 func OwnMemory() Memory { return readMemory("/proc/self/mountinfo", "/proc/self/cgroup", false) }
 
-// BaseMemory returns the memory of the control group with the lowest limit among those that restrict the node's group: its base and the
-// groups above it. It is OwnMemory if this process may change no base, so that its computers are in its own group.
+// BaseMemory returns the memory of the control group that restricts the base of the node's groups most: the base or a group above it,
+// whichever has the lowest limit. It returns OwnMemory if this process may change no base, so that computers are in the process's group.
 func BaseMemory() Memory { return readMemory("/proc/self/mountinfo", "/proc/self/cgroup", true) }
 
 // readMemory is OwnMemory or, with ofBase, BaseMemory, with the paths of the files that describe the mounts and the process's groups.
