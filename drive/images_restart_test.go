@@ -21,13 +21,9 @@ func TestImagesAfterARestart(t *testing.T) {
 
 func testImagesAfterARestart(t *testing.T, takesEffect bool) {
 	dir, rows := t.TempDir(), newImageRows()
-	drives := rows.open(t, dir, quota.Limit{})
 	images := imagesOf("late")
-	err := drives.KeepImages(t.Context(), workspace, "ses_1", images, func() error { return errUnknown })
-	if closed := drives.Close(); !errors.Is(err, errUnknown) || closed != nil {
-		t.Fatal(err, closed)
-	}
-	drives = rows.open(t, dir, quota.Limit{})
+	leaveUnknown(t, rows, dir, images)
+	drives := rows.open(t, dir, quota.Limit{})
 	openDrive(t, drives)
 	synctest.Wait() // for the sweep
 	expectStored(t, dir, 1, 1)
@@ -55,14 +51,10 @@ func testImagesAfterARestart(t *testing.T, takesEffect bool) {
 func TestImagesOfARefusedInputAfterARestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir, rows := t.TempDir(), newImageRows()
-		drives := rows.open(t, dir, quota.Limit{})
 		images := imagesOf("late")
-		err := drives.KeepImages(t.Context(), workspace, "ses_1", images, func() error { return errUnknown })
-		if closed := drives.Close(); !errors.Is(err, errUnknown) || closed != nil {
-			t.Fatal(err, closed)
-		}
-		drives = rows.open(t, dir, quota.Limit{})
-		err = drives.KeepImages(t.Context(), workspace, "ses_1", images, func() error { return errRefused })
+		leaveUnknown(t, rows, dir, images)
+		drives := rows.open(t, dir, quota.Limit{})
+		err := drives.KeepImages(t.Context(), workspace, "ses_1", images, func() error { return errRefused })
 		if !errors.Is(err, errRefused) {
 			t.Fatal(err)
 		}
@@ -76,4 +68,14 @@ func TestImagesOfARefusedInputAfterARestart(t *testing.T) {
 		expectStored(t, dir, 1, 0)
 		expectImage(t, drives, "ses_1", "late")
 	})
+}
+
+// leaveUnknown keeps images of an input whose outcome is unknown when the process ends.
+func leaveUnknown(t *testing.T, rows *imageRows, dir string, images map[string][]byte) {
+	t.Helper()
+	drives := rows.open(t, dir, quota.Limit{})
+	err := drives.KeepImages(t.Context(), workspace, "ses_1", images, func() error { return errUnknown })
+	if closed := drives.Close(); !errors.Is(err, errUnknown) || closed != nil {
+		t.Fatal(err, closed)
+	}
 }

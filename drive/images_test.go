@@ -362,19 +362,14 @@ func TestImagesOfARetriedInput(t *testing.T) {
 
 func testImagesOfARetriedInput(t *testing.T, takesEffect bool) {
 	dir, rows := t.TempDir(), newImageRows()
-	drives := rows.open(t, dir, quota.Limit{})
 	images := imagesOf("left")
-	unknown := func() error { return errUnknown }
-	err := drives.KeepImages(t.Context(), workspace, "ses_1", images, unknown)
-	if closed := drives.Close(); !errors.Is(err, errUnknown) || closed != nil {
-		t.Fatal(err, closed)
-	}
+	leaveUnknown(t, rows, dir, images)
 	rows.fail(errUnknown)
-	drives = rows.open(t, dir, quota.Limit{})
+	drives := rows.open(t, dir, quota.Limit{})
 	openDrive(t, drives)
 	synctest.Wait() // for the first sweep, which fails
 	rows.fail(nil)
-	err = drives.KeepImages(t.Context(), workspace, "ses_1", images, func() error {
+	err := drives.KeepImages(t.Context(), workspace, "ses_1", images, func() error {
 		d, release, err := drives.Open(t.Context(), workspace)
 		if err != nil {
 			return err

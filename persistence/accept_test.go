@@ -6,21 +6,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
 // TestAcceptancesAreCounted accepts the loss of events twice. Each later process has the acceptances in its metrics and its log, also if a
 // line of their record is illegible.
 func TestAcceptancesAreCounted(t *testing.T) {
-	fs := vfs.NewCrashableMem()
-	s := mustOpen(t, smallOptions(fs, "data"))
-	appendRows(t, s, 3, 0, 0)
-	if err := s.marksWriter.write(); err != nil {
-		t.Fatal(err)
-	}
-	crashed := fs.CrashClone(vfs.CrashCloneCfg{})
-	mustClose(t, s)
-	removeLogs(t, crashed)
+	crashed := crashedWithoutLogs(t)
 	var log bytes.Buffer
 	o := smallOptions(crashed, "data")
 	o.Logger = slog.New(slog.NewTextHandler(&log, nil))

@@ -109,6 +109,22 @@ func TestMarks(t *testing.T) {
 	})
 }
 
+// crashedWithoutLogs returns the file system of a process that crashed with three events in data, without the logs of the journal. The
+// marks promise the events.
+func crashedWithoutLogs(t *testing.T) *vfs.MemFS {
+	t.Helper()
+	fs := vfs.NewCrashableMem()
+	s := mustOpen(t, smallOptions(fs, "data"))
+	appendRows(t, s, 3, 0, 0)
+	if err := s.marksWriter.write(); err != nil {
+		t.Fatal(err)
+	}
+	crashed := fs.CrashClone(vfs.CrashCloneCfg{})
+	mustClose(t, s)
+	removeLogs(t, crashed)
+	return crashed
+}
+
 // removeLogs removes the logs of the journal in data.
 func removeLogs(t *testing.T, fs vfs.FS) {
 	t.Helper()
@@ -127,15 +143,7 @@ func removeLogs(t *testing.T, fs vfs.FS) {
 
 // TestLogRemovedAfterCrash removes the log after a crash, and with it events that the marks promise.
 func TestLogRemovedAfterCrash(t *testing.T) {
-	fs := vfs.NewCrashableMem()
-	s := mustOpen(t, smallOptions(fs, "data"))
-	appendRows(t, s, 3, 0, 0)
-	if err := s.marksWriter.write(); err != nil {
-		t.Fatal(err)
-	}
-	crashed := fs.CrashClone(vfs.CrashCloneCfg{})
-	mustClose(t, s)
-	removeLogs(t, crashed)
+	crashed := crashedWithoutLogs(t)
 	mustBeDamaged(t, crashed, smallOptions(crashed, "data"), "partition", "has contained event")
 }
 
