@@ -194,3 +194,20 @@ func TestLiveGrantsAreShownBehindRevokedOnes(t *testing.T) {
 	}
 	b.get("/account").expectPage(200, "Editor 170", "Editor 121", "Only some applications").expectNot(t, "Editor 120")
 }
+
+// TestAccountLimitsAKeyToSeveralWorkspaces selects two of three workspaces and two permissions in the form for a new key.
+func TestAccountLimitsAKeyToSeveralWorkspaces(t *testing.T) {
+	s := newSite(t)
+	owner, b := s.signUp("alice")
+	for _, slug := range []string{"acme", "beta", "other"} {
+		s.workspace(owner, slug)
+	}
+	page := b.post("/account/keys", "name", "x", "lasts", "30", "access", "limited", "scope", "files:read", "scope", "files:write",
+		"workspace", "acme", "workspace", "beta").expectPage(200, "x")
+	_, key, _ := strings.Cut(page.text, ` value="`)
+	key, _, _ = strings.Cut(key, `"`)
+	for slug, status := range map[string]int{"acme": 200, "beta": 200, "other": 404} {
+		expect(t, request(t, s.node.Server, "GET", "/v1/ws/"+slug+"/file-activity/feed", key, ""), status, "")
+	}
+	b.post("/account/keys", "name", "x", "name", "y", "lasts", "30").expectPage(400, "occurs twice")
+}

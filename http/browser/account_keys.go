@@ -101,7 +101,7 @@ func (a accountPages) openKey(c *server.Call) (result, error) {
 	if err := api.RefuseImpersonation(c); err != nil {
 		return result{}, err
 	}
-	form, err := parseForm(c)
+	form, err := parseForm(c, "scope", "workspace")
 	if err != nil {
 		return result{}, err
 	}

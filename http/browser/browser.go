@@ -30,9 +30,7 @@ package browser
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"mime"
 	"net/http"
 	"net/url"
 	"slices"
@@ -180,27 +178,22 @@ func findVisitor(c *server.Call) (*server.Credential, error) {
 	return c.Caller, nil
 }
 
-// parseForm parses the body of a form. Errors: invalid_request, payload_too_large, unsupported_media_type.
-func parseForm(c *server.Call) (url.Values, error) {
-	media, _, err := mime.ParseMediaType(c.Request.Header.Get("Content-Type"))
-	if err != nil || media != "application/x-www-form-urlencoded" {
+// parseForm parses the body of a form. Only the fields in repeated may occur more than once. Errors: invalid_request, payload_too_large,
+// unsupported_media_type, rate_limited, unavailable.
+func parseForm(c *server.Call, repeated ...string) (url.Values, error) {
+	if !c.HasForm() {
 		return nil, entity.Errorf(entity.UnsupportedMediaType, "the body must be application/x-www-form-urlencoded")
 	}
-	c.Request.Body = http.MaxBytesReader(c.Response, c.Request.Body, maxForm)
-	err = c.Request.ParseForm()
-	var limit *http.MaxBytesError
-	switch {
-	case errors.As(err, &limit):
-		return nil, entity.Errorf(entity.PayloadTooLarge, "the form is larger than %d bytes", maxForm)
-	case err != nil:
-		return nil, server.Invalid("the form cannot be read")
+	form, err := c.ReadForm(maxForm)
+	if err != nil {
+		return nil, err
 	}
-	for name, values := range c.Request.PostForm {
-		if name != "scope" && len(values) > 1 {
+	for name, values := range form {
+		if len(values) > 1 && !slices.Contains(repeated, name) {
 			return nil, server.Invalid("a field of the form occurs twice")
 		}
 	}
-	return c.Request.PostForm, nil
+	return form, nil
 }
 
 // problemTitles has the titles of pages that show an error, by its code.

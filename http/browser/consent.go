@@ -49,7 +49,7 @@ func (p consentPages) ask(c *server.Call) (result, error) {
 
 // answer takes the person's answer to a consent page that was shown in this session for the same request.
 func (p consentPages) answer(c *server.Call) (result, error) {
-	form, err := parseForm(c)
+	form, err := parseForm(c, "scope")
 	if err != nil {
 		return result{}, err
 	}

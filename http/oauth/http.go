@@ -2,7 +2,6 @@ package oauth
 
 import (
 	"errors"
-	"mime"
 	"net/http"
 	"strings"
 	"time"
@@ -128,14 +127,6 @@ func (a *endpoints) register(c *server.Call) error {
 	return nil
 }
 
-func tooLargeOr(err error, most int) error {
-	var limit *http.MaxBytesError
-	if errors.As(err, &limit) {
-		return entity.Errorf(entity.PayloadTooLarge, "the body is larger than %d bytes", most)
-	}
-	return server.Invalid("the body could not be read")
-}
-
 func (a *endpoints) exchange(c *server.Call) error {
 	if err := readForm(c); err != nil {
 		return err
@@ -163,18 +154,13 @@ func (a *endpoints) revoke(c *server.Call) error {
 // maxClientForm bounds the form of a token or revocation request, in bytes.
 const maxClientForm = 16 << 10
 
-// readForm parses the form of a request. A body of another media type is an empty form, which Token and Revoke refuse with
-// an error of OAuth.
-func readForm(c *server.Call) error {
-	media, _, err := mime.ParseMediaType(c.Request.Header.Get("Content-Type"))
-	if err != nil || media != "application/x-www-form-urlencoded" {
-		return nil
+// readForm sets PostForm of a request. A body of another media type is an empty form, which Token and Revoke refuse with an error of
+// OAuth.
+func readForm(c *server.Call) (err error) {
+	if c.HasForm() {
+		c.Request.PostForm, err = c.ReadForm(maxClientForm)
 	}
-	c.Request.Body = http.MaxBytesReader(c.Response, c.Request.Body, maxClientForm)
-	if err := c.Request.ParseForm(); err != nil {
-		return tooLargeOr(err, maxClientForm)
-	}
-	return nil
+	return err
 }
 
 type oauthRefusal struct {

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"mime"
 	"net/http"
+	"net/url"
 	"slices"
 
 	"github.com/atelier-run/atelier/entity"
@@ -52,6 +54,25 @@ func (c *Call) ReadBody(most int64) ([]byte, error) {
 			return nil, Invalid("the body could not be read")
 		}
 	}
+}
+
+// HasForm reports whether the body of the request is a form by its media type.
+func (c *Call) HasForm() bool {
+	media, _, err := mime.ParseMediaType(c.Request.Header.Get("Content-Type"))
+	return err == nil && media == "application/x-www-form-urlencoded"
+}
+
+// ReadForm reads the body of the request, a form of at most a number of bytes. Errors: those of ReadBody, and invalid_request.
+func (c *Call) ReadForm(most int64) (url.Values, error) {
+	body, err := c.ReadBody(most)
+	if err != nil {
+		return nil, err
+	}
+	form, err := url.ParseQuery(string(body))
+	if err != nil {
+		return nil, Invalid("the form cannot be read")
+	}
+	return form, nil
 }
 
 // ReserveAnswer admits the memory for an answer of a number of bytes, as ReadBody does for a body. An operation calls it before it asks for
