@@ -25,26 +25,10 @@ export GOFLAGS := $(shell go env GOFLAGS) -trimpath
 GOBUILD := go build -ldflags=-w
 
 TOOL := go tool -modfile=tools/go.mod
-# `make race` tests the packages with goroutines that share memory with the race detector, the longest first, but for their tests in
-# PLAIN.
+# `make race` tests the packages with goroutines that share memory with the race detector, the longest first, but for the tests that say
+# why they are left out (tests/race).
 RACE := computer http cmd actors persistence drive client cluster edge runner
-# The detector makes these tests several times as long and shows nothing more in them:
-# - of http, those that send thousands of requests or many megabytes one after the other, and the transcripts on one member: they
-#   are run with the detector on two.
-PLAIN := TestAccess|TestAccessInSplitMode|TestImages|TestTranscripts|TestCrashBeforeEachSync|TestInvitationsAreNotCrowdedOut
-# - of computer/bucket, the one that sends 300 MB, in 160 s.
-PLAIN := $(PLAIN)|TestPutAndGetWithManyParts
-# - of computer/local, those that attack the kernel's isolation or look for remains, and the variants of the suite of drivers, which is
-#   run with the detector once: they start hundreds of processes, each of which would begin with the detector's initialization.
-PLAIN := $(PLAIN)|TestHostile[A-Z]\w*|TestHostConformance[A-Z]\w*|TestNetwork|TestOwnNetworkLeavesNothing|TestProcessReachesOutsideFromOwnNetwork
-# - of cmd/atelier, the transcripts of the command line, whose servers and clients are processes.
-PLAIN := $(PLAIN)|TestCommandLine
-# - of cmd/node, most tests of agents and apps, whose programs are processes, too; the packages runner and computer/apps have tests of
-#   the same goroutines with the detector.
-PLAIN := $(PLAIN)|TestAgentsInContainers|TestAgentRegistersAnApp|TestBudgetOfASession|TestBudgetOfAWorkspaceOnANode|TestChildrenByRunbook|TestDeletionCascades
-PLAIN := $(PLAIN)|TestInterruptEndsCommands|TestModelsThatFail|TestPermissionOfALostAgent|TestComputerOfAModelIsLost|TestReprovisionWaitsForSessions
-PLAIN := $(PLAIN)|TestToolsOfThePlatform|TestAppAfterAKill|TestAppComesBack|TestAppChangesAtOnce|TestAppIsRemoved|TestAppSleeps
-# Nor is argon2id instrumented, which hashes in one goroutine at a time: the detector nearly doubles the time of each password.
+# argon2id is not instrumented, which hashes in one goroutine at a time: the detector nearly doubles the time of each password.
 RACEFLAGS := -race -gcflags=golang.org/x/crypto/argon2=-race=false
 # More packages than processors are tested at the same time, because many tests wait for processes. lint vets the tests. Go's cache of
 # test results is not used, because it does not take into account the programs that many tests build and run.
@@ -78,7 +62,7 @@ test: build
 # Runs tests a second time, with the race detector. Without gcc, it only says that it is skipped.
 race:
 	tests/requirements $(PROGRAMS) gcc
-	@if tests/requirements --quiet gcc; then set -x; CGO_ENABLED=1 tests/suite '$(or $(PACKAGES),$(RACE:%=./%/...))' $(TESTFLAGS) $(RACEFLAGS) -skip '^($(PLAIN))$$' $(RUNFLAG); fi
+	@if tests/requirements --quiet gcc; then set -x; CGO_ENABLED=1 tests/suite '$(or $(PACKAGES),$(RACE:%=./%/...))' $(TESTFLAGS) $(RACEFLAGS) $(RUNFLAG); fi
 
 # Runs the tests as a busy machine does, N times, and prints what failed and how often.
 steady: build

@@ -14,6 +14,7 @@ import (
 	"github.com/atelier-run/atelier/entity"
 	credentialv1 "github.com/atelier-run/atelier/messages/credential/v1"
 	slugv1 "github.com/atelier-run/atelier/messages/slug/v1"
+	"github.com/atelier-run/atelier/tests/race"
 )
 
 // crashCase is a request that affects several entities, with the two states that are allowed after a crash and a restart.
@@ -92,6 +93,7 @@ func at(target string) func(*crashTest) string { return func(*crashTest) string 
 // TestCrashBeforeEachSync crashes the node, with the loss of all data that was not synced, before each sync of the journal
 // during the request. After the restart all effects exist, or none.
 func TestCrashBeforeEachSync(t *testing.T) {
+	race.Skip(t, "it sends thousands of requests one after the other")
 	for name, s := range crashCases {
 		t.Run(name, func(t *testing.T) {
 			syncs := 0

@@ -9,6 +9,7 @@ import (
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/email"
 	emailv1 "github.com/atelier-run/atelier/messages/email/v1"
+	"github.com/atelier-run/atelier/tests/race"
 )
 
 // crowd invites an address as often as it can store invitations, from workspaces that do not exist, by the inviters in turn.
@@ -69,6 +70,7 @@ func (s *stage) invites(name, slug, address string, status int) string {
 // A thousand invitations by strangers do not remove an invitation by somebody else for good: it is still there, or renewing
 // it makes it acceptable again.
 func TestInvitationsAreNotCrowdedOut(t *testing.T) {
+	race.Skip(t, "it sends thousands of requests one after the other")
 	s := newStage(t)
 	for _, name := range []string{"alice", "mallory", "bob", "carol"} {
 		s.person(name)

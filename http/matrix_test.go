@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/atelier-run/atelier/http/server"
+	"github.com/atelier-run/atelier/tests/race"
 )
 
 // roleCapabilities is a second copy of the capabilities of each role (section 2 of the decisions): the platform's table must
@@ -176,10 +177,16 @@ var refusedToImpersonation = map[string]bool{
 }
 
 // TestAccess sends every operation of the table as every visitor. It fails for an operation without an example in requests.
-func TestAccess(t *testing.T) { checkAccess(t, newBoundary(t)) }
+func TestAccess(t *testing.T) {
+	race.Skip(t, "it sends thousands of requests one after the other")
+	checkAccess(t, newBoundary(t))
+}
 
 // TestAccessInSplitMode does the same while partitions move between two actor systems.
-func TestAccessInSplitMode(t *testing.T) { checkAccess(t, newBoundaryOn(t, newSplitStage(t))) }
+func TestAccessInSplitMode(t *testing.T) {
+	race.Skip(t, "it sends thousands of requests one after the other")
+	checkAccess(t, newBoundaryOn(t, newSplitStage(t)))
+}
 
 func checkAccess(t *testing.T, b *boundary) {
 	t.Helper()

@@ -21,10 +21,14 @@ import (
 	"github.com/atelier-run/atelier/http"
 	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+	"github.com/atelier-run/atelier/tests/race"
 )
 
 // TestImages sends images at their limits, reads them as a runner does, and deletes their session.
-func TestImages(t *testing.T) { testImages(t, newStage) }
+func TestImages(t *testing.T) {
+	race.Skip(t, "it sends many megabytes one after the other")
+	testImages(t, newStage)
+}
 
 func TestImagesInSplitMode(t *testing.T) { testImages(t, newSplitStage) }
 

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/atelier-run/atelier/tests/race"
 )
 
 func TestMain(m *testing.M) {
@@ -26,6 +28,7 @@ func TestMain(m *testing.M) {
 
 // TestCommandLine runs the transcripts in testdata.
 func TestCommandLine(t *testing.T) {
+	race.Skip(t, "the servers and clients are processes")
 	setup := func(e *testscript.Env) error {
 		e.Values[muteKey{}], e.Values[testKey{}] = new(mute), t
 		return nil

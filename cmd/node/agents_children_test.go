@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/atelier-run/atelier/tests/race"
 )
 
 // children returns the ids of the direct children of a session.
@@ -35,7 +37,10 @@ await
 say The family is done.`
 
 // TestChildrenByRunbook has the agent of a session start children and wait for them.
-func TestChildrenByRunbook(t *testing.T) { testChildrenByRunbook(t) }
+func TestChildrenByRunbook(t *testing.T) {
+	race.Skip(t, "agents and apps are processes; packages runner and computer/apps test the same goroutines")
+	testChildrenByRunbook(t)
+}
 
 func testChildrenByRunbook(t *testing.T, changes ...func(*Options)) {
 	s := newAgentSite(t, changes...)
@@ -116,6 +121,7 @@ func (s *agentSite) makeFolder(path string) {
 
 // TestDeletionCascades deletes a session whose children run, and stops the node before the deletion is complete.
 func TestDeletionCascades(t *testing.T) {
+	race.Skip(t, "agents and apps are processes; packages runner and computer/apps test the same goroutines")
 	for name, restarts := range map[string]bool{"at once": false, "over a restart": true} {
 		t.Run(name, func(t *testing.T) {
 			s := newAgentSite(t)

@@ -9,12 +9,14 @@ import (
 	"github.com/atelier-run/atelier/computer/docker/dockertest"
 	"github.com/atelier-run/atelier/runner/builtin/model"
 	"github.com/atelier-run/atelier/tests/place"
+	"github.com/atelier-run/atelier/tests/race"
 )
 
 // TestAgentsInContainers runs turns in computers of the docker driver, whose program is the product's own. Containers have no
 // network, so that every model and every tool of the platform is reached through the gateway. All tests use one engine, whose start
 // takes seconds.
 func TestAgentsInContainers(t *testing.T) {
+	race.Skip(t, "agents and apps are processes; packages runner and computer/apps test the same goroutines")
 	place.Take(t)
 	engine := dockertest.Start(t, "github.com/atelier-run/atelier/cmd/atelier")
 	inContainers := func(o *Options) {

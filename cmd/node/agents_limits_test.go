@@ -10,6 +10,7 @@ import (
 
 	"github.com/atelier-run/atelier/runner/builtin/model"
 	"github.com/atelier-run/atelier/runner/modeltest"
+	"github.com/atelier-run/atelier/tests/race"
 )
 
 // working is a reply whose command runs until it is ended.
@@ -24,6 +25,7 @@ const (
 
 // TestBudgetOfASession uses up the budget of a session twice. Every reply has 15 tokens.
 func TestBudgetOfASession(t *testing.T) {
+	race.Skip(t, "agents and apps are processes; packages runner and computer/apps test the same goroutines")
 	s := newModelSite(t, "budgets: {sessionTokens: 25}", 0)
 	s.models.Reply(modeltest.Reply{Calls: []model.Call{shell("1", "echo one")}}, s.working(), modeltest.Reply{Text: []string{"I go on."}}, s.working())
 	id := s.startSession("Work.", nil)
@@ -48,6 +50,7 @@ func TestBudgetOfASession(t *testing.T) {
 
 // TestBudgetOfAWorkspaceOnANode uses up the budget of all sessions of a workspace.
 func TestBudgetOfAWorkspaceOnANode(t *testing.T) {
+	race.Skip(t, "agents and apps are processes; packages runner and computer/apps test the same goroutines")
 	s := newModelSite(t, "budgets: {workspaceTokensPerDay: 30}", 0)
 	s.models.Reply(modeltest.Reply{Text: []string{"Within it."}}, s.working())
 	first := s.startSession("Work.", nil)
@@ -82,6 +85,7 @@ func TestBudgetOfAWorkspaceOnANode(t *testing.T) {
 
 // TestToolsOfThePlatform has a model call the tools of the platform, and sleep.
 func TestToolsOfThePlatform(t *testing.T) {
+	race.Skip(t, "agents and apps are processes; packages runner and computer/apps test the same goroutines")
 	s := newModelSite(t, "", 50*time.Millisecond) // when an agent ends, its changes are recorded at once
 	replies := []modeltest.Reply{
 		{Calls: []model.Call{shell("1", "echo one > made.txt"), call("2", "report_progress", `{"step":"Writing","completed":1,"total":3}`)}},

@@ -7,11 +7,15 @@ import (
 
 	"github.com/atelier-run/atelier/runner/builtin/model"
 	"github.com/atelier-run/atelier/runner/modeltest"
+	"github.com/atelier-run/atelier/tests/race"
 )
 
 // TestComputerOfAModelIsLost kills the computer while a command of a model runs. The model is asked to continue, and knows what it
 // has done.
-func TestComputerOfAModelIsLost(t *testing.T) { testComputerOfAModelIsLost(t) }
+func TestComputerOfAModelIsLost(t *testing.T) {
+	race.Skip(t, "agents and apps are processes; packages runner and computer/apps test the same goroutines")
+	testComputerOfAModelIsLost(t)
+}
 
 func testComputerOfAModelIsLost(t *testing.T, changes ...func(*Options)) {
 	s := newModelSite(t, "", 0, changes...)
@@ -41,7 +45,10 @@ func testComputerOfAModelIsLost(t *testing.T, changes ...func(*Options)) {
 }
 
 // TestPermissionOfALostAgent answers requests for permission after the process of the agent has ended.
-func TestPermissionOfALostAgent(t *testing.T) { testPermissionOfALostAgent(t) }
+func TestPermissionOfALostAgent(t *testing.T) {
+	race.Skip(t, "agents and apps are processes; packages runner and computer/apps test the same goroutines")
+	testPermissionOfALostAgent(t)
+}
 
 func testPermissionOfALostAgent(t *testing.T, changes ...func(*Options)) {
 	t.Run("runbook", func(t *testing.T) {

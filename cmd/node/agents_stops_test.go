@@ -8,6 +8,7 @@ import (
 
 	"github.com/atelier-run/atelier/entity"
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
+	"github.com/atelier-run/atelier/tests/race"
 )
 
 // TestSuspensionStopsSessions suspends a workspace in the middle of a turn.
@@ -98,7 +99,10 @@ func testComputerIsLostInATurn(t *testing.T, changes ...func(*Options)) {
 }
 
 // TestReprovisionWaitsForSessions replaces a computer only when no session runs or asks.
-func TestReprovisionWaitsForSessions(t *testing.T) { testReprovisionWaitsForSessions(t) }
+func TestReprovisionWaitsForSessions(t *testing.T) {
+	race.Skip(t, "agents and apps are processes; packages runner and computer/apps test the same goroutines")
+	testReprovisionWaitsForSessions(t)
+}
 
 func testReprovisionWaitsForSessions(t *testing.T, changes ...func(*Options)) {
 	s := newAgentSite(t, changes...)

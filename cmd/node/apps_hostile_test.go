@@ -11,6 +11,7 @@ import (
 
 	"github.com/atelier-run/atelier/entity"
 	appv1 "github.com/atelier-run/atelier/messages/app/v1"
+	"github.com/atelier-run/atelier/tests/race"
 	"github.com/atelier-run/atelier/tests/testmachine"
 )
 
@@ -22,6 +23,7 @@ const (
 // TestHostileApps edits an app so that it has commands with all sorts of bad behavior, one after the other. What a command has started
 // ends with it.
 func TestHostileApps(t *testing.T) {
+	race.Skip(t, "it starts hundreds of processes, each of which would begin with the detector's initialization")
 	a, _ := newApp(t, &appv1.Runtime{Command: command("one"), Port: 20000, ApiScopes: []string{entity.FilesRead}},
 		func(o *Options) { o.Apps.Ready = 8 * time.Second })
 	const daemons = "(setsid sleep 7001 &) ; (trap '' TERM HUP; setsid sh -c \"trap '' TERM; sleep 7002; sleep 7002\" &) ; "

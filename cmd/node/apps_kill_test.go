@@ -11,6 +11,7 @@ import (
 
 	"github.com/atelier-run/atelier/entity"
 	appv1 "github.com/atelier-run/atelier/messages/app/v1"
+	"github.com/atelier-run/atelier/tests/race"
 )
 
 // killDir is the environment variable with the directory of the node that TestKillAppChild runs.
@@ -21,6 +22,7 @@ const bystander = "sleep 7051"
 
 // TestAppAfterAKill ends a node with SIGKILL while an app runs. The next node has one process of each kind: none is left of the first.
 func TestAppAfterAKill(t *testing.T) {
+	race.Skip(t, "agents and apps are processes; packages runner and computer/apps test the same goroutines")
 	dir := t.TempDir()
 	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestKillAppChild$", "-test.v", "-test.timeout=120s")
 	child.Env = append(os.Environ(), killDir+"="+dir)

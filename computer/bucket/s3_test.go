@@ -19,6 +19,7 @@ import (
 	"github.com/minio/minio-go/v7"
 
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/tests/race"
 	s3server "github.com/atelier-run/atelier/tests/s3"
 )
 
@@ -59,6 +60,7 @@ func writeNothing(io.Writer) error { return nil }
 
 // TestPutAndGetWithManyParts stores an object whose later parts are too large for memory and reads it back.
 func TestPutAndGetWithManyParts(t *testing.T) {
+	race.Skip(t, "it sends 300 MB, in 160 s")
 	server := s3server.Start(t)
 	b := connect(t, addressOf(server, "backups"), server.Key, server.Secret)
 	b.schedule = schedule{first: 5 << 20, growth: 30, unit: 1 << 20, parts: 60}

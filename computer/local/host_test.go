@@ -18,6 +18,7 @@ import (
 	"github.com/atelier-run/atelier/computer/computertest"
 	"github.com/atelier-run/atelier/computer/local"
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/tests/race"
 	"github.com/atelier-run/atelier/tests/testmachine"
 )
 
@@ -79,6 +80,7 @@ func TestHostConformance(t *testing.T) {
 // TestHostConformanceWithoutControlGroups tests that descendants end with their process although there is no control group.
 // TestHostConformanceUnprivileged runs the other tests without control groups.
 func TestHostConformanceWithoutControlGroups(t *testing.T) {
+	race.Skip(t, "TestHostConformance is run with it")
 	d, files := openHost(t, nil)
 	local.PretendNoControlGroups(d)
 	computertest.TestEnds(t, subject(d, files))
@@ -86,6 +88,7 @@ func TestHostConformanceWithoutControlGroups(t *testing.T) {
 
 // TestHostConformanceUnisolated tests plain processes, with control groups and without.
 func TestHostConformanceUnisolated(t *testing.T) {
+	race.Skip(t, "TestHostConformance is run with it")
 	for name, test := range map[string]struct {
 		limited bool
 		run     func(*testing.T, computertest.Subject)
@@ -164,6 +167,7 @@ func code(err error) entity.Code {
 
 // TestHostConformanceUnprivileged runs the suite in a process of another user than root.
 func TestHostConformanceUnprivileged(t *testing.T) {
+	race.Skip(t, "TestHostConformance is run with it")
 	if os.Geteuid() != 0 {
 		t.Skip("the other tests run without privileges already")
 	}

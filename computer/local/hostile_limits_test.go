@@ -16,10 +16,12 @@ import (
 	"github.com/atelier-run/atelier/drive/drivetest"
 	"github.com/atelier-run/atelier/drive/quota"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
+	"github.com/atelier-run/atelier/tests/race"
 	"github.com/atelier-run/atelier/tests/testmachine"
 )
 
 func TestHostileForkBomb(t *testing.T) {
+	race.Skip(t, "it starts hundreds of processes, each of which would begin with the detector's initialization")
 	files := realDrives(t, quota.Limit{})
 	d, _ := openHost(t, func(o *local.Options) { o.Drives, o.Limits = files, computer.Limits{Processes: 100} })
 	if reason := d.Report().Limits; reason != "" {
@@ -64,6 +66,7 @@ func TestHostileForkBomb(t *testing.T) {
 }
 
 func TestHostileMemory(t *testing.T) {
+	race.Skip(t, "it starts hundreds of processes, each of which would begin with the detector's initialization")
 	d, files := openHost(t, func(o *local.Options) {
 		o.Limits, o.ScratchBytes = computer.Limits{MemoryBytes: 64 << 20}, 8<<20
 	})
@@ -99,6 +102,7 @@ func TestHostileMemory(t *testing.T) {
 
 // TestHostileMemoryOfAll has two computers whose own limits are above the limit of all computers together.
 func TestHostileMemoryOfAll(t *testing.T) {
+	race.Skip(t, "it starts hundreds of processes, each of which would begin with the detector's initialization")
 	const most = 96 << 20
 	d, files := openHost(t, func(o *local.Options) {
 		o.Limits, o.MaxMemory = computer.Limits{MemoryBytes: 1 << 30}, most
@@ -166,6 +170,7 @@ func put(t *testing.T, drives *drive.Drives, workspaceID, path, content string) 
 // TestHostileDisk verifies that a process that fills its drive is ended, that the drive works again when something was deleted, and
 // that other drives work all the time.
 func TestHostileDisk(t *testing.T) {
+	race.Skip(t, "it starts hundreds of processes, each of which would begin with the detector's initialization")
 	program, err := os.Stat(os.Args[0])
 	if err != nil {
 		t.Fatal(err)
@@ -221,6 +226,7 @@ func TestHostileDisk(t *testing.T) {
 
 // TestHostileRemovedFiles fills files that no folder has: they count as long as processes have them open or mapped.
 func TestHostileRemovedFiles(t *testing.T) {
+	race.Skip(t, "it starts hundreds of processes, each of which would begin with the detector's initialization")
 	program, err := os.Stat(os.Args[0])
 	if err != nil {
 		t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/atelier-run/atelier/computer/egress"
 	"github.com/atelier-run/atelier/computer/local"
+	"github.com/atelier-run/atelier/tests/race"
 )
 
 // ofEachNetwork tests processes in the network of their computer, and in networks of their own.
@@ -21,7 +22,10 @@ func ofEachNetwork(t *testing.T, test func(t *testing.T, own bool)) {
 	}
 }
 
-func TestHostileNetwork(t *testing.T) { ofEachNetwork(t, testHostileNetwork) }
+func TestHostileNetwork(t *testing.T) {
+	race.Skip(t, "it starts hundreds of processes, each of which would begin with the detector's initialization")
+	ofEachNetwork(t, testHostileNetwork)
+}
 
 func testHostileNetwork(t *testing.T, own bool) {
 	d, files := openHost(t, nil)
@@ -116,7 +120,10 @@ func ownAddresses(t *testing.T) (all []string) {
 }
 
 // TestHostileEgress verifies that a computer with a way to the internet reaches neither the machine nor its neighbors through it.
-func TestHostileEgress(t *testing.T) { ofEachNetwork(t, testHostileEgress) }
+func TestHostileEgress(t *testing.T) {
+	race.Skip(t, "it starts hundreds of processes, each of which would begin with the detector's initialization")
+	ofEachNetwork(t, testHostileEgress)
+}
 
 func testHostileEgress(t *testing.T, inOwn bool) {
 	network, err := egress.New(egress.Options{Mode: egress.On})

@@ -20,6 +20,7 @@ import (
 
 	"github.com/atelier-run/atelier/computer"
 	"github.com/atelier-run/atelier/computer/local"
+	"github.com/atelier-run/atelier/tests/race"
 )
 
 // patience limits each wait of the tests.
@@ -185,6 +186,7 @@ func works(t *testing.T, name string, arguments ...string) {
 }
 
 func TestHostileMounts(t *testing.T) {
+	race.Skip(t, "it starts hundreds of processes, each of which would begin with the detector's initialization")
 	d, files := openHost(t, nil)
 	e := provision(t, d, files, "ws_1")
 	for _, name := range []string{"mount", "remount", "open_tree", "chroot", "mount_namespace"} {
@@ -202,6 +204,7 @@ func TestHostileMounts(t *testing.T) {
 }
 
 func TestHostileDevices(t *testing.T) {
+	race.Skip(t, "it starts hundreds of processes, each of which would begin with the detector's initialization")
 	d, files := openHost(t, nil)
 	e := provision(t, d, files, "ws_1")
 	works(t, "make_device", "/dev/null", filepath.Join(t.TempDir(), "null"))
@@ -226,6 +229,7 @@ func TestHostileDevices(t *testing.T) {
 }
 
 func TestHostileProc(t *testing.T) {
+	race.Skip(t, "it starts hundreds of processes, each of which would begin with the detector's initialization")
 	d, files := openHost(t, nil)
 	e := provision(t, d, files, "ws_1")
 	for _, path := range []string{"/proc/kcore", "/proc/keys", "/proc/kallsyms", "/proc/cmdline", "/proc/modules", "/proc/timer_list"} {
@@ -257,6 +261,7 @@ func TestHostileProc(t *testing.T) {
 }
 
 func TestHostileTracing(t *testing.T) {
+	race.Skip(t, "it starts hundreds of processes, each of which would begin with the detector's initialization")
 	d, files := openHost(t, nil)
 	e := provision(t, d, files, "ws_1")
 	victim := exec.Command("sleep", "1000")
@@ -279,6 +284,7 @@ func TestHostileTracing(t *testing.T) {
 }
 
 func TestHostileKernel(t *testing.T) {
+	race.Skip(t, "it starts hundreds of processes, each of which would begin with the detector's initialization")
 	d, files := openHost(t, nil)
 	e := provision(t, d, files, "ws_1")
 	works(t, "add_key")
@@ -323,6 +329,7 @@ func TestHostileKernel(t *testing.T) {
 }
 
 func TestHostilePrograms(t *testing.T) {
+	race.Skip(t, "it starts hundreds of processes, each of which would begin with the detector's initialization")
 	d, files := openHost(t, nil)
 	if os.Geteuid() != 0 {
 		t.Skip("a server without root has no files of root on its drives")

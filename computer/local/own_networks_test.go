@@ -18,6 +18,7 @@ import (
 	"github.com/atelier-run/atelier/computer/egress"
 	"github.com/atelier-run/atelier/computer/local"
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/tests/race"
 )
 
 // namespaceOf returns the network namespace of a process, as the kernel names it.
@@ -116,6 +117,7 @@ func openFiles(t *testing.T) (number int) {
 
 // TestOwnNetworkLeavesNothing ends processes with networks of their own in several ways, and looks for remains of the networks.
 func TestOwnNetworkLeavesNothing(t *testing.T) {
+	race.Skip(t, "it starts hundreds of processes, each of which would begin with the detector's initialization")
 	for name, mode := range map[string]egress.Mode{"on": egress.On, "off": egress.Off} {
 		t.Run(name, func(t *testing.T) { testOwnNetworkLeavesNothing(t, mode) })
 	}
@@ -222,6 +224,7 @@ func TestOwnNetworksAreLimited(t *testing.T) {
 // TestProcessReachesOutsideFromOwnNetwork connects to the machine through the link of an own network, through which a policy
 // allows it, and through a proxy. With the mode off nothing is reached.
 func TestProcessReachesOutsideFromOwnNetwork(t *testing.T) {
+	race.Skip(t, "it starts hundreds of processes, each of which would begin with the detector's initialization")
 	addresses := ownAddresses(t)
 	if len(addresses) == 0 {
 		t.Skip("this machine has no address")
