@@ -6,6 +6,8 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/atelier-run/atelier/limit"
 )
 
 const (
@@ -157,24 +159,17 @@ func (c *cache) grantWaiting() {
 	}
 }
 
-const (
-	// reservedPart: one in reservedPart descriptors, but at least what one operation needs, is reserved for drives without operations.
-	reservedPart = 8
-	// elasticity is the number of common descriptors that the operations on a drive may have for each free one.
-	elasticity = 16
-)
-
 // hasShare reports whether the operations on the drive of a reservation have their share of the descriptors, as limit.Shares divides
 // slots: one drive alone can have four of five, and the operations of other drives find some free, however long the first ones last. The
-// caller holds mu.
+// reserve for drives without operations has room for at least one operation. The caller holds mu.
 func (c *cache) hasShare(r *reservation) bool {
 	drive := c.drives[r.workspaceID]
 	if r.workspaceID == "" || drive == nil || drive.uses == 0 {
 		return false
 	}
-	common := c.capacity - max(c.capacity/reservedPart, driveDescriptors+operationDescriptors)
+	common := c.capacity - max(c.capacity/limit.ReservedPart, driveDescriptors+operationDescriptors)
 	used := c.reserved - c.idle.Len()*driveDescriptors
-	return drive.uses*operationDescriptors >= elasticity*(common-used)
+	return drive.uses*operationDescriptors >= limit.Elasticity*(common-used)
 }
 
 // release ends a reservation.

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 
 	"github.com/atelier-run/atelier/drive/drivetest"
+	"github.com/atelier-run/atelier/limit"
 )
 
 func manyDrives(t testing.TB, workspaces, capacity int) *Drives {
@@ -70,7 +71,7 @@ func TestOperationsOfOneDriveLeaveRoom(t *testing.T) {
 					isWaiting = true
 				}
 			}
-			if n := len(releases) * operationDescriptors; n > capacity-capacity/reservedPart || n < capacity/2 {
+			if n := len(releases) * operationDescriptors; n > capacity-capacity/limit.ReservedPart || n < capacity/2 {
 				t.Errorf("%d of %d descriptors are used", n, capacity)
 			}
 			for i := range 3 {

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/atelier-run/atelier/http/api"
-	"github.com/atelier-run/atelier/http/server"
+	"github.com/atelier-run/atelier/limit"
 )
 
 // SeparateMailLimits resets the limits of mailed invitations, so that two senders share no bucket. It must be called without
@@ -23,8 +23,8 @@ func (s *Server) SeparateMailLimits(address, one, other string) {
 // SeparateResetLimits resets the limits of password resets, so that two accounts share no bucket.
 func (s *Server) SeparateResetLimits(one, other string) {
 	people := &s.pages.Resets.Accounts
-	for *people = server.NewBuckets[string](); people.SharesBucket(one, other); {
-		*people = server.NewBuckets[string]()
+	for *people = limit.NewBuckets[string](); people.SharesBucket(one, other); {
+		*people = limit.NewBuckets[string]()
 	}
 }
 

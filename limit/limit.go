@@ -22,22 +22,13 @@ import (
 // Bucket is a token bucket in one word: the time at which it will be full, in nanoseconds.
 type Bucket struct{ fullAt atomic.Int64 }
 
-// Take takes a token from a bucket that gains rate tokens a second and holds burst. If the bucket is empty, it takes none
-// and returns the time until the next token. A rate of 0 or less has no limit.
-func (b *Bucket) Take(now time.Time, rate, burst int) time.Duration {
-	if rate <= 0 {
-		return 0
-	}
-	return b.TakeInterval(now, time.Second/time.Duration(rate), burst)
-}
-
-// TakeInterval is Take for a bucket that gains a token each interval. If the clock is set back, the next token comes after
-// at most one interval.
-func (b *Bucket) TakeInterval(now time.Time, each time.Duration, burst int) time.Duration {
-	interval, at := int64(each), now.UnixNano()
+// Take takes a token from a bucket of a size. If the bucket is empty, Take takes none and returns the time until the next token. If the
+// clock is set back, the next token comes after at most one interval. The zero Allowance has no limit.
+func (b *Bucket) Take(now time.Time, size Allowance) time.Duration {
+	interval, at := int64(size.Interval), now.UnixNano()
 	for {
 		full := b.fullAt.Load()
-		room := interval * int64(max(burst, 1))
+		room := interval * int64(max(size.Burst, 1))
 		if full > at+room { // the clock was set back
 			b.fullAt.CompareAndSwap(full, at+room)
 			continue
@@ -58,6 +49,14 @@ type Allowance struct {
 	Interval time.Duration
 }
 
+// PerSecond returns the allowance of a bucket that gains rate tokens a second and holds burst. A rate of 0 or less has no limit.
+func PerSecond(rate, burst int) Allowance {
+	if rate <= 0 {
+		return Allowance{}
+	}
+	return Allowance{Burst: burst, Interval: time.Second / time.Duration(rate)}
+}
+
 // bucketCount is the number of buckets in a table.
 const bucketCount = 1 << 14
 
@@ -75,7 +74,7 @@ func NewBuckets[Key comparable]() Buckets[Key] {
 
 // Take takes a token of a key, or returns the time until the next one.
 func (b Buckets[Key]) Take(now time.Time, key Key, limit Allowance) time.Duration {
-	return b.Bucket(key).TakeInterval(now, limit.Interval, limit.Burst)
+	return b.Bucket(key).Take(now, limit)
 }
 
 // SharesBucket reports whether two keys share a bucket.

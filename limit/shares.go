@@ -16,10 +16,10 @@ var (
 )
 
 const (
-	// elasticity is the number of common slots that a holder may have for each free one.
-	elasticity = 16
-	// reservedPart: one in reservedPart slots is reserved for holders with few slots, or the few slots of leastHolders if that is more.
-	reservedPart = 8
+	// Elasticity is the number of common slots that a holder may have for each free one.
+	Elasticity = 16
+	// ReservedPart: one in ReservedPart slots is reserved for holders with few slots, or the few slots of leastHolders if that is more.
+	ReservedPart = 8
 	leastHolders = 16
 	// smallPart: a holder has few slots while they are at most one in smallPart of all, or leastSmall where one in leastSmallPart of all is
 	// more: a client needs several connections also on a node that has few.
@@ -116,10 +116,10 @@ func (s *Shares[Holder]) Used() int {
 func (s *Shares[Holder]) check(h Holder, n int) error {
 	least := min(s.capacity/leastSmallPart, leastSmall)
 	few := max(s.capacity/smallPart, least)
-	common := s.capacity - max(s.capacity/reservedPart, leastHolders*least) - s.used
+	common := s.capacity - max(s.capacity/ReservedPart, leastHolders*least) - s.used
 	mayHave := func(held, few int) bool {
 		isSmall := held == 0 || held+n <= few
-		return isSmall || n <= common && held+n <= elasticity*common
+		return isSmall || n <= common && held+n <= Elasticity*common
 	}
 	group, has := s.group(h)
 	switch {

@@ -119,20 +119,20 @@ func (k APIKeys) list(c *server.Call, in server.Listing) (server.Collection[APIK
 	for i, key := range found.GetKeys() {
 		items[i] = ViewAPIKey(key)
 	}
-	return server.Page(c, in, items, NextID(found.GetKeys(), found.GetMore())), AddLastUses(c, items)
+	return server.Page(c, in, items, NextID(found.GetKeys(), found.GetMore())), AddLastUses(c, len(items), func(i int) *APIKeyRecord { return &items[i] })
 }
 
-// AddLastUses sets LastUsedAt of each record: only the entity of a credential knows its last use.
-func AddLastUses(c *server.Call, records []APIKeyRecord) error {
-	return server.ForEach(len(records), func(i int) error {
+// AddLastUses sets LastUsedAt of n records, to which at returns pointers: only the entity of a credential knows its last use.
+func AddLastUses(c *server.Call, n int, at func(int) *APIKeyRecord) error {
+	return server.ForEach(n, func(i int) error {
 		found, err := server.Ask[*credentialv1.Credential](c, entity.Command{
-			Kind: entity.KindCredential, Identity: records[i].ID, Principal: entity.Platform(),
+			Kind: entity.KindCredential, Identity: at(i).ID, Principal: entity.Platform(),
 			Message: &credentialv1.DescribeCredential{},
 		})
 		if IsHidden(err) { // the credential is not registered yet
 			return nil
 		}
-		records[i].LastUsedAt = found.GetLastUsedAt()
+		at(i).LastUsedAt = found.GetLastUsedAt()
 		return err
 	})
 }

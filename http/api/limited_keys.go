@@ -112,19 +112,15 @@ func (k LimitedKeys) list(c *server.Call, in server.Listing) (server.Collection[
 	if err != nil {
 		return server.Collection[LimitedKeyRecord]{}, err
 	}
-	items, records := make([]LimitedKeyRecord, len(found.GetKeys())), make([]APIKeyRecord, len(found.GetKeys()))
+	items := make([]LimitedKeyRecord, len(found.GetKeys()))
 	described, err := DescribeKeyWorkspaces(c, found.GetKeys())
 	if err != nil {
 		return server.Collection[LimitedKeyRecord]{}, err
 	}
 	for i, key := range found.GetKeys() {
 		items[i] = viewLimitedKey(key, described)
-		records[i] = items[i].APIKeyRecord
 	}
-	err = AddLastUses(c, records)
-	for i := range items {
-		items[i].APIKeyRecord = records[i]
-	}
+	err = AddLastUses(c, len(items), func(i int) *APIKeyRecord { return &items[i].APIKeyRecord })
 	return server.Page(c, in, items, NextID(found.GetKeys(), found.GetMore())), err
 }
 

@@ -17,6 +17,7 @@ import (
 	entityworkspace "github.com/atelier-run/atelier/entity/workspace"
 	"github.com/atelier-run/atelier/http/server"
 	"github.com/atelier-run/atelier/keys"
+	"github.com/atelier-run/atelier/limit"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
@@ -245,19 +246,19 @@ func InviterName(p *workspacev1.Person) string {
 // MailLimits limits the number of mailed invitations; a renewed invitation is mailed again. The strictest limit is on the
 // mail of one sender to one address, so that no sender can use up what others may send to the address. Its memory is fixed.
 type MailLimits struct {
-	Pairs              server.Buckets[[2]string]
-	Addresses, Senders server.Buckets[string]
+	Pairs              limit.Buckets[[2]string]
+	Addresses, Senders limit.Buckets[string]
 }
 
 var (
-	perCorrespondence = server.Allowance{Burst: 5, Interval: 10 * time.Minute}
-	perAddress        = server.Allowance{Burst: 50, Interval: time.Minute}
-	perSender         = server.Allowance{Burst: 1000, Interval: 10 * time.Second}
+	perCorrespondence = limit.Allowance{Burst: 5, Interval: 10 * time.Minute}
+	perAddress        = limit.Allowance{Burst: 50, Interval: time.Minute}
+	perSender         = limit.Allowance{Burst: 1000, Interval: 10 * time.Second}
 )
 
 // NewMailLimits returns limits that are not used up.
 func NewMailLimits() *MailLimits {
-	return &MailLimits{server.NewBuckets[[2]string](), server.NewBuckets[string](), server.NewBuckets[string]()}
+	return &MailLimits{limit.NewBuckets[[2]string](), limit.NewBuckets[string](), limit.NewBuckets[string]()}
 }
 
 // take counts a mail of a sender to an address. Errors: rate_limited.

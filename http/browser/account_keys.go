@@ -41,7 +41,7 @@ func addKeys(c *server.Call, shown *pages.Account) error {
 	for i, key := range keys {
 		records[i] = api.ViewAPIKey(key)
 	}
-	unknown := api.AddLastUses(c, records)
+	unknown := api.AddLastUses(c, len(records), func(i int) *api.APIKeyRecord { return &records[i] })
 	noteUnreached(c, &shown.IsIncomplete, unknown)
 	described, err := api.DescribeKeyWorkspaces(c, keys)
 	noteUnreached(c, &shown.IsIncomplete, err)

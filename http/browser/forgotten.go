@@ -15,6 +15,7 @@ import (
 	"github.com/atelier-run/atelier/http/browser/pages"
 	"github.com/atelier-run/atelier/http/server"
 	"github.com/atelier-run/atelier/keys"
+	"github.com/atelier-run/atelier/limit"
 )
 
 const (
@@ -29,17 +30,17 @@ const (
 )
 
 var (
-	resetsPerNetwork = server.Allowance{Burst: 10, Interval: time.Minute}
-	resetsPerAccount = server.Allowance{Burst: 3, Interval: 10 * time.Minute}
+	resetsPerNetwork = limit.Allowance{Burst: 10, Interval: time.Minute}
+	resetsPerAccount = limit.Allowance{Burst: 3, Interval: 10 * time.Minute}
 )
 
 // PasswordResets mails links to people who forgot their password. It looks up the account after the response, which is the
 // same for all email addresses. The limit for a network refuses requests; the limit for an account drops them silently. Its
 // memory is fixed.
 type PasswordResets struct {
-	networks server.ClientBuckets
+	networks limit.ClientBuckets
 	// Accounts limits the mail to each account.
-	Accounts server.Buckets[string]
+	Accounts limit.Buckets[string]
 	slots    chan struct{}
 	seed     maphash.Seed
 	// accountLocks serializes the requests for one account, so that two concurrent requests mail the same link.
@@ -52,7 +53,7 @@ type PasswordResets struct {
 
 // NewPasswordResets returns resets with limits that are not used up.
 func NewPasswordResets() *PasswordResets {
-	p := &PasswordResets{seed: maphash.MakeSeed(), networks: server.NewClientBuckets(), Accounts: server.NewBuckets[string](), slots: make(chan struct{}, maxResets)}
+	p := &PasswordResets{seed: maphash.MakeSeed(), networks: limit.NewClientBuckets(), Accounts: limit.NewBuckets[string](), slots: make(chan struct{}, maxResets)}
 	for i := range p.accountLocks {
 		p.accountLocks[i] = make(chan struct{}, 1)
 	}
@@ -62,7 +63,7 @@ func NewPasswordResets() *PasswordResets {
 
 // limitNetwork counts a request against the network of an address. Errors: rate_limited.
 func (p *PasswordResets) limitNetwork(now time.Time, source netip.Addr) error {
-	if wait := p.networks.Take(now, server.Client{Address: source}, resetsPerNetwork); wait > 0 {
+	if wait := p.networks.Take(now, limit.Client{Address: source}, resetsPerNetwork); wait > 0 {
 		return &entity.Error{Code: entity.RateLimited, Message: "too many links were requested", RetryAfter: wait}
 	}
 	return nil

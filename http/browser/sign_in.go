@@ -16,6 +16,7 @@ import (
 	"github.com/atelier-run/atelier/http/oauth"
 	"github.com/atelier-run/atelier/http/server"
 	"github.com/atelier-run/atelier/keys"
+	"github.com/atelier-run/atelier/limit"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 )
 
@@ -245,28 +246,28 @@ func replacePassword(c *server.Call, userID string, link []byte, hash string) er
 // The memory is fixed; keys with colliding hashes share a bucket.
 type SignInAttempts struct {
 	// pairs has the email address as the subject of each client.
-	pairs    server.ClientBuckets
-	emails   server.Buckets[string]
-	networks server.ClientBuckets
+	pairs    limit.ClientBuckets
+	emails   limit.Buckets[string]
+	networks limit.ClientBuckets
 }
 
 var (
-	attemptsPerPair    = server.Allowance{Burst: 10, Interval: 10 * time.Second}
-	attemptsPerEmail   = server.Allowance{Burst: 300, Interval: 500 * time.Millisecond}
-	attemptsPerNetwork = server.Allowance{Burst: 100, Interval: time.Second}
+	attemptsPerPair    = limit.Allowance{Burst: 10, Interval: 10 * time.Second}
+	attemptsPerEmail   = limit.Allowance{Burst: 300, Interval: 500 * time.Millisecond}
+	attemptsPerNetwork = limit.Allowance{Burst: 100, Interval: time.Second}
 )
 
 // NewSignInAttempts returns limits that are not used up.
 func NewSignInAttempts() *SignInAttempts {
-	return &SignInAttempts{server.NewClientBuckets(), server.NewBuckets[string](), server.NewClientBuckets()}
+	return &SignInAttempts{limit.NewClientBuckets(), limit.NewBuckets[string](), limit.NewClientBuckets()}
 }
 
 // Take counts an attempt. known reports that it comes from a known browser of the address's owner. An attempt that the
 // strictest limit refuses does not count against the others. Errors: rate_limited.
 func (a *SignInAttempts) Take(now time.Time, source netip.Addr, email string, known bool) error {
-	wait := a.pairs.Take(now, server.Client{Address: source, Subject: email}, attemptsPerPair)
+	wait := a.pairs.Take(now, limit.Client{Address: source, Subject: email}, attemptsPerPair)
 	if wait == 0 {
-		wait = a.networks.Take(now, server.Client{Address: source}, attemptsPerNetwork)
+		wait = a.networks.Take(now, limit.Client{Address: source}, attemptsPerNetwork)
 	}
 	if wait == 0 && !known {
 		wait = a.emails.Take(now, email, attemptsPerEmail)

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/atelier-run/atelier/entity"
-	"github.com/atelier-run/atelier/http/server"
+	"github.com/atelier-run/atelier/limit"
 )
 
 var (
@@ -19,8 +19,8 @@ var (
 
 func TestSignInAttempts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newSeparateAttempts(server.Client{Address: here, Subject: "alice@example.com"}, server.Client{Address: elsewhere, Subject: "alice@example.com"},
-			server.Client{Address: here, Subject: "bob@example.com"})
+		g := newSeparateAttempts(limit.Client{Address: here, Subject: "alice@example.com"}, limit.Client{Address: elsewhere, Subject: "alice@example.com"},
+			limit.Client{Address: here, Subject: "bob@example.com"})
 		for i := range 10 {
 			if wait := wait(g, here, "alice@example.com"); wait != 0 {
 				t.Fatalf("attempt %d waits %s", i, wait)
@@ -84,7 +84,7 @@ func TestAttemptsFromManyNetworks(t *testing.T) {
 func TestAttemptsOnManyAccounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		another := netip.MustParseAddr("2001:db8::1")
-		g := newSeparateAttempts(server.Client{Address: here, Subject: "b@example.com"}, server.Client{Address: another, Subject: "a@example.com"})
+		g := newSeparateAttempts(limit.Client{Address: here, Subject: "b@example.com"}, limit.Client{Address: another, Subject: "a@example.com"})
 		passed := 0
 		for i := range 1000 {
 			if wait(g, here, fmt.Sprintf("%d@example.com", i)) == 0 {
@@ -110,7 +110,7 @@ func wait(g *SignInAttempts, from netip.Addr, email string) time.Duration {
 
 // newSeparateAttempts returns limits with separate buckets for the given attempts. The tables hash with a random seed, and a
 // collision would disturb tests of the effect of one attempt on another.
-func newSeparateAttempts(guessers ...server.Client) *SignInAttempts {
+func newSeparateAttempts(guessers ...limit.Client) *SignInAttempts {
 	for {
 		if g := NewSignInAttempts(); g.apart(guessers) {
 			return g
@@ -118,11 +118,11 @@ func newSeparateAttempts(guessers ...server.Client) *SignInAttempts {
 	}
 }
 
-func (g *SignInAttempts) apart(guessers []server.Client) bool {
+func (g *SignInAttempts) apart(guessers []limit.Client) bool {
 	for i, a := range guessers {
 		for _, b := range guessers[:i] {
 			if a != b && g.pairs.SharesBucket(a, b) || a.Subject != b.Subject && g.emails.SharesBucket(a.Subject, b.Subject) ||
-				a.Address != b.Address && g.networks.SharesBucket(server.Client{Address: a.Address}, server.Client{Address: b.Address}) {
+				a.Address != b.Address && g.networks.SharesBucket(limit.Client{Address: a.Address}, limit.Client{Address: b.Address}) {
 				return false
 			}
 		}

@@ -8,30 +8,30 @@ import (
 
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/http/server"
+	"github.com/atelier-run/atelier/limit"
 )
 
 // endpoints serves the authorization server over HTTP.
 type endpoints struct {
 	*Provider
 	// registrations limits the registrations from each address, all limits those from all addresses together.
-	registrations server.ClientBuckets
-	all           server.Bucket
+	registrations limit.ClientBuckets
+	all           limit.Bucket
 }
 
-const (
-	serverMetadataPath = "/.well-known/oauth-authorization-server"
-	// All addresses together may register one client each allEach, and allBurst at once after a pause. This bounds what
-	// requests without a credential can have stored, however many addresses they come from.
-	allBurst = 500
-	allEach  = 2 * time.Second
-)
+const serverMetadataPath = "/.well-known/oauth-authorization-server"
 
-// perAddress is how many clients an address may register: one a minute, and ten at once after a pause.
-var perAddress = server.Allowance{Burst: 10, Interval: time.Minute}
+var (
+	// perAddress is how many clients an address may register: one a minute, and ten at once after a pause.
+	perAddress = limit.Allowance{Burst: 10, Interval: time.Minute}
+	// perAll is how many clients all addresses together may register. It bounds what requests without a credential can have stored,
+	// however many addresses they come from.
+	perAll = limit.Allowance{Burst: 500, Interval: 2 * time.Second}
+)
 
 // Routes returns the table of the authorization server, except for the consent page. Programs in browsers may use all of it.
 func (p *Provider) Routes() []server.Route {
-	a := &endpoints{Provider: p, registrations: server.NewClientBuckets()}
+	a := &endpoints{Provider: p, registrations: limit.NewClientBuckets()}
 	table := []server.Route{
 		{Method: http.MethodGet, Path: serverMetadataPath, Summary: "Describe the authorization server",
 			Handler: server.Answer(http.StatusOK, server.Nothing, a.describeServer)},
@@ -101,7 +101,7 @@ func (a *endpoints) describeResource(c *server.Call, _ server.None) (ResourceMet
 
 // register registers a client, within the limits for its address and for all addresses.
 func (a *endpoints) register(c *server.Call) error {
-	if wait := a.registrations.Take(c.Now(), server.Client{Address: c.Address()}, perAddress); wait > 0 {
+	if wait := a.registrations.Take(c.Now(), limit.Client{Address: c.Address()}, perAddress); wait > 0 {
 		return &entity.Error{Code: entity.RateLimited, Message: "too many registrations from this address", RetryAfter: wait}
 	}
 	if err := server.CheckMediaType(c.Request.Header); err != nil {
@@ -116,7 +116,7 @@ func (a *endpoints) register(c *server.Call) error {
 		return refuseClient(c, err)
 	}
 	// Only valid requests count against the limit of all addresses, which invalid ones could otherwise exhaust.
-	if wait := a.all.TakeInterval(c.Now(), allEach, allBurst); wait > 0 {
+	if wait := a.all.Take(c.Now(), perAll); wait > 0 {
 		return &entity.Error{Code: entity.RateLimited, Message: "too many registrations", RetryAfter: wait}
 	}
 	registered, err := a.registerClient(c.Context, c.Response.ID, metadata)

@@ -6,6 +6,7 @@ import (
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/activity"
 	"github.com/atelier-run/atelier/entity/slug"
+	"github.com/atelier-run/atelier/limit"
 	slugv1 "github.com/atelier-run/atelier/messages/slug/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
@@ -63,7 +64,7 @@ func (c *Call) authenticate() error {
 		return err
 	}
 	limits := c.server.options.Limits
-	if wait := caller.rate.Take(c.server.now(), limits.Rate, limits.Burst); wait > 0 {
+	if wait := caller.rate.Take(c.server.now(), limit.PerSecond(limits.Rate, limits.Burst)); wait > 0 {
 		return &entity.Error{Code: entity.RateLimited, Message: "too many requests with this credential", RetryAfter: wait}
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 	"github.com/atelier-run/atelier/cache"
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/user"
+	"github.com/atelier-run/atelier/limit"
 	credentialv1 "github.com/atelier-run/atelier/messages/credential/v1"
 	grantv1 "github.com/atelier-run/atelier/messages/grant/v1"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
@@ -39,7 +40,7 @@ type secret struct {
 type usage struct {
 	// used is the time of the last reported use, in milliseconds since the Unix epoch.
 	used atomic.Int64
-	rate Bucket
+	rate limit.Bucket
 }
 
 func (s secret) expired(now time.Time) bool {

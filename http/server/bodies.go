@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/limit"
 )
 
 const (
@@ -87,19 +88,15 @@ func (c *Call) reserveMemory(size int64) error {
 	if size <= freeBody || more <= 0 {
 		return nil
 	}
-	whose := "of this person"
 	if reserved.bytes == 0 {
 		if c.Caller != nil {
 			reserved.holder = holderOf(c.Caller)
 		} else {
-			reserved.holder = holder{network: Network(c.Address())}
+			reserved.holder = holder{network: limit.Network(c.Address())}
 		}
 	}
-	if reserved.holder.person == "" {
-		whose = "from this address"
-	}
 	if err := c.server.slots.bodies.AcquireMany(reserved.holder, more); err != nil {
-		return refusedSlot(err, whose, "the bodies and answers of requests %s that are in progress are too large together")
+		return refusedSlot(err, reserved.holder, "the bodies and answers of requests %s that are in progress are too large together")
 	}
 	reserved.bytes += more
 	return nil

@@ -137,7 +137,7 @@ func (c *connections) peerOf(accepted net.Conn) peer {
 		c.unshared++
 		return peer{connection: c.unshared}
 	}
-	return peer{network: Network(address.Addr())}
+	return peer{network: limit.Network(address.Addr())}
 }
 
 // comparedPeers bounds how many peers are compared to find the peer with the most idle connections.

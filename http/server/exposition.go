@@ -9,16 +9,16 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/atelier-run/atelier/limit"
 )
 
-const (
-	// gatheringInterval is the time between two gatherings of the metrics under load, and gatheringBurst the number of them that may be
-	// saved up, so that ordinary requests do not wait.
-	gatheringInterval = time.Second
-	gatheringBurst    = 20
-	// maxGatheringWaits is the number of requests that wait for a gathering, which leaves slots of probes to others.
-	maxGatheringWaits = 16
-)
+// gatherings is how often the metrics are gathered: once a second under load. Some gatherings may be saved up, so that ordinary requests do
+// not wait.
+var gatherings = limit.Allowance{Burst: 20, Interval: time.Second}
+
+// maxGatheringWaits is the number of requests that wait for a gathering, which leaves slots of probes to others.
+const maxGatheringWaits = 16
 
 // An exposition answers requests for the metrics. Gathering and encoding them takes several milliseconds of a processor, so that requests
 // that arrive before a gathering begins share it, and under load there is one a second. Each request that waits for its gathering
@@ -26,7 +26,7 @@ const (
 // about a second old.
 type exposition struct {
 	encode http.Handler
-	budget Bucket
+	budget limit.Bucket
 	// turn is full during a gathering, and while the next one waits for its time.
 	turn chan struct{}
 
@@ -104,7 +104,7 @@ func (e *exposition) gather(g *gathering) {
 	e.turn <- struct{}{}
 	defer func() { <-e.turn }()
 	for {
-		wait := e.budget.TakeInterval(time.Now(), gatheringInterval, gatheringBurst)
+		wait := e.budget.Take(time.Now(), gatherings)
 		if wait == 0 {
 			break
 		}

@@ -4,38 +4,16 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
-	"time"
 
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/limit"
 )
 
-// The types of package limit, which the packages beside this one use for their own limits.
-type (
-	Bucket                  = limit.Bucket
-	Buckets[Key comparable] = limit.Buckets[Key]
-	Allowance               = limit.Allowance
-	Client                  = limit.Client
-	ClientBuckets           = limit.ClientBuckets
-)
-
-// NewBuckets returns a table of full buckets.
-func NewBuckets[Key comparable]() Buckets[Key] { return limit.NewBuckets[Key]() }
-
-// NewClientBuckets returns a table of full buckets.
-func NewClientBuckets() ClientBuckets { return limit.NewClientBuckets() }
-
-// Network returns the network that is counted as one client: an IPv4 address, or the /64 of an IPv6 address.
-func Network(address netip.Addr) netip.Prefix { return limit.Network(address) }
-
 // limitAddress counts a request without a known credential against the client's address. Errors: rate_limited.
 func (c *Call) limitAddress() error {
 	limits := c.server.options.Limits
-	if limits.AddressRate < 0 {
-		return nil
-	}
-	allowed := Allowance{Burst: limits.AddressBurst, Interval: time.Second / time.Duration(limits.AddressRate)}
-	if wait := c.server.addresses.Take(c.server.now(), Client{Address: c.Address()}, allowed); wait > 0 {
+	allowed := limit.PerSecond(limits.AddressRate, limits.AddressBurst)
+	if wait := c.server.addresses.Take(c.server.now(), limit.Client{Address: c.Address()}, allowed); wait > 0 {
 		return &entity.Error{Code: entity.RateLimited, Message: "too many requests from this address", RetryAfter: wait}
 	}
 	return nil

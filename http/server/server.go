@@ -125,6 +125,7 @@ import (
 
 	"github.com/atelier-run/atelier/cache"
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/limit"
 )
 
 // Server serves the routes that Mount sets.
@@ -134,7 +135,7 @@ type Server struct {
 	log     *slog.Logger
 	metrics *metrics
 	// addresses limits requests without a known credential, by the network of the client.
-	addresses     ClientBuckets
+	addresses     limit.ClientBuckets
 	crossOrigin   *http.CrossOriginProtection
 	authenticator *authenticator
 	workspaces    *cache.Cache[*Workspace]
@@ -171,7 +172,7 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{options: o, now: o.Clock, log: o.Log, cursors: newCursors(o.Secret), addresses: NewClientBuckets(), crossOrigin: http.NewCrossOriginProtection()}
+	s := &Server{options: o, now: o.Clock, log: o.Log, cursors: newCursors(o.Secret), addresses: limit.NewClientBuckets(), crossOrigin: http.NewCrossOriginProtection()}
 	// Behind a proxy the host of a request may differ from the host of the page that the browser shows.
 	if err = s.crossOrigin.AddTrustedOrigin(o.PublicURL.Scheme + "://" + o.PublicURL.Host); err != nil {
 		return nil, err

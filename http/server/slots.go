@@ -86,17 +86,17 @@ func (s *Server) takeSlots(op *operation, r *http.Request) (taken requestSlots, 
 	if shares == nil && op.Scope != ScopePublic {
 		return taken, nil
 	}
-	h := holder{network: Network(clientAddress(r, s.options.TrustedProxies))}
+	h := holder{network: limit.Network(clientAddress(r, s.options.TrustedProxies))}
 	taken.network, taken.holder = h, h
 	if shares != nil {
 		if err := shares.Acquire(h); err != nil {
-			return taken, refusedSlot(err, "from this address", tooManyRequests)
+			return taken, refusedSlot(err, h, tooManyRequests)
 		}
 		taken.shares = shares
 	}
 	if op.Scope == ScopePublic {
 		if err := s.slots.public.Acquire(h); err != nil {
-			return taken, refusedSlot(err, "from this address", tooManyRequests)
+			return taken, refusedSlot(err, h, tooManyRequests)
 		}
 		taken.public = s.slots.public
 	}
@@ -111,7 +111,7 @@ func (t *requestSlots) pass(c *Credential) error {
 	}
 	to := holderOf(c)
 	if err := t.shares.Move(t.holder, to); err != nil {
-		return refusedSlot(err, "of this person", tooManyRequests)
+		return refusedSlot(err, to, tooManyRequests)
 	}
 	t.holder = to
 	return nil
@@ -128,12 +128,16 @@ func (t *requestSlots) release() {
 	t.shares, t.public = nil, nil
 }
 
-// tooManyRequests is the message for the slots of requests, in which whose says who has its share.
+// tooManyRequests is the message for the slots of requests. %s names the holder that has its share.
 const tooManyRequests = "too many requests %s are in progress at the same time"
 
-// refusedSlot returns the error for a slot that was refused.
-func refusedSlot(err error, whose, message string) error {
+// refusedSlot returns the error for a slot that a holder was refused.
+func refusedSlot(err error, h holder, message string) error {
 	if errors.Is(err, limit.ErrShare) {
+		whose := "of this person"
+		if h.person == "" {
+			whose = "from this address"
+		}
 		return &entity.Error{Code: entity.RateLimited, Message: fmt.Sprintf(message, whose), RetryAfter: time.Second}
 	}
 	return ErrOverloaded
