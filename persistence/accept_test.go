@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
-
 )
 
 // TestAcceptancesAreCounted accepts the loss of events twice. Each later process has the acceptances in its metrics and its log, also if a

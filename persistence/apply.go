@@ -221,7 +221,7 @@ func setHead(b *pebble.Batch, h *streamHead) error {
 	var value [4 * binary.MaxVarintLen64]byte
 	n := binary.PutUvarint(value[:], h.version)
 	n += binary.PutUvarint(value[n:], h.revision)
-	if h.counter != nil || h.erased > 0 {
+	if h.bytes > 0 || h.erased > 0 {
 		n += binary.PutUvarint(value[n:], h.bytes)
 		n += binary.PutUvarint(value[n:], h.erased)
 	}

@@ -127,11 +127,11 @@ func (c *rowChecker) checkEvents(p Partition) error {
 				return err
 			}
 			of = checkedStream{prefix: bytes.Clone(prefix)}
-			name, err := unescape(prefix[keyHeader : len(prefix)-1])
+			name, err := streamOf(prefix)
 			if err != nil {
 				return c.fault(p, fmt.Sprintf("malformed key of an event %q", key), "", nil)
 			}
-			of.name = Stream(name)
+			of.name = name
 			if of.head, of.headErr = readHead(c.reader, p, of.name); errors.Is(of.headErr, pebble.ErrCorruption) {
 				return of.headErr
 			}
@@ -207,13 +207,12 @@ func (c *rowChecker) checkHead(p Partition, of *checkedStream) error {
 	if h.version > of.last {
 		return c.fault(p, what+": later events are missing", "", nil)
 	}
-	h.version, h.bytes = of.last, of.bytes
+	h.version = of.last
+	if isCounted {
+		h.bytes = of.bytes
+	}
 	return c.fault(p, what, "write the head anew from the events", func(b *pebble.Batch) error {
-		mended := &streamHead{headRow: h, eventPrefix: appendEventPrefix(nil, p, of.name)}
-		if isCounted {
-			mended.counter = &workspaceCounter{}
-		}
-		return setHead(b, mended)
+		return setHead(b, &streamHead{headRow: h, eventPrefix: appendEventPrefix(nil, p, of.name)})
 	})
 }
 

@@ -166,7 +166,7 @@ func (r *recounting) endStream() error {
 		return err
 	}
 	stored.bytes = r.streamBytes
-	h := &streamHead{key: streamKey{r.partition, stream}, headRow: stored, eventPrefix: r.prefix, counter: &workspaceCounter{}}
+	h := &streamHead{key: streamKey{r.partition, stream}, headRow: stored, eventPrefix: r.prefix}
 	if err := setHead(r.batch, h); err != nil {
 		return err
 	}

@@ -53,14 +53,14 @@ func (r *room) admit(c entity.Command) error {
 		return nil
 	}
 	workspaceID, _, _ := strings.Cut(c.Identity, "/")
-	size := proto.Size(c.Message)
+	used, size := r.used(workspaceID), proto.Size(c.Message)
+	if used == 0 { // an identity that is no workspace's
+		return nil
+	}
 	if r.limit > 0 {
-		if err := r.check(workspaceID, uint64(size), r.limit); err != nil {
+		if err := r.check(used+uint64(size), r.limit); err != nil {
 			return err
 		}
-	}
-	if r.used(workspaceID) == 0 { // an identity that is no workspace's
-		return nil
 	}
 	return r.checkShare(workspaceID, size)
 }
@@ -70,7 +70,7 @@ func (r *room) checkDrive(workspaceID string) error {
 	if r.limit == 0 {
 		return nil
 	}
-	return r.check(workspaceID, 0, r.limit+r.limit/8)
+	return r.check(r.used(workspaceID), r.limit+r.limit/8)
 }
 
 // used returns the bytes that a workspace has in the journal.
@@ -78,10 +78,9 @@ func (r *room) used(workspaceID string) uint64 {
 	return r.journal.WorkspaceBytes(r.partition(workspaceID), workspaceID)
 }
 
-// check returns InsufficientStorage if a workspace has more than limit with a number of further bytes. An identity that is no workspace's
-// has none.
-func (r *room) check(workspaceID string, further, limit uint64) error {
-	if used := r.used(workspaceID); used+further <= limit || used == 0 {
+// check returns InsufficientStorage if the bytes of a workspace exceed a limit.
+func (r *room) check(bytes, limit uint64) error {
+	if bytes <= limit {
 		return nil
 	}
 	r.refused.Inc()
