@@ -286,7 +286,7 @@ func (p *pipeline) propose(next *pending) {
 	proposal := persistence.Proposal{
 		Partition: p.term.partition, Stream: p.stream, Expected: p.version, Revision: p.revision + 1, Epoch: p.term.epoch,
 		Events: next.decision.events, Entries: next.decision.changes, Erase: next.decision.erases,
-		Essential: isSmall(next, p.term.system.essential), Rationed: isSmall(next, p.term.system.rationed),
+		Urgency: p.term.system.urgencyOf(next),
 	}
 	p.version += uint64(len(next.decision.events))
 	p.revision++

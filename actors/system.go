@@ -120,11 +120,8 @@ type Options struct {
 	Kinds []entity.Kind
 	// Secret is the key with which the cursors in the frames of streams are signed.
 	Secret []byte
-	// Essential reports whether a command is accepted although the disk is nearly full (persistence.Proposal.Essential). nil: none is.
-	Essential func(entity.Command) bool
-	// Rationed reports whether a command is accepted although the disk is nearly full, until half of the reserve is used
-	// (persistence.Proposal.Rationed). nil: none is.
-	Rationed func(entity.Command) bool
+	// Urgency returns whether a command is accepted although the disk is nearly full. nil: all commands are ordinary.
+	Urgency func(entity.Command) persistence.Urgency
 	// Admit returns an error if a command that would change something is refused, because its workspace has no room in the journal. It must
 	// not block. nil: none is refused.
 	Admit func(entity.Command) error
@@ -181,12 +178,12 @@ type System struct {
 	starting sync.Mutex
 	lanes    sync.WaitGroup
 
-	executors           map[string]*executor
-	runs                runs
-	follow              func(context.Context, OwnedPartition)
-	observe             func(kind, identity string, events []persistence.Event)
-	essential, rationed func(entity.Command) bool
-	admit               func(entity.Command) error
+	executors map[string]*executor
+	runs      runs
+	follow    func(context.Context, OwnedPartition)
+	observe   func(kind, identity string, events []persistence.Event)
+	urgency   func(entity.Command) persistence.Urgency
+	admit     func(entity.Command) error
 	// work counts the goroutines that run beside the actors: tasks, deliveries of timers, Options.Follow.
 	work sync.WaitGroup
 	// working is canceled by EndWork, before running.
@@ -227,7 +224,7 @@ func New(o Options) *System {
 	if s.progress == nil {
 		s.progress = func(_ context.Context, p persistence.Partition) (Progress, error) { return s.Progress(p) }
 	}
-	s.follow, s.observe, s.essential, s.rationed, s.admit = o.Follow, o.Observe, o.Essential, o.Rationed, o.Admit
+	s.follow, s.observe, s.urgency, s.admit = o.Follow, o.Observe, o.Urgency, o.Admit
 	if s.admit == nil {
 		s.admit = func(entity.Command) error { return nil }
 	}

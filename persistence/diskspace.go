@@ -9,14 +9,14 @@ import (
 
 var errDiskFull = fmt.Errorf("%w: the disk is nearly full", ErrRefused)
 
-// diskState says which proposals the disk has space for.
+// A diskState is the least urgency of the proposals that the disk has space for.
 type diskState int32
 
 const (
-	spacious   diskState = iota // all
-	nearlyFull                  // essential and rationed ones
-	scarce                      // essential ones
-	full                        // none
+	spacious   = diskState(Ordinary)
+	nearlyFull = diskState(Rationed)
+	scarce     = diskState(Essential)
+	full       = scarce + 1 // for no proposal
 )
 
 // diskSpace decides which proposals are refused because the disk is nearly full, so that Pebble has the space that flushes and
@@ -38,17 +38,7 @@ type diskSpace struct {
 const diskSpaceInterval = time.Second
 
 // admits reports whether the disk has space for a proposal.
-func (s diskState) admits(p *Proposal) bool {
-	switch s {
-	case spacious:
-		return true
-	case nearlyFull:
-		return p.Essential || p.Rationed
-	case scarce:
-		return p.Essential
-	}
-	return false
-}
+func (s diskState) admits(p *Proposal) bool { return diskState(p.Urgency) >= s }
 
 // check returns which proposals the disk has space for, if a commit of this size is next. It refills the reserve.
 func (s *diskSpace) check(bytes int) diskState {

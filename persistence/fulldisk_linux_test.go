@@ -32,15 +32,15 @@ func TestFullDisk(t *testing.T) {
 			}
 			o := Options{Dir: filepath.Join(dir, "data"), Logger: discardLog, CacheBytes: minCache, MinFreeBytes: 32 << 20, MinFreeFiles: 50}
 			s := openOnDisk(t, o)
-			acknowledged := appendUntilRefused(t, s, 0, 5, false)
+			acknowledged := appendUntilRefused(t, s, 0, 5, Ordinary)
 			test.fill(t, others)
 			opened := 0
 			for range 3 {
-				if n := appendUntilRefused(t, s, acknowledged, 1, false); n != acknowledged {
+				if n := appendUntilRefused(t, s, acknowledged, 1, Ordinary); n != acknowledged {
 					t.Fatal("an ordinary proposal was accepted on a full disk")
 				}
 				before := acknowledged
-				if acknowledged = appendUntilRefused(t, s, acknowledged, 15, true); acknowledged < before+10 {
+				if acknowledged = appendUntilRefused(t, s, acknowledged, 15, Essential); acknowledged < before+10 {
 					t.Fatalf("start %d: %d of 15 essential proposals were accepted; %d spare files are left", opened, acknowledged-before, s.reserve.left.Load())
 				}
 				test.fill(t, others)
@@ -59,7 +59,7 @@ func TestFullDisk(t *testing.T) {
 				t.Fatal(err)
 			}
 			s.diskSpace.interval = 0
-			if n := appendUntilRefused(t, s, acknowledged, 5, false); n != acknowledged+5 {
+			if n := appendUntilRefused(t, s, acknowledged, 5, Ordinary); n != acknowledged+5 {
 				t.Fatalf("with space again, %d of 5 proposals were accepted", n-acknowledged)
 			}
 			expectSpares(t, s.reserve, spareFiles, spareFiles)
@@ -86,7 +86,7 @@ func openOnDisk(t *testing.T, o Options) *Store {
 }
 
 // appendUntilRefused appends up to n events of 100 KiB to a stream, until one is refused. It returns the version of the stream.
-func appendUntilRefused(t *testing.T, s *Store, version uint64, n int, essential bool) uint64 {
+func appendUntilRefused(t *testing.T, s *Store, version uint64, n int, urgency Urgency) uint64 {
 	t.Helper()
 	random := rand.New(rand.NewPCG(version, 0))
 	for range n {
@@ -96,7 +96,7 @@ func appendUntilRefused(t *testing.T, s *Store, version uint64, n int, essential
 		}
 		results := make(chan Result, 1)
 		s.Append(Proposal{
-			Stream: "a", Expected: version, Epoch: s.watchers.notices[0].Epoch, Essential: essential, Events: []Event{{Name: "e", Payload: content}},
+			Stream: "a", Expected: version, Epoch: s.watchers.notices[0].Epoch, Urgency: urgency, Events: []Event{{Name: "e", Payload: content}},
 		}, func(r Result) { results <- r })
 		r := <-results
 		switch {
@@ -120,7 +120,7 @@ func TestStartsOnAFullDisk(t *testing.T) {
 	}
 	o := Options{Dir: filepath.Join(dir, "data"), Logger: discardLog, CacheBytes: minCache, MinFreeBytes: 32 << 20, MinFreeFiles: 50}
 	s := openOnDisk(t, o)
-	acknowledged := appendUntilRefused(t, s, 0, 5, false)
+	acknowledged := appendUntilRefused(t, s, 0, 5, Ordinary)
 	testmachine.FillInodes(t, others)
 	for s.reserve.release(lastReserve) {
 		testmachine.FillInodes(t, others)

@@ -20,7 +20,7 @@
 //     Each partition with queued entries gets its share of a commit, and a part of the bounds of the queue is reserved for
 //     each, so that one busy partition does not block the others.
 //  3. diskSpace.check measures the disk. If it is nearly full, queue.takeRefused removes the entries from the commit that are
-//     not Proposal.Essential, and they are refused.
+//     not Essential, and they are refused.
 //  4. committer.stage compares versions and epochs (applier.apply) and adds the rows of accepted proposals to the batch of
 //     the commit. A refused proposal adds nothing and does not affect the rest of its round.
 //  5. barrier.sync writes the batch and syncs Pebble's log, once for all partitions. syncedLogs.promise then records, without a
@@ -188,12 +188,21 @@ type Proposal struct {
 	Entries []Change
 	// Erase removes the events that the stream has so far, and its snapshot, before Events are added. Versions go on.
 	Erase bool
-	// Essential marks a small proposal that is accepted although the disk is nearly full.
-	Essential bool
-	// Rationed marks a small proposal that many may repeat, and that is accepted although the disk is nearly full as long as half of
-	// the reserve is left. It has no effect if Essential is set.
-	Rationed bool
+	// Urgency decides whether the proposal is accepted although the disk is nearly full. Only small proposals may be more than Ordinary.
+	Urgency Urgency
 }
+
+// Urgency orders proposals by how full the disk may be when they are accepted.
+type Urgency int8
+
+const (
+	// Ordinary proposals are refused as soon as the disk is nearly full.
+	Ordinary Urgency = iota
+	// Rationed proposals, which many may repeat, are accepted as long as half of the reserve is left.
+	Rationed
+	// Essential proposals are accepted until the reserve is used.
+	Essential
+)
 
 // Event is one event of a stream. The journal assigns Version (from Expected + 1) and Sequence.
 type Event struct {

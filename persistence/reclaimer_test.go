@@ -39,7 +39,7 @@ func TestRemovedRowsFreeSpace(t *testing.T) {
 		t.Fatalf("the tables have only %d bytes", used)
 	}
 	f.disk.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: 1<<20 - 1, TotalBytes: 1 << 30})
-	propose(Proposal{Entries: removed, Essential: true})
+	propose(Proposal{Entries: removed, Urgency: Essential})
 	for began := time.Now(); f.db.Metrics().Total().TablesSize > size; runtime.Gosched() {
 		if time.Since(began) > waitLimit {
 			t.Fatalf("the tables still have %d bytes", f.db.Metrics().Total().TablesSize)

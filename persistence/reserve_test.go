@@ -16,7 +16,7 @@ import (
 func (f *faultyJournal) appendEssential(s Stream, expected uint64) Result {
 	results := make(chan Result, 1)
 	f.Append(Proposal{
-		Stream: s, Expected: expected, Epoch: f.epoch, Essential: true, Events: []Event{{Name: "e", Payload: make([]byte, 100<<10)}},
+		Stream: s, Expected: expected, Epoch: f.epoch, Urgency: Essential, Events: []Event{{Name: "e", Payload: make([]byte, 100<<10)}},
 	}, func(r Result) { results <- r })
 	return <-results
 }
@@ -184,7 +184,7 @@ func TestRationedProposals(t *testing.T) {
 	rationed := func(version uint64) error {
 		results := make(chan Result, 1)
 		f.Append(Proposal{
-			Stream: "a", Expected: version, Epoch: f.epoch, Rationed: true, Events: []Event{{Name: "e", Payload: []byte("x")}},
+			Stream: "a", Expected: version, Epoch: f.epoch, Urgency: Rationed, Events: []Event{{Name: "e", Payload: []byte("x")}},
 		}, func(r Result) { results <- r })
 		return (<-results).Err
 	}

@@ -206,7 +206,7 @@ func commitChanges(journal *persistence.Store, p persistence.Partition, epoch ui
 			bytes += rowBytes + len(c.Index) + len(c.Value) + len(c.Data)
 		}
 		results := make(chan persistence.Result, 1)
-		journal.Append(persistence.Proposal{Partition: p, Stream: "repair", Epoch: epoch, Entries: changes[:n], Essential: true},
+		journal.Append(persistence.Proposal{Partition: p, Stream: "repair", Epoch: epoch, Entries: changes[:n], Urgency: persistence.Essential},
 			func(r persistence.Result) { results <- r })
 		if r := <-results; r.Err != nil {
 			return r.Err

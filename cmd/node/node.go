@@ -31,6 +31,7 @@ import (
 	"github.com/atelier-run/atelier/drive/webdav"
 	"github.com/atelier-run/atelier/edge"
 	"github.com/atelier-run/atelier/edge/domains"
+	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/kinds"
 	"github.com/atelier-run/atelier/http"
 	"github.com/atelier-run/atelier/http/server"
@@ -260,6 +261,17 @@ func MemberName(member int) string {
 	return fmt.Sprintf("member-%d", member)
 }
 
+// urgencyOf returns the urgency of the proposal of a command.
+func urgencyOf(c entity.Command) persistence.Urgency {
+	switch {
+	case kinds.IsEssential(c):
+		return persistence.Essential
+	case kinds.IsRationed(c):
+		return persistence.Rationed
+	}
+	return persistence.Ordinary
+}
+
 // newSystem returns the actor system of a member. Only the first member's registers metrics.
 func (n *Node) newSystem(o Options, member int) *actors.System {
 	var metrics prometheus.Registerer
@@ -268,7 +280,7 @@ func (n *Node) newSystem(o Options, member int) *actors.System {
 	}
 	return actors.New(actors.Options{
 		Journal: n.Journal.Member(MemberName(member)), Partitions: n.Journal.Partitions(), Kinds: kinds.All, Secret: n.CursorSecret,
-		Essential: kinds.IsEssential, Rationed: kinds.IsRationed, Admit: n.room.admit,
+		Urgency: urgencyOf, Admit: n.room.admit,
 		Trail: n.trail(), Ask: n.Router.Ask, Clock: o.Clock, Log: o.Log, Registerer: metrics,
 		IdleAfter: o.IdleAfter, ReactionAttempts: o.ReactionAttempts, Progress: n.Router.Progress, Executors: n.executors(o),
 		Follow: n.followTerm, Observe: n.observe,
