@@ -50,12 +50,12 @@ func (f *Fleet) measureShared(ctx context.Context) (used, limit uint64) {
 }
 
 // freeShared stops computers without processes, whose temporary files count as memory, and ends idle processes, while all computers use
-// more than memoryWhileIdle of their limit.
-func (f *Fleet) freeShared(ctx context.Context) {
+// more than memoryWhileIdle of their limit. It returns the last measurement.
+func (f *Fleet) freeShared(ctx context.Context) (used, limit uint64) {
 	for {
-		used, limit := f.measureShared(ctx)
+		used, limit = f.measureShared(ctx)
 		if float64(used) <= memoryWhileIdle*float64(limit) {
-			return
+			return used, limit
 		}
 		stopped, err := f.o.Host.StopUnused(ctx)
 		if err != nil {
@@ -66,13 +66,13 @@ func (f *Fleet) freeShared(ctx context.Context) {
 		}
 	}
 	f.freeMemory(ctx, "", memoryWhileIdle)
+	return f.measureShared(ctx)
 }
 
 // checkShared returns unavailable if the workspace or the person of a process that is about to be started has its share of the memory
 // of all computers, or if nothing is left. It frees what is idle first.
 func (f *Fleet) checkShared(ctx context.Context, r *Running) error {
-	f.freeShared(ctx)
-	used, limit := f.measureShared(ctx)
+	used, limit := f.freeShared(ctx)
 	if float64(used) <= memoryWhileIdle*float64(limit) {
 		return nil
 	}
@@ -169,7 +169,7 @@ func (f *Fleet) watchShared() {
 func (f *Fleet) relieve() bool {
 	ctx, cancel := context.WithTimeout(f.running, startTimeout)
 	defer cancel()
-	used, limit := f.measureShared(ctx)
+	used, limit := f.freeShared(ctx) // also after the last process, so that the metrics show what its end has left
 	p := &f.processes
 	p.mu.Lock()
 	isOver := limit == 0 || len(p.running) == 0
@@ -179,10 +179,6 @@ func (f *Fleet) relieve() bool {
 	p.mu.Unlock()
 	if isOver {
 		return false
-	}
-	if float64(used) > memoryWhileIdle*float64(limit) {
-		f.freeShared(ctx)
-		used, limit = f.measureShared(ctx)
 	}
 	if float64(used) > memoryFull*float64(limit) {
 		f.endGreatest(ctx, used, limit)
