@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -47,7 +48,7 @@ const (
 
 	// operatorTime limits an ordinary request.
 	operatorTime = time.Minute
-	// longestAnswer limits an answer, in bytes.
+	// longestAnswer limits an answer, and a line of an answer of lines, in bytes.
 	longestAnswer = 16 << 20
 )
 
@@ -123,6 +124,26 @@ func (o operator) call(ctx context.Context, method, path string, in, out any) er
 		return nil
 	}
 	return json.Unmarshal(text, out)
+}
+
+// readLines decodes the lines of an answer, and calls each with each line until it returns done or an error. It returns an error if the
+// answer ends before, which says that the work named by what is incomplete.
+func readLines[T any](ctx context.Context, answer io.Reader, what string, each func(line T) (done bool, err error)) error {
+	lines := bufio.NewScanner(answer)
+	lines.Buffer(nil, longestAnswer)
+	for lines.Scan() {
+		var line T
+		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
+			return err
+		}
+		if done, err := each(line); done || err != nil {
+			return err
+		}
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("interrupted: the %s was cancelled", what)
+	}
+	return errors.Join(fmt.Errorf("the node has ended before the %s was complete", what), lines.Err())
 }
 
 // send sends a request and returns the response if it is a success; the caller closes its body. Otherwise it returns an error:

@@ -61,6 +61,17 @@ func TestNodeBackupWithoutResult(t *testing.T) {
 	}
 }
 
+// TestNodeBackupWithLongLine has a backup that lacks so many drives that its line has more than 64 KiB.
+func TestNodeBackupWithLongLine(t *testing.T) {
+	backup := `{"backupId":"nbk_1","failed":[{"workspaceId":"ws_1","reason":"` + strings.Repeat("x", 100<<10) + `"}]}`
+	dir := answer(t, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `{"backup":`+backup+"}\n") })
+	var out, errs bytes.Buffer
+	code := run([]string{"admin", "backup", "node", "--data", dir, "--to", dir}, console{&out, &errs})
+	if code != exitIncomplete || out.String() != backup+"\n" {
+		t.Errorf("status %d, %d bytes, %.200s", code, out.Len(), errs.String())
+	}
+}
+
 // TestLongAnswers has a node whose answers are as long as an operator's command reads, and longer.
 func TestLongAnswers(t *testing.T) {
 	dir := t.TempDir()

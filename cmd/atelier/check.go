@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -41,6 +40,13 @@ type adminCheckCommand struct {
 	dataFlag
 }
 
+// checkLine is a line of the node's answer to the request of a check.
+type checkLine struct {
+	Fault *persistence.Fault
+	Done  bool
+	Error string
+}
+
 // Run prints the faults as they are found, one JSON object a line. It fails with exitFailure if there is a fault or if the check has ended
 // early.
 func (c *adminCheckCommand) Run(ctx context.Context, out console) error {
@@ -50,27 +56,17 @@ func (c *adminCheckCommand) Run(ctx context.Context, out console) error {
 	}
 	defer response.Body.Close()
 	faults := &faultPrinter{out: out, asJSON: true}
-	lines := bufio.NewScanner(response.Body)
-	lines.Buffer(nil, longestAnswer)
-	for lines.Scan() {
-		var answer struct {
-			Fault *persistence.Fault
-			Done  bool
-			Error string
-		}
-		if err := json.Unmarshal(lines.Bytes(), &answer); err != nil {
-			return err
-		}
+	return readLines(ctx, response.Body, "check", func(answer checkLine) (done bool, err error) {
 		switch {
 		case answer.Error != "":
-			return fmt.Errorf("the check has ended early: %s", answer.Error)
+			return true, fmt.Errorf("the check has ended early: %s", answer.Error)
 		case answer.Done:
-			return faults.end()
+			return true, faults.end()
 		case answer.Fault != nil:
 			faults.print(*answer.Fault)
 		}
-	}
-	return errors.Join(errors.New("the node has ended before the check was complete"), lines.Err())
+		return false, nil
+	})
 }
 
 // faultPrinter prints faults, one a line.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -55,25 +54,17 @@ func (c *backupNodeCommand) Run(ctx context.Context, out console) error {
 	defer response.Body.Close()
 	meter := newMeter(out.errors, "backup of the node")
 	defer meter.end()
-	lines := bufio.NewScanner(response.Body)
-	for lines.Scan() {
-		var answer nodeBackupLine
-		if err := json.Unmarshal(lines.Bytes(), &answer); err != nil {
-			return err
-		}
+	return readLines(ctx, response.Body, "backup", func(answer nodeBackupLine) (done bool, err error) {
 		switch {
 		case answer.Error != "":
-			return fmt.Errorf("the backup of the node failed: %s", answer.Error)
+			return true, fmt.Errorf("the backup of the node failed: %s", answer.Error)
 		case answer.Backup != nil:
-			return printNodeBackup(out, answer.Backup)
+			return true, printNodeBackup(out, answer.Backup)
 		case answer.Progress != nil:
 			meter.showSteps(time.Now(), *answer.Progress)
 		}
-	}
-	if ctx.Err() != nil {
-		return errors.New("interrupted: the backup of the node was cancelled")
-	}
-	return errors.Join(errors.New("the node has ended before the backup was complete"), lines.Err())
+		return false, nil
+	})
 }
 
 // printNodeBackup prints a backup of the node. It fails with the exit code exitIncomplete if the backup lacks what the node could not

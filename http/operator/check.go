@@ -4,8 +4,6 @@ import (
 	"context"
 	"net/http"
 
-	"github.com/go-json-experiment/json"
-
 	"github.com/atelier-run/atelier/http/server"
 )
 
@@ -39,29 +37,15 @@ type checkLine struct {
 
 // create checks the journal, and writes the faults as lines of JSON. The check ends when the client closes the connection.
 func (c checks) create(call *server.Call) error {
-	ctx, cancel := context.WithCancel(call.Context)
+	ctx, cancel := beginLines(call)
 	defer cancel()
-	call.ExtendWrites()
-	call.Response.Header().Set("Content-Type", "application/x-ndjson")
-	call.Response.Flush()
-	write := func(line checkLine) error {
-		text, err := json.Marshal(line)
-		if err != nil {
-			return err
-		}
-		if _, err := call.Response.Write(append(text, '\n')); err != nil {
-			return err
-		}
-		call.Response.Flush()
-		return nil
-	}
 	err := c.check(ctx, func(fault JournalFault) {
-		if err := write(checkLine{Fault: &fault}); err != nil {
+		if err := writeLine(call, checkLine{Fault: &fault}); err != nil {
 			cancel()
 		}
 	})
 	if err != nil {
-		return write(checkLine{Error: err.Error()})
+		return writeLine(call, checkLine{Error: err.Error()})
 	}
-	return write(checkLine{Done: true})
+	return writeLine(call, checkLine{Done: true})
 }

@@ -78,10 +78,8 @@ func (n nodeBackups) create(c *server.Call) error {
 	if in.To == "" {
 		return server.Invalid("to is required")
 	}
-	ctx, cancel := context.WithCancel(c.Context)
+	ctx, cancel := beginLines(c)
 	defer cancel()
-	c.ExtendWrites()
-	c.Response.Header().Set("Content-Type", "application/x-ndjson")
 	var written time.Time
 	report := func(p NodeProgress) {
 		if time.Since(written) < progressInterval {
@@ -99,8 +97,16 @@ func (n nodeBackups) create(c *server.Call) error {
 	return writeLine(c, nodeBackupLine{Backup: &backup})
 }
 
-// writeLine writes a line and flushes it.
-func writeLine(c *server.Call, line nodeBackupLine) error {
+// beginLines begins an answer of lines of JSON, which may take long. The context that it returns ends with the request.
+func beginLines(c *server.Call) (context.Context, context.CancelFunc) {
+	c.ExtendWrites()
+	c.Response.Header().Set("Content-Type", "application/x-ndjson")
+	c.Response.Flush()
+	return context.WithCancel(c.Context)
+}
+
+// writeLine writes a line of an answer and flushes it.
+func writeLine(c *server.Call, line any) error {
 	text, err := json.Marshal(line)
 	if err != nil {
 		return err
