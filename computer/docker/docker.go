@@ -76,7 +76,7 @@ import (
 type Drives interface {
 	// Provision creates a workspace's drive, or does nothing if it exists.
 	Provision(ctx context.Context, workspaceID string) error
-	// CheckSpace returns an error of code Full if processes may not run on a workspace's drive, because its quota is exhausted or
+	// CheckSpace returns InsufficientStorage if processes may not run on a workspace's drive, because its quota is exhausted or
 	// the disk has too little free space. It is called every second while processes run.
 	CheckSpace(ctx context.Context, workspaceID string) error
 	// WatchSpace returns a channel that receives a value when CheckSpace is to be called at once, because the disk fills fast.

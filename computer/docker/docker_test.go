@@ -32,7 +32,7 @@ func (d drives) files(workspaceID string) string { return filepath.Join(d.dir, w
 // CheckSpace says that a drive is full if it has a file named "full".
 func (d drives) CheckSpace(_ context.Context, workspaceID string) error {
 	if _, err := os.Stat(filepath.Join(d.files(workspaceID), "full")); err == nil {
-		return entity.Errorf(docker.Full, "the drive is full")
+		return entity.Errorf(entity.InsufficientStorage, "the drive is full")
 	}
 	return nil
 }

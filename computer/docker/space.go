@@ -11,15 +11,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/atelier-run/atelier/computer"
 	"github.com/atelier-run/atelier/computer/docker/agent"
 	"github.com/atelier-run/atelier/entity"
 )
 
 // spaceEvery is the time between two checks of the space of a drive while processes run.
 const spaceEvery = time.Second
-
-// Full is the code of the error of Drives.CheckSpace if a drive or the disk is full.
-const Full = entity.InsufficientStorage
 
 // files returns the folder with the files of a workspace's drive. It returns NotFound if there is no drive.
 func (d *Driver) files(workspaceID string) (string, error) {
@@ -35,19 +33,6 @@ func (d *Driver) files(workspaceID string) (string, error) {
 		return "", entity.Errorf(entity.Unavailable, "the drive of workspace %s cannot be read; try again", workspaceID)
 	}
 	return dir, nil
-}
-
-// checkSpace returns LimitReached if no process may run on the drive, and Unavailable if that cannot be determined.
-func (d *Driver) checkSpace(ctx context.Context, workspaceID string) error {
-	err := d.options.Drives.CheckSpace(ctx, workspaceID)
-	if err == nil || ctx.Err() != nil {
-		return err
-	}
-	if refusal, is := errors.AsType[*entity.Error](err); is && refusal.Code == Full {
-		return entity.Errorf(entity.LimitReached, "%s", refusal.Message)
-	}
-	d.options.Log.Error("cannot measure a drive", "workspace", workspaceID, "error", err)
-	return entity.Errorf(entity.Unavailable, "cannot measure the drive of workspace %s; try again", workspaceID)
 }
 
 // followSpace ends the processes of a container whenever the drive is full, until the container has ended.
@@ -117,8 +102,8 @@ func (c *runningContainer) running() (all []*process) {
 func (c *runningContainer) checkSpace(all []*process) {
 	ctx, cancel := c.driver.limit(context.Background())
 	defer cancel()
-	err := c.driver.checkSpace(ctx, c.workspaceID)
-	if refusal, is := errors.AsType[*entity.Error](err); !is || refusal.Code != entity.LimitReached {
+	err := computer.CheckSpace(ctx, c.driver.options.Drives, c.workspaceID, c.driver.options.Log)
+	if !entity.HasCode(err, entity.LimitReached) {
 		return
 	}
 	for _, p := range all {

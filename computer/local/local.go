@@ -66,7 +66,7 @@ type Drives interface {
 	// Usage returns the used and total bytes of the file system that holds a workspace's drive. It returns an error if the
 	// drive cannot be read.
 	Usage(workspaceID string) (used, total uint64, err error)
-	// CheckSpace returns an error of code Full if processes may not run on a workspace's drive, because its quota is exhausted or
+	// CheckSpace returns InsufficientStorage if processes may not run on a workspace's drive, because its quota is exhausted or
 	// the disk has too little free space. It is called every second while processes run.
 	CheckSpace(ctx context.Context, workspaceID string) error
 	// WatchSpace returns a channel that receives a value when CheckSpace is to be called at once, because the disk fills fast.

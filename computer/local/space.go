@@ -2,10 +2,10 @@ package local
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
+	"github.com/atelier-run/atelier/computer"
 	"github.com/atelier-run/atelier/computer/local/sandbox"
 	"github.com/atelier-run/atelier/entity"
 )
@@ -13,20 +13,9 @@ import (
 // spaceEvery is the time between two checks of the space of a drive while processes run.
 const spaceEvery = time.Second
 
-// Full is the code of the error of Drives.CheckSpace if a drive or the disk is full.
-const Full = entity.InsufficientStorage
-
-// checkSpace returns LimitReached if no process may run on the drive, and Unavailable if that cannot be determined.
+// checkSpace is computer.CheckSpace of the computer's drive.
 func (g *guest) checkSpace(ctx context.Context) error {
-	err := g.driver.o.Drives.CheckSpace(ctx, g.id)
-	if err == nil || ctx.Err() != nil {
-		return err
-	}
-	if refusal, is := errors.AsType[*entity.Error](err); is && refusal.Code == Full {
-		return entity.Errorf(entity.LimitReached, "%s", refusal.Message)
-	}
-	g.log("cannot measure a drive", err)
-	return entity.Errorf(entity.Unavailable, "cannot measure the drive of workspace %s; try again", g.id)
+	return computer.CheckSpace(ctx, g.driver.o.Drives, g.id, g.driver.o.Log)
 }
 
 func isFull(err error) bool {

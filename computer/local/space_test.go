@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/atelier-run/atelier/computer"
-	"github.com/atelier-run/atelier/computer/local"
 	"github.com/atelier-run/atelier/entity"
 )
 
@@ -24,7 +23,7 @@ func TestFullDriveEndsProcesses(t *testing.T) {
 	second := c.start(t, "trap '' TERM; setsid sleep 1000 & echo ready; wait")
 	first.expect(t, "ready")
 	second.expect(t, "ready")
-	files.setFull(entity.Errorf(local.Full, "the drive is full"))
+	files.setFull(entity.Errorf(entity.InsufficientStorage, "the drive is full"))
 	for _, p := range []*attack{first, second} {
 		if exit := p.wait(t); exit.Reason != computer.EndedDiskFull || exit.Status != 137 {
 			t.Errorf("got %+v", exit)
