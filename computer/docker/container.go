@@ -14,6 +14,7 @@ import (
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/api/types/mount"
 	"github.com/moby/moby/client"
+	"golang.org/x/sync/singleflight"
 	"golang.org/x/sys/unix"
 
 	"github.com/atelier-run/atelier/computer"
@@ -41,6 +42,9 @@ type runningContainer struct {
 
 	dialers dialers
 
+	// measuring has the measurement of the process groups in progress.
+	measuring singleflight.Group
+
 	// freezing is held while the container is frozen or thawed; it is locked before mu.
 	freezing sync.Mutex
 
@@ -53,9 +57,8 @@ type runningContainer struct {
 	thawed chan struct{}
 	// used is the processor time of ended processes by their groups that have processes.
 	used map[string]time.Duration
-	// measuring is the measurement of the process groups in progress, or nil; last is the result of the last one.
-	measuring *measurement
-	last      []computer.Usage
+	// last is the result of the last measurement of the process groups.
+	last []computer.Usage
 	// measured is the processor time as of the last sample, and when it was taken.
 	measured   uint64
 	measuredAt time.Time

@@ -89,32 +89,26 @@ func (d *Driver) Usage(ctx context.Context, workspaceID string) ([]computer.Usag
 	return c.usage(ctx)
 }
 
-// A measurement is one measurement of the process groups of a container, for which several callers may wait.
-type measurement struct {
-	done   chan struct{} // closed when groups and err are set
-	groups []computer.Usage
-	err    error
-}
-
 var errSlowUsage = entity.Errorf(entity.Unavailable, "the computer does not answer; try again")
 
 // usage returns the use by each process group: the present use, or the last one that is known if init does not answer within measureTime.
 // A container has one measurement in progress at most. The result belongs to all callers, and must not be changed. Errors: unavailable if
 // the container has ended, or was never measured; ctx.Err().
 func (c *runningContainer) usage(ctx context.Context) ([]computer.Usage, error) {
-	c.mu.Lock()
-	m := c.measuring
-	if m == nil {
-		m = &measurement{done: make(chan struct{})}
-		c.measuring = m
-		go c.measure(m)
-	}
-	c.mu.Unlock()
+	measured := c.measuring.DoChan("", func() (any, error) {
+		groups, err := c.askUsage()
+		if err == nil {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.last = groups
+		}
+		return groups, err
+	})
 	slow := time.NewTimer(measureTime)
 	defer slow.Stop()
 	select {
-	case <-m.done:
-		return m.groups, m.err
+	case result := <-measured:
+		return result.Val.([]computer.Usage), result.Err
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-slow.C:
@@ -129,17 +123,6 @@ func (c *runningContainer) lastUsage() []computer.Usage {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.last
-}
-
-// measure carries a measurement out.
-func (c *runningContainer) measure(m *measurement) {
-	m.groups, m.err = c.askUsage()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.measuring = nil; m.err == nil {
-		c.last = m.groups
-	}
-	close(m.done)
 }
 
 // tick is the unit of the agent's measurements of processor time.

@@ -3,9 +3,10 @@ package browser
 import (
 	"context"
 	"runtime/debug"
-	"sync"
+	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/singleflight"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
@@ -40,16 +41,9 @@ type subjects struct {
 	// people is nil if there are no such links.
 	people People
 
-	mu      sync.Mutex
-	indexed bool
-	// indexing is the work in the background; nil: none.
-	indexing *indexing
-}
-
-// An indexing claims the subjects of all links. err is set when done is closed.
-type indexing struct {
-	done chan struct{}
-	err  error
+	// indexed is true when all links are claimed, and indexing has the work in the background.
+	indexed  atomic.Bool
+	indexing singleflight.Group
 }
 
 const (
@@ -115,22 +109,15 @@ func (s *subjects) send(c *server.Call, identity *userv1.LinkedIdentity, userID 
 
 // index claims the subjects of all links, unless that has been done. It returns errIndexing if that takes longer than indexWait.
 func (s *subjects) index(c *server.Call) error {
-	s.mu.Lock()
-	if s.indexed || s.people == nil {
-		s.mu.Unlock()
+	if s.indexed.Load() || s.people == nil {
 		return nil
 	}
-	if s.indexing == nil {
-		s.indexing = &indexing{done: make(chan struct{})}
-		go s.runIndexing(c, s.indexing)
-	}
-	running := s.indexing
-	s.mu.Unlock()
+	indexing := s.indexing.DoChan("", func() (any, error) { return nil, s.indexInBackground(c) })
 	timer := time.NewTimer(indexWait)
 	defer timer.Stop()
 	select {
-	case <-running.done:
-		return running.err
+	case result := <-indexing:
+		return result.Err
 	case <-timer.C:
 		return errIndexing
 	case <-c.Context.Done():
@@ -138,25 +125,23 @@ func (s *subjects) index(c *server.Call) error {
 	}
 }
 
-// runIndexing is index in the background.
-func (s *subjects) runIndexing(asking *server.Call, running *indexing) {
+// indexInBackground is indexMissing for index. It goes on when the request has ended.
+func (s *subjects) indexInBackground(asking *server.Call) (err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(asking.Context), indexTime)
 	defer cancel()
 	c := asking.InBackground(ctx)
-	var err error = errIndexing
 	defer func() {
-		if p := recover(); p != nil { // outside a request a panic would end the process
+		if p := recover(); p != nil { // singleflight would end the process
 			c.Log().Error("claiming the identities of all accounts panicked", "panic", p, "stack", string(debug.Stack()))
+			err = errIndexing
 		}
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.indexed, s.indexing = err == nil, nil
-		running.err = err
-		close(running.done)
 	}()
-	if err = s.indexMissing(c); err != nil {
+	if err := s.indexMissing(c); err != nil {
 		c.Log().Warn("cannot claim the identities of all accounts; the next sign-in continues", "error", err)
+		return err
 	}
+	s.indexed.Store(true)
+	return nil
 }
 
 // indexMissing is indexAll, unless that has been done.
