@@ -4,17 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/actors"
+	"github.com/atelier-run/atelier/drive/observe"
 	"github.com/atelier-run/atelier/edge/domains"
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/activity"
 	"github.com/atelier-run/atelier/entity/certificates"
 	"github.com/atelier-run/atelier/entity/kinds"
 	"github.com/atelier-run/atelier/http/operator"
@@ -37,7 +39,7 @@ type checker struct {
 	secret []byte
 	// report receives the faults of the journal, and reportOthers the faults of drives, certificates and the secret.
 	report, reportOthers func(persistence.Fault)
-	drives               *checkedDrives
+	drives               *observe.Checker
 	// mend receives the changes of rows that mend faults, by partition; nil: nothing is mended.
 	mend map[persistence.Partition][]persistence.Change
 }
@@ -69,15 +71,17 @@ func journalOf(dir string, log *slog.Logger) persistence.Options {
 
 // checkRows carries out the steps 3 and 4.
 func (c *checker) checkRows(ctx context.Context, v persistence.View, partitions int) error {
-	c.drives = newCheckedDrives(filepath.Join(c.dir, datadir.DrivesName), c.reportOthers)
-	if err := c.drives.findOpenIntents(v, partitions); err != nil {
+	c.drives = observe.NewChecker(filepath.Join(c.dir, datadir.DrivesName), func(path, what string) {
+		c.reportOthers(persistence.Fault{File: path, What: what})
+	})
+	if err := c.addOpenIntents(v, partitions); err != nil {
 		return err
 	}
 	streams := actors.StreamChecker{
-		Kinds: kinds.All, Now: time.Now(), State: c.drives.addState, Row: c.drives.addRow,
-		EndRows: func(workspaceID string) error { return c.drives.endRows(ctx, workspaceID) },
+		Kinds: kinds.All, Now: time.Now(), State: c.drives.AddState, Row: c.drives.AddRow,
+		EndRows: func(workspaceID string) error { return c.drives.EndRows(ctx, workspaceID) },
 		Report: func(p persistence.Partition, what string, mend []persistence.Change) {
-			f := persistence.Fault{File: filepath.Join(c.dir, "journal"), What: fmt.Sprintf("partition %d: %s", p, what)}
+			f := persistence.Fault{File: filepath.Join(c.dir, datadir.JournalName), What: fmt.Sprintf("partition %d: %s", p, what)}
 			if len(mend) > 0 {
 				f.Repair = "write the index anew from the events"
 			}
@@ -91,10 +95,24 @@ func (c *checker) checkRows(ctx context.Context, v persistence.View, partitions 
 	if err := streams.Check(ctx, v, partitions); err != nil {
 		return err
 	}
-	if err := c.drives.compareFolders(); err != nil {
+	if err := c.drives.CompareFolders(); err != nil {
 		return err
 	}
 	return c.checkCertificates(v, partitions)
+}
+
+// addOpenIntents tells drives which workspaces have open intents.
+func (c *checker) addOpenIntents(v persistence.View, partitions int) error {
+	for p := range partitions {
+		for row, err := range v.Index(persistence.Partition(p), persistence.Query{Index: activity.OpenIntents, Prefix: true}) {
+			if err != nil {
+				return err
+			}
+			workspaceID, _, _ := strings.Cut(row.Value, "\x00")
+			c.drives.AddOpenIntent(workspaceID)
+		}
+	}
+	return nil
 }
 
 // checkCertificates decrypts each file of the store of certificates.
@@ -117,7 +135,7 @@ func (c *checker) checkCertificates(v persistence.View, partitions int) error {
 				_, err = domains.Decrypt(key, &file)
 			}
 			if err != nil {
-				c.reportOthers(persistence.Fault{File: filepath.Join(c.dir, "journal"), What: fmt.Sprintf("the file %q of the store of certificates: %v; "+
+				c.reportOthers(persistence.Fault{File: filepath.Join(c.dir, datadir.JournalName), What: fmt.Sprintf("the file %q of the store of certificates: %v; "+
 					"a node orders the certificate again", file.GetName(), err)})
 			}
 		}
@@ -226,6 +244,3 @@ func (n *Node) checkJournal(log *slog.Logger) operator.CheckJournal {
 		})
 	}
 }
-
-// isMissing reports whether a path does not exist.
-func isMissing(err error) bool { return errors.Is(err, fs.ErrNotExist) }

@@ -12,10 +12,6 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
-	"github.com/atelier-run/atelier/entity"
-	"github.com/atelier-run/atelier/entity/activity"
-	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
-	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 	"github.com/atelier-run/atelier/persistence"
 )
 
@@ -56,49 +52,6 @@ func TestRepairEffects(t *testing.T) {
 	h.check(os.Remove(h.blockedDrive()))
 	h.start()
 	h.done() // the task that was mended provisions the computer
-}
-
-// TestCheckedEntries follows rows about folders, for one workspace after the other. At the end of the rows of one, nothing of its drive is
-// in memory.
-func TestCheckedEntries(t *testing.T) {
-	dir := t.TempDir()
-	var missing []string
-	d := newCheckedDrives(dir, func(f persistence.Fault) { missing = append(missing, strings.TrimPrefix(f.File, dir+"/")) })
-	for _, id := range []string{ws, "ws_other"} {
-		if err := os.MkdirAll(filepath.Join(dir, id, "files"), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		d.addState(entity.KindComputer, id, &computerv1.Computer{Status: computerv1.Status_STATUS_ACTIVE})
-	}
-	d.addRow("ws_without_a_computer", activity.Row{Operation: &activityv1.Operation{Kind: activityv1.Kind_KIND_CREATE, Path: "a"}})
-	if err := d.endRows(t.Context(), "ws_without_a_computer"); err != nil || len(missing) > 0 {
-		t.Errorf("%v, %v", missing, err)
-	}
-	for _, op := range []*activityv1.Operation{
-		{Kind: activityv1.Kind_KIND_CREATE, Path: "a"}, {Kind: activityv1.Kind_KIND_WRITE, Path: "a/b/c"}, {Kind: activityv1.Kind_KIND_WRITE, Path: "d"},
-		{Kind: activityv1.Kind_KIND_RENAME, FromPath: "a/b", Path: "e"}, {Kind: activityv1.Kind_KIND_DELETE, Path: "a"},
-		{Kind: activityv1.Kind_KIND_RENAME, FromPath: "unknown", Path: "f"}, {Kind: activityv1.Kind_KIND_DELETE, Path: "unknown/x"},
-		{Kind: activityv1.Kind_KIND_READ, Path: "r"},
-	} {
-		d.addRow(ws, activity.Row{Operation: op})
-	}
-	if d.entries.below["e"].below["c"] == nil {
-		t.Error("the renamed folder has lost its entry")
-	}
-	err := d.endRows(t.Context(), ws)
-	if err != nil || !slices.Equal(missing, []string{ws + "/files/d", ws + "/files/e", ws + "/files/f"}) {
-		t.Errorf("%v, %v", missing, err)
-	}
-	if d.entries != nil {
-		t.Error("entries of the drive are still in memory")
-	}
-	missing = nil
-	for _, op := range []*activityv1.Operation{{Kind: activityv1.Kind_KIND_WRITE, Path: "d"}, {Kind: activityv1.Kind_KIND_RESTORE}} {
-		d.addRow("ws_other", activity.Row{Operation: op})
-	}
-	if err := d.endRows(t.Context(), "ws_other"); err != nil || len(missing) > 0 {
-		t.Errorf("a restored drive is compared with the rows before: %v, %v", missing, err)
-	}
 }
 
 // TestCheckDrives removes a file, a drive, and adds one of no workspace.

@@ -151,7 +151,9 @@ func (h *home) imageCopies(id string) (rows, stored, files, markers int) {
 	for row, err := range v.Index(h.Router.Partition(ws), persistence.Query{Index: entity.ListIndex(session.ImageList), Value: prefix, Prefix: true}) {
 		h.check(err)
 		rows++
-		if hasContent(row.Data) {
+		var image sessionv1.StoredImage
+		h.check(proto.Unmarshal(row.Data, &image))
+		if len(image.GetContent()) > 0 {
 			stored++
 		}
 	}

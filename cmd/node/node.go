@@ -138,8 +138,6 @@ type Node struct {
 	driver   driver
 	observer *observe.Observer
 	anchors  *anchors.Follower
-	// images moves the images of sessions that earlier versions stored in the journal.
-	images imageMover
 	// certificateFiles are the certificates that the operator has provided.
 	certificateFiles *server.CertificateFiles
 	// runner runs the agents of sessions, and tools are those that agents call.
@@ -207,7 +205,6 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	}
 	n.files = webdav.New(n.Drives, o.Log)
 	n.anchors = anchors.New(n.Drives, n.Router, o.Log)
-	n.images = imageMover{n.Router, n.Drives, o.Log}
 	if err := os.RemoveAll(checkpointDir(o)); err != nil { // left by a process that was killed during a backup
 		return n, err
 	}

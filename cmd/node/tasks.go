@@ -120,7 +120,7 @@ func (n *Node) followTerm(ctx context.Context, p actors.OwnedPartition) {
 			return p.IndexOwners(activity.OpenIntents, after, limit)
 		})
 		n.anchors.ConvertMissed(ctx, p)
-		n.images.moveAll(ctx, p)
+		n.Drives.MoveImages(ctx, p)
 	}()
 	n.Computers.Follow(ctx, computer.NewShare(p))
 	<-recovered

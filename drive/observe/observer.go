@@ -120,9 +120,10 @@ func (o *Observer) probe() error {
 func (o *Observer) Mode() (mode Mode, reason error) { return o.mode, o.reason }
 
 // filesDir returns the root folder of a drive.
-func (o *Observer) filesDir(workspaceID string) string {
-	return filepath.Join(o.dir, workspaceID, "files")
-}
+func (o *Observer) filesDir(workspaceID string) string { return filesOf(o.dir, workspaceID) }
+
+// filesOf returns the root folder of a drive below the folder of all drives.
+func filesOf(dir, workspaceID string) string { return filepath.Join(dir, workspaceID, "files") }
 
 // A Watch observes one drive for the author of one tree of processes. Its methods are safe for concurrent use.
 type Watch struct {

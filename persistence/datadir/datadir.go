@@ -23,7 +23,8 @@ import (
 
 // The parts of a data directory. A running node makes others, such as backups/ and the socket of the operators.
 const (
-	journalName = "journal"
+	// JournalName is the folder of the journal.
+	JournalName = "journal"
 	// DrivesName is the folder of the drives.
 	DrivesName = "drives"
 	// AppsName is the folder of the logs of apps.
@@ -106,7 +107,7 @@ func ForeignFiles(dir string) ([]string, error) {
 	var foreign []string
 	for _, entry := range entries {
 		switch name := entry.Name(); {
-		case name == journalName:
+		case name == JournalName:
 			return nil, nil
 		case !slices.Contains(ownNames, name) && !isTemporary(name):
 			foreign = append(foreign, name)
@@ -131,7 +132,7 @@ func checkUnused(dir string) error {
 		return err
 	}
 	if slices.ContainsFunc(drives, fs.DirEntry.IsDir) {
-		return incomplete("%s is missing beside the drives of workspaces", filepath.Join(dir, journalName))
+		return incomplete("%s is missing beside the drives of workspaces", filepath.Join(dir, JournalName))
 	}
 	return nil
 }
@@ -160,7 +161,7 @@ func makeParts(dir string, log *slog.Logger) ([]byte, error) {
 
 // JournalOptions returns the options of the journal in a data directory; the other options are those of o.
 func JournalOptions(dir string, o persistence.Options) persistence.Options {
-	o.Dir, o.Marks = filepath.Join(dir, journalName), filepath.Join(dir, marksName)
+	o.Dir, o.Marks = filepath.Join(dir, JournalName), filepath.Join(dir, marksName)
 	return o
 }
 

@@ -50,7 +50,7 @@ func BeginRestore(dir, backupID string) (_ *Restoration, err error) {
 		return nil, err
 	}
 	r := &Restoration{target: dir, Dir: filepath.Join(dir, restoringName)}
-	r.Journal = filepath.Join(r.Dir, journalName)
+	r.Journal = filepath.Join(r.Dir, JournalName)
 	// The lock comes before all checks, because another restore that ends changes their results.
 	if r.lock, err = os.Open(dir); err != nil {
 		return nil, err
@@ -115,7 +115,7 @@ func (r *Restoration) checkSource(backupID string) error {
 }
 
 // parts are the parts of a data directory, in the order in which a restore moves them.
-var parts = []string{DrivesName, secretName, sumName, marksName, journalName}
+var parts = []string{DrivesName, secretName, sumName, marksName, JournalName}
 
 // Finish moves the parts to their places, durably. The caller has closed the journal and made the drives durable.
 func (r *Restoration) Finish() error {
