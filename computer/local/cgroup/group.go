@@ -59,7 +59,7 @@ func (g *Group) Child(name string, l Limits) (*Group, error) { return g.root.cre
 // dir returns the group's directory in the hierarchy of a controller.
 func (g *Group) dir(controller string) string { return g.root.dir(controller, g.path) }
 
-// limit sets the limits of a new group, and passes the controllers on to its children.
+// limit sets the limits of a group, and passes the controllers on to its children.
 func (g *Group) limit(l Limits) error {
 	if g.root.unified {
 		return cmp.Or(g.root.enable(g.dir(memory)), g.limitUnified(l))

@@ -16,11 +16,7 @@ func (r *Root) LimitMemory(bytes int64) error {
 		// A limit on memory must not exceed the limit with swap space, which an earlier process of the node may have set.
 		_ = write(g.dir(memory), "memory.memsw.limit_in_bytes", "-1")
 	}
-	l := Limits{MemoryBytes: bytes}
-	if r.unified {
-		return g.wrap("limit", g.limitUnified(l))
-	}
-	return g.wrap("limit", g.limitSeparate(l))
+	return g.wrap("limit", g.limit(Limits{MemoryBytes: bytes}))
 }
 
 // MemoryUsage returns the memory that all groups of the node use together, without file content that the kernel can evict at once.
