@@ -13,7 +13,6 @@ import (
 
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/activity"
-	journalv1 "github.com/atelier-run/atelier/messages/journal/v1"
 	runtimev1 "github.com/atelier-run/atelier/messages/runtime/v1"
 	"github.com/atelier-run/atelier/persistence"
 )
@@ -89,57 +88,32 @@ func (c *StreamChecker) checkStream(p persistence.Partition, s persistence.Strea
 	if at < 0 {
 		return nil // a stream of the runtime itself, or of a later version
 	}
-	r := newRuled(c.Kinds[at], identity)
-	saved, state, err := c.readSnapshot(r.kind, p, s)
+	snapshot, err := c.view.Snapshot(p, s)
 	if err != nil {
 		return err
+	}
+	r, saved := newRuled(c.Kinds[at], identity), newRuled(c.Kinds[at], identity)
+	isSaved, err := saved.decodeSnapshot(snapshot)
+	if err != nil {
+		c.Report(p, fmt.Sprintf("the snapshot of %s: %v", s, err), nil)
+		isSaved = false
 	}
 	for stored, err := range c.view.Read(p, s, 1, persistence.Ascending) {
 		if err != nil {
 			return err
 		}
-		event, err := entity.Message(stored.Name, stored.Payload)
-		if err != nil {
+		if err := r.evolve(stored); err != nil {
 			c.Report(p, fmt.Sprintf("event %d of %s: %v", stored.Version, s, err), nil)
 			return nil
 		}
-		next, ok := r.kind.Evolve(r.state, event)
-		if !ok {
-			c.Report(p, fmt.Sprintf("event %d of %s is %s, which does not belong to the stream", stored.Version, s, stored.Name), nil)
-			return nil
-		}
-		r.state = next
-		if stored.Version == saved && !proto.Equal(state, r.state) {
-			c.Report(p, fmt.Sprintf("the snapshot of %s differs from the state after its event %d", s, saved), nil)
+		if isSaved && stored.Version == snapshot.Version && !proto.Equal(saved.state, r.state) {
+			c.Report(p, fmt.Sprintf("the snapshot of %s differs from the state after its event %d", s, stored.Version), nil)
 		}
 	}
 	if c.State != nil {
 		c.State(name, identity, r.state)
 	}
 	return c.expectEffects(r)
-}
-
-// readSnapshot returns the version and the state of a stream's snapshot; 0 if there is none, or if other rules made it.
-func (c *StreamChecker) readSnapshot(kind entity.Kind, p persistence.Partition, s persistence.Stream) (uint64, proto.Message, error) {
-	_, identity, _ := strings.Cut(string(s), "/")
-	snapshot, err := c.view.Snapshot(p, s)
-	if err != nil || snapshot.Version == 0 {
-		return 0, nil, err
-	}
-	state := kind.Zero(identity)
-	var stored journalv1.State
-	err = proto.Unmarshal(snapshot.State, &stored)
-	if err == nil && stored.GetRules() != kind.Version {
-		return 0, nil, nil
-	}
-	if err == nil {
-		err = proto.Unmarshal(stored.GetState(), state)
-	}
-	if err != nil {
-		c.Report(p, fmt.Sprintf("the snapshot of %s: %v", s, err), nil)
-		return 0, nil, nil
-	}
-	return snapshot.Version, state, nil
 }
 
 // checkActivity decodes the rows of file activity. Their sequence is the version of the event.

@@ -68,15 +68,10 @@ func (r *ruled) load(v persistence.View, p persistence.Partition, s persistence.
 		if err != nil {
 			return 0, 0, err
 		}
-		event, err := entity.Message(stored.Name, stored.Payload)
-		if err != nil {
-			return 0, 0, err
+		if err := r.evolve(stored); err != nil {
+			return 0, 0, fmt.Errorf("event %d of %s: %w", stored.Version, s, err)
 		}
-		next, ok := r.kind.Evolve(r.state, event)
-		if !ok {
-			return 0, 0, fmt.Errorf("event %s does not belong to the stream %s", stored.Name, s)
-		}
-		r.state, version = next, stored.Version
+		version = stored.Version
 	}
 	if r.hasEffects() {
 		if r.effects, err = r.effectsOf(r.state).withoutUnstored(r.kind.Name, r.identity, v, p); err != nil {
@@ -86,21 +81,48 @@ func (r *ruled) load(v persistence.View, p persistence.Partition, s persistence.
 	return version, snapshotVersion, nil
 }
 
-// loadSnapshot sets the state from the stream's snapshot and returns its version. It returns 0 if there is no snapshot, or if
-// another version of the rules made it; the state is then computed from all events.
+// loadSnapshot sets the state from the stream's snapshot and returns its version. It returns 0 if there is no snapshot
+// of this version of the rules; the state is then computed from all events.
 func (r *ruled) loadSnapshot(v persistence.View, p persistence.Partition, s persistence.Stream) (version uint64, err error) {
 	snapshot, err := v.Snapshot(p, s)
-	if err != nil || snapshot.Version == 0 {
+	if err != nil {
 		return 0, err
 	}
-	var stored journalv1.State
-	if proto.Unmarshal(snapshot.State, &stored) != nil || stored.GetRules() != r.kind.Version {
+	isCurrent, err := r.decodeSnapshot(snapshot)
+	if !isCurrent {
 		return 0, nil
 	}
-	if err := proto.Unmarshal(stored.GetState(), r.state); err != nil {
+	if err != nil {
 		return 0, fmt.Errorf("snapshot of %s: %w", s, err)
 	}
 	return snapshot.Version, nil
+}
+
+// decodeSnapshot sets the state from a snapshot. isCurrent is false, and the state is unchanged, if there is no snapshot or if this version of
+// the rules has not made the snapshot, and after the error that the version of the rules cannot be decoded.
+func (r *ruled) decodeSnapshot(snapshot persistence.Snapshot) (isCurrent bool, err error) {
+	var stored journalv1.State
+	if err := proto.Unmarshal(snapshot.State, &stored); err != nil {
+		return false, err
+	}
+	if snapshot.Version == 0 || stored.GetRules() != r.kind.Version {
+		return false, nil
+	}
+	return true, proto.Unmarshal(stored.GetState(), r.state)
+}
+
+// evolve applies an event of the stream to the state. After an error the state is unchanged.
+func (r *ruled) evolve(stored persistence.Event) error {
+	event, err := entity.Message(stored.Name, stored.Payload)
+	if err != nil {
+		return err
+	}
+	next, ok := r.kind.Evolve(r.state, event)
+	if !ok {
+		return fmt.Errorf("%s does not belong to the stream", stored.Name)
+	}
+	r.state = next
+	return nil
 }
 
 func (r *ruled) decide(call entity.Call, command proto.Message, admit func() error) (decision, error) {

@@ -1,12 +1,15 @@
 package actors_test
 
 import (
+	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/atelier-run/atelier/actors"
 	"github.com/atelier-run/atelier/entity"
 	slugv1 "github.com/atelier-run/atelier/messages/slug/v1"
+	"github.com/atelier-run/atelier/persistence"
 )
 
 // counter returns a kind with a version of its rules, which add step to the state with each claim.
@@ -28,7 +31,7 @@ func counter(version uint64, step int64) entity.Kind {
 }
 
 // TestSnapshotOfOtherRulesIsIgnored verifies that the state is computed from the events if another version of the rules made
-// the snapshot.
+// the snapshot. A check compares a snapshot with the events only if the same version of the rules made it.
 func TestSnapshotOfOtherRulesIsIgnored(t *testing.T) {
 	const claims = 300
 	b := newBench(t, func(b *bench) { b.extra = []entity.Kind{counter(1, 1)} })
@@ -48,6 +51,20 @@ func TestSnapshotOfOtherRulesIsIgnored(t *testing.T) {
 	defer v.Close()
 	if snapshot, err := v.Snapshot(b.router.Partition("x"), "counter/x"); err != nil || snapshot.Version < 200 {
 		t.Fatalf("the snapshot of %d events is of version %d, %v", claims, snapshot.Version, err)
+	}
+	for _, test := range []struct {
+		kind    entity.Kind
+		isFault bool
+	}{{counter(1, 1), false}, {counter(1, 10), true}, {counter(2, 10), false}} {
+		var faults []string
+		checker := actors.StreamChecker{Kinds: []entity.Kind{test.kind}, Report: func(_ persistence.Partition, what string, _ []persistence.Change) {
+			faults = append(faults, what)
+		}}
+		err := checker.Check(t.Context(), v, b.journal.Partitions())
+		isFault := strings.HasPrefix(strings.Join(faults, "\n"), "the snapshot of counter/x differs")
+		if err != nil || isFault != test.isFault || len(faults) > 1 || len(faults) == 1 && !isFault {
+			t.Errorf("a check by rules %d: %v, %v", test.kind.Version, faults, err)
+		}
 	}
 	if got := send(&slugv1.ResolveSlug{}); got != 10*claims {
 		t.Errorf("by the new rules the state is %d, want %d", got, 10*claims)
