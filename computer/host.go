@@ -47,9 +47,9 @@ type Host interface {
 	OwnNetworks() bool
 }
 
-// ProgramPath is the path in every computer of the program that runs this process: the value of os.Executable. The driver of
-// processes that are not isolated replaces it in the first argument of a Spec, and there only. If the file was replaced while the
-// process runs, computers that start later have the new one; if the server cannot open it by its path, they have none.
+// ProgramPath is the path in every computer of the program that runs this process, also if its file was replaced or removed since the
+// process was started (Program). The driver of processes that are not isolated replaces ProgramPath in the first argument of a Spec, and
+// there only.
 const ProgramPath = "/.atelier/atelier"
 
 // MaxAccepted is the greatest number of open connections that a listener of Host has accepted.

@@ -76,9 +76,13 @@ func (d *Driver) startContainer(ctx context.Context, workspaceID string) (*runni
 	if !validName.MatchString(workspaceID) {
 		return nil, entity.Errorf(entity.InvalidRequest, "%q is not the id of a workspace", workspaceID)
 	}
+	program, err := d.program.Path()
+	if err != nil {
+		return nil, err
+	}
 	created, err := d.engine.ContainerCreate(ctx, client.ContainerCreateOptions{
 		Name:   fmt.Sprintf("atelier-%s-%s", workspaceID, rand.Text()[:8]),
-		Config: d.config(workspaceID), HostConfig: d.hostConfig(files),
+		Config: d.config(workspaceID), HostConfig: d.hostConfig(files, program),
 	})
 	if err != nil {
 		return nil, unavailable("create a container", err)
@@ -143,14 +147,14 @@ func (d *Driver) config(workspaceID string) *container.Config {
 }
 
 // hostConfig is the part of a container's configuration that isolates it.
-func (d *Driver) hostConfig(files string) *container.HostConfig {
+func (d *Driver) hostConfig(files, program string) *container.HostConfig {
 	o := d.options
 	// Docker would add noexec, Podman would not. Agents and builds run programs and load libraries that they put there.
 	temporary := fmt.Sprintf("rw,exec,nosuid,nodev,mode=1777,size=%d", o.TemporaryBytes)
 	h := &container.HostConfig{
 		Mounts: []mount.Mount{
 			{Type: mount.TypeBind, Source: files, Target: agent.DriveDir},
-			{Type: mount.TypeBind, Source: o.Agent[0], Target: computer.ProgramPath, ReadOnly: true},
+			{Type: mount.TypeBind, Source: program, Target: computer.ProgramPath, ReadOnly: true},
 		},
 		NetworkMode: container.NetworkMode(o.Network), ReadonlyRootfs: true,
 		Tmpfs:   map[string]string{"/tmp": temporary, "/var/tmp": temporary, "/run": temporary},

@@ -31,8 +31,9 @@
 //
 // # Limits of this driver
 //
-//   - The engine must see the drives and the server's program at the paths at which the server sees them. The paths have no comma,
-//     because Podman separates the options of a mount with commas.
+//   - The engine must see the drives and the server's program at the paths at which the server sees them. If the program's file was
+//     replaced or removed, containers that start have a copy, which is beside the drives. The paths have no comma, because Podman
+//     separates the options of a mount with commas.
 //   - The engine's API cannot mount a folder with nosuid and nodev. Processes have no capabilities and cannot gain any
 //     (no-new-privileges), so that neither set-user-id programs nor device files in the drive give them any right.
 //   - The engine limits containers only. The agent checks a Spec's limits on memory and processes a few times per second, and ends
@@ -127,6 +128,7 @@ type Options struct {
 // A Driver is a computer.Driver and a computer.Host. Use New to create one.
 type Driver struct {
 	options Options
+	program *computer.Program
 	engine  *client.Client
 
 	mu        sync.Mutex // guards what follows, and the fields of each machine
@@ -187,7 +189,11 @@ func New(o Options) (*Driver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("docker: the address of the engine, %q, cannot be used: %w", o.Engine, err)
 	}
-	return &Driver{options: o, engine: engine, computers: map[string]*machine{}, names: map[string]string{}, released: map[string]struct{}{}}, nil
+	program, err := computer.OpenProgram(o.Agent[0], o.Drives.Dir())
+	if err != nil {
+		return nil, fmt.Errorf("docker: the agent cannot be opened: %w", err)
+	}
+	return &Driver{options: o, program: program, engine: engine, computers: map[string]*machine{}, names: map[string]string{}, released: map[string]struct{}{}}, nil
 }
 
 func setDefault[V comparable](field *V, value V) {
@@ -228,7 +234,7 @@ func (d *Driver) Close(ctx context.Context) error {
 	if _, err := d.Recover(ctx); err != nil {
 		d.options.Log.Warn("containers of this node may be left; the next start of the server removes them", "error", err)
 	}
-	return errors.Join(append(failed, d.engine.Close())...)
+	return errors.Join(append(failed, d.program.Close(), d.engine.Close())...)
 }
 
 // checkExists returns NotFound if a workspace has no computer: no drive, or one whose computer was released.

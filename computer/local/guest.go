@@ -117,13 +117,17 @@ func (g *guest) rename(ctx context.Context, vmName string) error {
 
 // start starts a process.
 func (g *guest) start(ctx context.Context, s computer.Spec) (*process, error) {
+	argv, program, err := g.driver.argv(s.Argv)
+	if err != nil {
+		return nil, err
+	}
 	p := &process{guest: g, spec: s, ended: make(chan struct{}), network: newNetwork(g, s.ID)}
 	box, err := g.admit(ctx, p)
 	if err != nil {
 		return nil, err
 	}
 	started, err := box.Start(ctx, sandbox.Spec{
-		Argv: g.driver.argv(s.Argv), Env: g.driver.environment(g.id, &s), Cwd: s.Cwd, Terminal: terminalSize(s.Terminal),
+		Argv: argv, Program: program, Env: g.driver.environment(g.id, &s), Cwd: s.Cwd, Terminal: terminalSize(s.Terminal),
 		OwnNetwork: s.OwnNetwork, Private: s.Private, Held: func(pid int, own *sandbox.Network) error { return p.hold(ctx, box, pid, own) },
 	})
 	if err != nil {

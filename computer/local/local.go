@@ -126,9 +126,9 @@ const maxComputers = 65536
 // A Driver is a computer.Driver and a computer.Host. Use New to create one.
 type Driver struct {
 	o Options
-	// dir is the absolute path of Drives.Dir, program that of this program.
+	// dir is the absolute path of Drives.Dir.
 	dir     string
-	program string
+	program *computer.Program
 	meter   meter
 	report  Report
 	// forbidden is the error of Host's methods if this node must not run code.
@@ -166,9 +166,13 @@ func New(o Options) (*Driver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("computer: %w", err)
 	}
-	program, err := os.Executable()
+	path, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("computer: cannot find this program: %w", err)
+	}
+	program, err := computer.OpenProgram(path, dir)
+	if err != nil {
+		return nil, fmt.Errorf("computer: cannot open this program: %w", err)
 	}
 	d := &Driver{
 		o: o, dir: dir, program: program, meter: meter{proc: fs},
@@ -200,7 +204,7 @@ func (d *Driver) Close(ctx context.Context) error {
 	if d.keeper != nil {
 		failed = append(failed, d.keeper.Close(ctx))
 	}
-	return errors.Join(failed...)
+	return errors.Join(append(failed, d.program.Close())...)
 }
 
 // Provision implements computer.Driver. No error is a refusal, so that provisioning is retried until the disk is repaired.

@@ -137,6 +137,10 @@ func (d *Driver) tryComputer(config sandbox.Config) error {
 		// A process could otherwise write to the file of this program, which its user may own.
 		return errors.New("a server that does not run as root needs Landlock, and " + d.report.Landlock)
 	}
+	var err error
+	if config.Program, err = d.program.Path(); err != nil {
+		return err
+	}
 	if err := os.MkdirAll(config.Files, 0o755); err != nil {
 		return err
 	}

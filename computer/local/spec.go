@@ -38,12 +38,19 @@ func validateSignal(s syscall.Signal) error {
 	return nil
 }
 
-// argv returns the arguments of a process. Without isolation there is nothing at computer.ProgramPath.
-func (d *Driver) argv(asked []string) []string {
-	if !d.report.Unisolated || asked[0] != computer.ProgramPath {
-		return asked
+// argv returns the arguments of a process. Without isolation there is nothing at computer.ProgramPath, and program is the path of the
+// server's program.
+func (d *Driver) argv(asked []string) (argv []string, program string, err error) {
+	if !d.report.Unisolated {
+		return asked, "", nil
 	}
-	return append([]string{d.program}, asked[1:]...)
+	if program, err = d.program.Path(); err != nil {
+		return nil, "", err
+	}
+	if asked[0] != computer.ProgramPath {
+		return asked, program, nil
+	}
+	return append([]string{program}, asked[1:]...), program, nil
 }
 
 // environment returns the environment of a process. Variables of the spec replace those that the driver provides.

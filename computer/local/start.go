@@ -64,6 +64,9 @@ func (g *guest) boot(ctx context.Context) (err error) {
 		return errors.New("the node is shutting down")
 	}
 	config := g.driver.config(g.id)
+	if config.Program, err = g.driver.program.Path(); err != nil {
+		return err
+	}
 	if config.Unisolated {
 		if err := os.MkdirAll(config.Home, 0o700); err != nil {
 			return err
@@ -119,12 +122,12 @@ func (g *guest) boot(ctx context.Context) (err error) {
 	return nil
 }
 
-// config returns the configuration of a computer. Its UID is 0 if the caller chooses one.
+// config returns the configuration of a computer without the program. Its UID is 0 if the caller chooses one.
 func (d *Driver) config(workspaceID string) sandbox.Config {
 	c := sandbox.Config{
 		Node: d.o.Node, Name: workspaceID, Files: filepath.Join(d.dir, workspaceID, "files"), Hostname: hostname(workspaceID),
 		Unprivileged: d.report.Unprivileged, Nested: d.root == nil, ScratchBytes: d.o.ScratchBytes, ScratchFiles: scratchFiles,
-		Link: guestnet.NoLink, Program: d.program, ProgramPath: computer.ProgramPath,
+		Link: guestnet.NoLink, ProgramPath: computer.ProgramPath,
 	}
 	if c.Nested {
 		c.MaxProcesses = d.o.Limits.Processes

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -147,16 +148,21 @@ func newPerson(t *testing.T, n *node, email string) (userID, key string) {
 // ready.
 func newWorkspace(t *testing.T, c *client) {
 	t.Helper()
+	newWorkspaceAt(t, c, "factory")
+}
+
+func newWorkspaceAt(t *testing.T, c *client, slug string) {
+	t.Helper()
 	typed, err := api.New(c.address, c.key, api.WithHTTPClient(c.http))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := typed.CreateWorkspace(t.Context(), api.NewWorkspace{Slug: "factory", Name: "Factory"}); err != nil {
+	if _, err := typed.CreateWorkspace(t.Context(), api.NewWorkspace{Slug: slug, Name: "Factory"}); err != nil {
 		t.Fatal("creating the workspace: ", err)
 	}
 	eventually(t, "the workspace is ready", func() bool {
 		self, err := typed.Whoami(t.Context())
-		return err == nil && len(self.Workspaces) == 1 && self.Workspaces[0].Status == "active"
+		return err == nil && slices.ContainsFunc(self.Workspaces, func(w api.Workspace) bool { return w.Slug == slug && w.Status == "active" })
 	})
 }
 

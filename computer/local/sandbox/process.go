@@ -19,6 +19,8 @@ var ErrEnded = errors.New("the computer has ended")
 // A Spec describes a process.
 type Spec struct {
 	Argv, Env []string
+	// Program is the file of the server's program, which a process may execute where it is if it is not isolated.
+	Program string
 	// Cwd is a path below the drive without a leading slash.
 	Cwd string
 	// Terminal is the size of the terminal of the process; nil: it has pipes.
@@ -235,7 +237,7 @@ func (p *Process) passGate(ctx context.Context, gate socket, s Spec) error {
 	}
 	if config.Unisolated {
 		told.UID, told.Drive, told.Home, told.Unisolated = os.Getuid(), config.Files, config.Home, true
-		told.Program = config.Program
+		told.Program = s.Program
 	}
 	if err := sendLong(gate, told); err != nil {
 		return p.explain(ctx, err)

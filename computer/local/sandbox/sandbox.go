@@ -108,8 +108,8 @@ type Config struct {
 	Node, Name string
 	// Files is the folder that is the drive.
 	Files string
-	// Program is a file of the machine that processes may execute at ProgramPath, or where it is if they are not isolated. If
-	// the server cannot open it, they have none.
+	// Program is a file of the machine that isolated processes may execute at ProgramPath. If the server cannot open it, they have
+	// none.
 	Program, ProgramPath string
 	// Hostname is the name of the computer, and consists of letters, digits and hyphens.
 	Hostname string
