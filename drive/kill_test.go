@@ -155,10 +155,10 @@ func (url remote) Ask(ctx context.Context, c entity.Command) (proto.Message, err
 	return unpack(content)
 }
 
-// TestKillChild is the main function of the child process.
+// TestKillChild is the main function of the child process of TestKill.
 func TestKillChild(t *testing.T) {
 	if os.Getenv("KILL_DIR") == "" {
-		t.Skip("runs as a child of TestKill")
+		return
 	}
 	drives, err := drive.New(drive.Options{Dir: os.Getenv("KILL_DIR"), Asker: remote(os.Getenv("KILL_URL"))})
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/atelier-run/atelier/tests/testmachine"
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
@@ -232,7 +233,7 @@ func TestTimeline(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !recognises {
-		t.Skip("the file system stores no time of birth")
+		testmachine.Lacks(t, "the file system stores no time of birth")
 	}
 	if err := os.CopyFS(dir+"/copy", os.DirFS(dir+"/data")); err != nil {
 		t.Fatal(err)

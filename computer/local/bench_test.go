@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/atelier-run/atelier/computer"
+	"github.com/atelier-run/atelier/tests/testmachine"
 )
 
 // BenchmarkComputer measures the time from the first process of a computer to its end, with the start and the stop of the computer,
@@ -64,7 +65,7 @@ func BenchmarkProcess(b *testing.B) {
 func compare(b *testing.B, f func(), command ...string) {
 	b.Helper()
 	if os.Geteuid() != 0 {
-		b.Skip("the command needs root")
+		testmachine.Lacks(b, "the command needs root")
 	}
 	var own, other time.Duration
 	for b.Loop() {

@@ -21,6 +21,7 @@ import (
 	"github.com/atelier-run/atelier/computer"
 	"github.com/atelier-run/atelier/computer/local"
 	"github.com/atelier-run/atelier/tests/race"
+	"github.com/atelier-run/atelier/tests/testmachine"
 )
 
 // patience limits each wait of the tests.
@@ -332,7 +333,7 @@ func TestHostilePrograms(t *testing.T) {
 	race.Skip(t, "it starts hundreds of processes, each of which would begin with the detector's initialization")
 	d, files := openHost(t, nil)
 	if os.Geteuid() != 0 {
-		t.Skip("a server without root has no files of root on its drives")
+		testmachine.Lacks(t, "a server without root has no files of root on its drives")
 	}
 	e := provision(t, d, files, "ws_1")
 	// A program of root on the drive that runs as its owner, which is what the filter prevents processes from making.

@@ -217,9 +217,6 @@ func TestReadIsServedIfItCannotBeRecorded(t *testing.T) {
 }
 
 func TestUploadUsesConstantMemory(t *testing.T) {
-	if testing.Short() {
-		t.Skip("writes 256 MB")
-	}
 	s := serve(t)
 	const size = 256 << 20
 	request, err := http.NewRequestWithContext(t.Context(), "PUT", s.url("/big"), io.LimitReader(zeros{}, size))

@@ -31,7 +31,7 @@ func TestTemplates(t *testing.T) {
 		request = append(request, rapid.SliceOfN(segments, 0, 2).Draw(t, "rest")...)
 		u, err := url.ParseRequestURI("/" + strings.TrimPrefix(strings.Join(request, "/"), "/"))
 		if err != nil {
-			t.Skip("net/http refuses the path")
+			return // net/http refuses the path
 		}
 		r := &http.Request{Method: http.MethodGet, URL: u}
 		var got, want mux.RouteMatch

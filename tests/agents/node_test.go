@@ -261,7 +261,7 @@ func (o *office) authors(path string) []string {
 // TestTurnsInComputers runs whole turns of each product in the isolated computer of a workspace.
 func TestTurnsInComputers(t *testing.T) {
 	if os.Getuid() != 0 {
-		t.Skip("needs root")
+		testmachine.Lacks(t, "needs root")
 	}
 	local := node.ComputerOptions{Driver: node.LocalDriver}
 	for _, p := range products {

@@ -18,6 +18,7 @@ import (
 	"github.com/atelier-run/atelier/entity/app"
 	appv1 "github.com/atelier-run/atelier/messages/app/v1"
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
+	"github.com/atelier-run/atelier/tests/testmachine"
 )
 
 const (
@@ -88,7 +89,7 @@ func startSleeper(b *testing.B) *sleeperApp {
 		WorkspaceID: m.Workspace, Principal: entity.Platform(), Kind: computerv1.ProcessKind_PROCESS_KIND_EXEC, Argv: []string{"true"},
 	})
 	if refused, is := errors.AsType[*entity.Error](err); is && refused.Code == entity.Forbidden {
-		b.Skipf("this machine cannot isolate processes: %v", refused)
+		testmachine.Lacks(b, fmt.Sprintf("this machine cannot isolate processes: %v", refused))
 	}
 	s.check(err)
 	_, err = running.Wait(b.Context())

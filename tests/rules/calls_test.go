@@ -47,6 +47,26 @@ func TestNoSleepsInTests(t *testing.T) {
 	}
 }
 
+// TestSkips finds tests that are skipped by themselves. Package testmachine decides which of them fail in continuous integration.
+func TestSkips(t *testing.T) {
+	for _, s := range sources(t) {
+		if s.in("tests/testmachine") {
+			continue
+		}
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			called, ok := n.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			receiver, ok := called.X.(*ast.Ident)
+			if ok && (receiver.Name == "t" || receiver.Name == "b") && strings.HasPrefix(called.Sel.Name, "Skip") && called.Sel.Name != "Skipped" {
+				s.complain(t, n, "a test is skipped by itself; call testmachine.Lacks, or return if the test has nothing to test")
+			}
+			return true
+		})
+	}
+}
+
 // usesBubble reports whether the tests of a file run in a bubble of package http, which calls synctest.Test.
 func usesBubble(s source) (uses bool) {
 	ast.Inspect(s.file, func(n ast.Node) bool {

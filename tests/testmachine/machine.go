@@ -15,3 +15,10 @@ func Lacks(t testing.TB, reason string) {
 	}
 	t.Skip(reason)
 }
+
+// Excludes skips a test that the machine's kernel excludes, also in continuous integration, because nothing that can be installed changes
+// the kernel.
+func Excludes(t testing.TB, reason string) {
+	t.Helper()
+	t.Skip(reason)
+}

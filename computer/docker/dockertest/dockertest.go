@@ -138,7 +138,7 @@ func (e *Engine) Run(t testing.TB) {
 func (e *Engine) Kill(t testing.TB) {
 	t.Helper()
 	if e.command == nil {
-		t.Skip("the engine is not the test's own")
+		testmachine.Lacks(t, "the engine is not the test's own")
 	}
 	if err := e.command.Process.Signal(syscall.SIGKILL); err != nil {
 		t.Fatal(err)

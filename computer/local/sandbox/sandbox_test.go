@@ -181,7 +181,7 @@ func TestRefusedProcess(t *testing.T) {
 // program runs, by a script for it as the interpreter.
 func TestProgramOfTheServerIsNotExecuted(t *testing.T) {
 	if sandbox.LandlockVersion() == 0 {
-		t.Skip("the kernel has no Landlock")
+		testmachine.Lacks(t, "the kernel has no Landlock")
 	}
 	c := open(t, false)
 	run(t, c, `echo '#!/proc/self/exe' > trick; chmod +x trick`)

@@ -172,7 +172,7 @@ func TestStreamSendsNoInvalidCallsBack(t *testing.T) {
 func TestCallsWithTheSameIndex(t *testing.T) {
 	eachWire(t, func(t *testing.T, c *caller) {
 		if c.wire != model.Chat {
-			t.Skip("other formats have no index")
+			return // other formats have no index
 		}
 		raw := ""
 		for _, part := range []string{
