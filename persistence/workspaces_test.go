@@ -273,10 +273,17 @@ func TestStageFailureCountsNothing(t *testing.T) {
 	f.mustAppend("session/ws_a/ses_1", 0)
 	counted := f.WorkspaceBytes(0, "ws_a")
 	f.damageHead(t, "session/ws_a/ses_2")
+	var applied, failed chan Result
 	f.commitTogether(func() {
-		f.startAppend("session/ws_a/ses_1", 1)
-		f.startAppend("session/ws_a/ses_2", 0)
+		applied = f.startAppend("session/ws_a/ses_1", 1)
+		failed = f.startAppend("session/ws_a/ses_2", 0)
 	})
+	// A move that is queued before the partition fails is refused with its proposals, and moves nothing.
+	for _, result := range []chan Result{applied, failed} {
+		if r := <-result; !errors.Is(r.Err, ErrUnknown) {
+			t.Errorf("a proposal of the partition that failed is answered with %v", r.Err)
+		}
+	}
 	f.mustMove(t, 0, DefaultMember)
 	if got, want := f.WorkspaceBytes(0, "ws_a"), sumRows(t, f.db, 0)["ws_a"]; got != want || got != counted {
 		t.Errorf("the counter is %d, the rows have %d bytes, and had %d", got, want, counted)
