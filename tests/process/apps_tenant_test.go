@@ -19,6 +19,8 @@ type appView struct {
 	Port         uint32
 	DisabledAt   int64
 	CustomDomain *struct{ Hostname, Status string }
+	// Controls has what the owner of the workspace may do: with an app that is being removed, only repeat the removal.
+	Controls struct{ MakePrivate bool }
 }
 
 // A tenant has at most one app at a time, which only it changes. It competes with the others for names and ports.
@@ -34,7 +36,7 @@ type tenant struct {
 	app *model
 	// next is the request that was sent and not answered; it is repeated until it is.
 	next *appRequest
-	// mustRead is set after a restart: the app is compared before the next request.
+	// mustRead is set after a restart, and when the outcome of a removal is unknown: the app is compared before the next request.
 	mustRead bool
 	// retired has the keys of apps from before they were disabled or removed.
 	retired []string
@@ -44,7 +46,8 @@ type tenant struct {
 
 // A model is the state of an app as its client knows it.
 type model struct {
-	slug, folder, name string
+	// id is empty until a registration is answered.
+	id, slug, folder, name string
 	// runtimes has the configurations one of which the app shows: the last accepted one, and those that were requested since.
 	runtimes []runtime
 	// disabled and domain are the acknowledged state; keys those that its processes had.
@@ -135,21 +138,31 @@ func (p *tenant) step(ctx context.Context) bool {
 		// The app has the change, except that its last accepted configuration runs on.
 		p.succeed(answer, false)
 	case status >= 500 || status == http.StatusTooManyRequests:
+		p.mustRead = p.next.removes && p.sharesNames()
 		return p.world.site.waitForRetry(ctx, generation)
 	case status < 300:
 		p.succeed(answer, true)
-		if !p.verifyRetired(ctx) {
-			return false
-		}
+		return p.finish(ctx)
 	case p.next.registers != nil && refusal.Error == "slug_taken":
 		return p.adopt(ctx)
 	case !slices.Contains(p.next.refusals, refusal.Error):
 		p.t.Errorf("%s %s: %d %s", p.next.method, p.next.path, status, answer)
 	}
-	p.next = nil
-	p.world.site.acknowledge()
-	return true
+	return p.finish(ctx)
 }
+
+// finish ends the request after its answer was applied. It returns false if the node does not answer.
+func (p *tenant) finish(ctx context.Context) bool {
+	isAnswered := p.verifyRetired(ctx)
+	p.next = nil
+	if isAnswered {
+		p.world.site.acknowledge()
+	}
+	return isAnswered
+}
+
+// sharesNames reports whether another tenant may register an app with the slug or the folder of the app once the app is removed.
+func (p *tenant) sharesNames() bool { return p.app.slug != p.ownName() || p.app.folder != p.ownName() }
 
 // succeed applies a successful answer to the model. isAccepted reports whether a requested configuration can have been accepted.
 func (p *tenant) succeed(answer []byte, isAccepted bool) {
@@ -182,6 +195,9 @@ func (p *tenant) succeed(answer []byte, isAccepted bool) {
 	if r := p.next.runtime; r != nil && isAccepted && shown.App.RuntimeStatus == "reconciled" && !shown.App.runtime().equals(*r) {
 		p.t.Errorf("%s %s has accepted %+v and shows %+v", p.next.method, p.next.path, *r, shown.App.runtime())
 	}
+	if p.next.registers != nil {
+		p.app.id = shown.App.ID
+	}
 	p.compare(shown.App)
 }
 
@@ -190,7 +206,7 @@ func (v appView) runtime() runtime { return runtime{v.Command, v.Port, v.APIScop
 // adopt decides a registration whose slug is taken: by the tenant's own request before, whose answer was lost, or by another app.
 func (p *tenant) adopt(ctx context.Context) bool {
 	status, answer, err := p.client.do(ctx, http.MethodGet, p.ownPath(p.next.registers, ""), nil)
-	if err != nil || status >= 500 {
+	if err != nil || status >= 500 || status == http.StatusTooManyRequests {
 		return false
 	}
 	var shown struct{ App appView }
@@ -201,21 +217,27 @@ func (p *tenant) adopt(ctx context.Context) bool {
 	return true
 }
 
-// read compares the app with the model. It returns false if the node does not answer.
+// read compares the app with the model. A removal whose outcome is unknown is complete when the slug has no app any more, or the app of
+// another tenant. The removal is repeated only if the node has not begun it: a later request would remove the app that another tenant
+// has registered with the slug meanwhile. read returns false if the node does not answer, or still removes the app.
 func (p *tenant) read(ctx context.Context) bool {
 	if p.app == nil {
 		return true
 	}
 	status, answer, err := p.client.do(ctx, http.MethodGet, p.ownPath(p.app, ""), nil)
 	var shown struct{ App appView }
+	removes := p.next != nil && p.next.removes
 	switch {
 	case err != nil, status >= 500, status == http.StatusTooManyRequests:
 		return false
-	case status == http.StatusNotFound && p.next != nil && p.next.removes:
-		return true // the removal was carried out, and its answer lost
-	case status != http.StatusOK || json.Unmarshal(answer, &shown) != nil:
+	case status == http.StatusOK && json.Unmarshal(answer, &shown) != nil, status != http.StatusOK && (status != http.StatusNotFound || !removes):
 		p.t.Errorf("%s: %d %s", p.ownPath(p.app, ""), status, answer)
 		return true
+	case removes && shown.App.ID != p.app.id: // without an app, the id is empty
+		p.succeed(nil, false)
+		return p.finish(ctx)
+	case removes && !shown.App.Controls.MakePrivate && p.sharesNames():
+		return false
 	}
 	p.compare(shown.App)
 	return true
@@ -252,6 +274,8 @@ func (m *model) difference(v appView) string {
 		domain = v.CustomDomain.Hostname
 	}
 	switch {
+	case v.ID != m.id:
+		return fmt.Sprintf("it is %s with the name %q, want %s with %q", v.ID, v.Name, m.id, m.name)
 	case v.Slug != m.slug || v.AnchorPath != m.folder || v.Name != m.name:
 		return fmt.Sprintf("it is %s in %s with the name %q, want %s in %s with %q", v.Slug, v.AnchorPath, v.Name, m.slug, m.folder, m.name)
 	case (v.DisabledAt != 0) != m.disabled:
@@ -289,7 +313,6 @@ func (p *tenant) verifyRetired(ctx context.Context) bool {
 		status, _, err := c.do(ctx, http.MethodGet, "/v1/whoami", nil)
 		c.close()
 		if err != nil {
-			p.next = nil // its answer was applied
 			return false
 		}
 		if status != http.StatusUnauthorized && status != http.StatusTooManyRequests {
