@@ -37,6 +37,8 @@ type flight struct {
 	times       *modificationTimes
 	// installed are the files that the drive's routes have written since the last flight.
 	installed []installation
+	// suspects are compared with the sequence after the changes of the table.
+	suspects []suspect
 	// made has the stands of paths after the operations of this flight, which the activity does not have yet. recorded are the
 	// operations of the changes before those that are being recorded.
 	made     recentRows
@@ -69,6 +71,9 @@ func (f *flight) run(ctx context.Context, t *table) (deferred []*change, err err
 			return err
 		})
 		all = all[n:]
+	}
+	if err == nil {
+		err = f.recordSuspects(ctx, deferred)
 	}
 	return deferred, err
 }

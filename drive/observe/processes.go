@@ -8,6 +8,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 )
 
 // maxProcesses bounds the table of processes.
@@ -185,4 +187,38 @@ func readStat(pid int32) (parent, group, session int32, ok bool) {
 		ids[i] = int32(id)
 	}
 	return ids[0], ids[1], ids[2], true
+}
+
+// author returns the author of a process's changes of the drive.
+func (r *reader) author(d *watched, pid int32) *activityv1.Author {
+	var w *Watch
+	if !r.strangers[pid] {
+		if w = r.processes.of(pid); w == nil {
+			r.strangers[pid] = true
+		}
+	}
+	if w == nil {
+		w = d.onlyUnidentified()
+	}
+	if w == nil || w.workspaceID != d.workspaceID {
+		r.observer.metrics.events.WithLabelValues("unattributed").Inc()
+		return system
+	}
+	r.observer.metrics.events.WithLabelValues("attributed").Inc()
+	return w.author
+}
+
+// onlyUnidentified returns the drive's only watch with processes whose ids are not known, or nil.
+func (d *watched) onlyUnidentified() *Watch {
+	var only *Watch
+	for w := range d.watches {
+		if !w.isUnidentified.Load() {
+			continue
+		}
+		if only != nil {
+			return nil
+		}
+		only = w
+	}
+	return only
 }

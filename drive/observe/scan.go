@@ -54,6 +54,10 @@ type scan struct {
 	// folders of which it is known why they have changed.
 	folders   map[string]int64
 	explained map[string]bool
+	// later are the folders that have changed after until, and perhaps before.
+	later []string
+	// suspects are the paths that are missing in such folders, although the sequence has them.
+	suspects []suspect
 }
 
 // A candidate is an entry that was changed since the scan's time.
@@ -101,6 +105,8 @@ func (s *scan) compare(ctx context.Context) error {
 			}
 			if s.isRecent(st.Mtim) {
 				s.folders[path] = time.Unix(st.Mtim.Unix()).UnixMilli()
+			} else if s.isLater(st.Mtim) {
+				s.later = append(s.later, path)
 			}
 		}
 		if path == "" || !s.isRecent(st.Ctim) || entity.CheckPath(path) != nil {
@@ -118,12 +124,20 @@ func (s *scan) compare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.recordAllRemoved(ctx, d, files)
+	if err := s.recordAllRemoved(ctx, d, files); err != nil {
+		return err
+	}
+	return s.findSuspects(ctx, files)
 }
 
 func (s *scan) isRecent(t unix.Timespec) bool {
 	at := time.Unix(t.Unix())
-	return !at.Before(s.since.Add(-clockMargin)) && (s.until.IsZero() || at.Before(s.until.Add(-clockMargin)))
+	return !at.Before(s.since.Add(-clockMargin)) && !s.isLater(t)
+}
+
+// isLater reports whether a time is after the changes that the scan records.
+func (s *scan) isLater(t unix.Timespec) bool {
+	return !s.until.IsZero() && !time.Unix(t.Unix()).Before(s.until.Add(-clockMargin))
 }
 
 // recordCandidates records the candidates that no row covers.
@@ -249,25 +263,9 @@ func (s *scan) recordRemoved(ctx context.Context, d *drive.Drive, files *os.File
 	if s.observer.drives.GeneratedTree(joinPath(folder, "entry")) != "" {
 		return s.recordUnexplained(ctx, folder, explained)
 	}
-	names := map[string]bool{}
-	for path, stand := range s.rows.stands {
-		if stand.exists && dirName(path) == folder {
-			names[baseName(path)] = true
-		}
-	}
-	for after := ""; ; {
-		page, err := entity.ReplyAs[*activityv1.Names](
-			s.observer.ask(ctx, s.workspaceID, "", &activityv1.ReadNames{Dir: folder, After: after, Limit: 1000}))
-		if err != nil {
-			return err
-		}
-		for _, name := range page.GetNames() {
-			names[name] = true
-		}
-		if len(page.GetNames()) == 0 {
-			break
-		}
-		after = page.GetNames()[len(page.GetNames())-1]
+	names, err := s.knownNames(ctx, folder)
+	if err != nil {
+		return err
 	}
 	for name := range names {
 		path := joinPath(folder, name)
@@ -281,6 +279,30 @@ func (s *scan) recordRemoved(ctx context.Context, d *drive.Drive, files *os.File
 		explained = explained || removed
 	}
 	return s.recordUnexplained(ctx, folder, explained)
+}
+
+// knownNames returns the names of the entries of a folder that the sequence has, or had when the scan read it.
+func (s *scan) knownNames(ctx context.Context, folder string) (map[string]bool, error) {
+	names := map[string]bool{}
+	for path, stand := range s.rows.stands {
+		if stand.exists && dirName(path) == folder {
+			names[baseName(path)] = true
+		}
+	}
+	for after := ""; ; {
+		page, err := entity.ReplyAs[*activityv1.Names](
+			s.observer.ask(ctx, s.workspaceID, "", &activityv1.ReadNames{Dir: folder, After: after, Limit: 1000}))
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range page.GetNames() {
+			names[name] = true
+		}
+		if len(page.GetNames()) == 0 {
+			return names, nil
+		}
+		after = page.GetNames()[len(page.GetNames())-1]
+	}
 }
 
 // recordMissing records the removal of a path that is missing, unless the sequence has it. It reports whether the sequence says
@@ -344,13 +366,17 @@ func (r *reader) startScan(d *watched, now time.Time) {
 	d.scanSince, d.isBusy = time.Time{}, true
 	r.inBackground(func() {
 		err := s.run(r.running)
-		r.finished(func() { r.scanned(d, since, now, err) })
+		r.finished(func() { r.scanned(d, s, since, now, err) })
 	})
 }
 
 // scanned ends a scan that began at a time.
-func (r *reader) scanned(d *watched, since, began time.Time, err error) {
+func (r *reader) scanned(d *watched, s *scan, since, began time.Time, err error) {
 	d.isBusy = false
+	if len(s.suspects) > 0 {
+		d.suspects = append(d.suspects, s.suspects...)
+		r.drainAgain(d) // the next flight then has all events from before the paths were seen to be missing
+	}
 	next := time.Now().Add(max(scanPause, scanShare*time.Since(began)))
 	switch {
 	case err == nil:

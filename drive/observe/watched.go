@@ -26,6 +26,8 @@ type watched struct {
 	tableSince time.Time
 	times      modificationTimes
 	installed  []installation
+	// suspects are the missing paths that the next flight records, unless the rows until then explain why they are missing.
+	suspects []suspect
 	// isMarking reports that the mark is being stored or removed; waiting are the beginnings of watches that wait for the end.
 	isMarking bool
 	waiting   []func()
@@ -186,6 +188,9 @@ func (d *watched) due() time.Time {
 	if d.isBusy || d.isMarking {
 		return time.Time{}
 	}
+	if len(d.suspects) > 0 {
+		return time.Now()
+	}
 	var due time.Time
 	if !d.table.isEmpty() {
 		due = d.table.since.Add(d.reader.observer.options.window)
@@ -229,10 +234,12 @@ func (r *reader) advance(d *watched) {
 	isScanDue := !d.scanSince.IsZero() && !now.Before(d.nextScan())
 	switch {
 	case d.err != nil:
-		d.table, d.scanSince = table{}, time.Time{}
+		d.table, d.scanSince, d.suspects = table{}, time.Time{}, nil
 		d.finishEnding(true)
 	case isEnding && d.scanSince.IsZero() && d.finishEnding(false):
 		r.advance(d)
+	case len(d.suspects) > 0:
+		r.startFlight(d)
 	case isScanDue && d.canScan():
 		r.startScan(d, now)
 	case !d.table.isEmpty() && (isEnding || isScanDue || len(d.table.changes) >= maxTable ||
@@ -255,9 +262,9 @@ func (d *watched) canScan() bool {
 
 // startFlight records the changes of a drive's table in the background.
 func (r *reader) startFlight(d *watched) {
-	f := &flight{observer: r.observer, workspaceID: d.workspaceID, times: &d.times, installed: d.installed}
+	f := &flight{observer: r.observer, workspaceID: d.workspaceID, times: &d.times, installed: d.installed, suspects: d.suspects}
 	t, since := d.table, d.tableSince
-	d.table, d.installed, d.isBusy = table{}, nil, true
+	d.table, d.installed, d.suspects, d.isBusy = table{}, nil, nil, true
 	begun, waiting := r.drainedAt, slices.Clone(d.ending)
 	r.inBackground(func() {
 		deferred, err := f.run(r.running, &t)
@@ -323,8 +330,11 @@ func (d *watched) requestScan(since time.Time) {
 }
 
 // finishEnding finishes the watches that are ending and whose changes are recorded, or with all set all that are ending. It
-// reports whether there were any.
+// reports whether there were any. While there are suspects, the changes are not recorded.
 func (d *watched) finishEnding(all bool) bool {
+	if !all && len(d.suspects) > 0 {
+		return false
+	}
 	before := len(d.ending)
 	d.ending = slices.DeleteFunc(d.ending, func(e *ending) bool {
 		if !all && !d.table.isEmpty() && e.flights < enoughFlights {
@@ -365,40 +375,6 @@ func (d *watched) finish(w *Watch, err error) {
 			w.finish(err)
 		})
 	})
-}
-
-// author returns the author of a process's changes of the drive.
-func (r *reader) author(d *watched, pid int32) *activityv1.Author {
-	var w *Watch
-	if !r.strangers[pid] {
-		if w = r.processes.of(pid); w == nil {
-			r.strangers[pid] = true
-		}
-	}
-	if w == nil {
-		w = d.onlyUnidentified()
-	}
-	if w == nil || w.workspaceID != d.workspaceID {
-		r.observer.metrics.events.WithLabelValues("unattributed").Inc()
-		return system
-	}
-	r.observer.metrics.events.WithLabelValues("attributed").Inc()
-	return w.author
-}
-
-// onlyUnidentified returns the drive's only watch with processes whose ids are not known, or nil.
-func (d *watched) onlyUnidentified() *Watch {
-	var only *Watch
-	for w := range d.watches {
-		if !w.isUnidentified.Load() {
-			continue
-		}
-		if only != nil {
-			return nil
-		}
-		only = w
-	}
-	return only
 }
 
 // apply folds the events of a batch into the tables of their drives.
