@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -108,9 +109,37 @@ func TestInvitationsOfARevokedGrant(t *testing.T) {
 	if n := revoked(); n != 1 {
 		t.Errorf("%d are revoked with the grant", n)
 	}
-	for _, e := range []appv1.Event{&appv1.AppDisabled{}, &appv1.RemovalRequested{}} {
+	for _, e := range []appv1.Event{&appv1.AppDisabled{}, &appv1.RemovalRequested{}, &appv1.InvitingEnded{}} {
 		if got := app.React(app.Identity(id, appID), e); len(got) != 1 || fmt.Sprint(got[0].Message) != fmt.Sprint(&workspacev1.EndInvitations{CredentialId: appID}) {
 			t.Errorf("%T: %v", e, got)
 		}
 	}
+}
+
+// The invitations that were sent with a limited key expire with the key, so that its holder gives nobody access after its end.
+func TestInvitationsOfAnExpiredKey(t *testing.T) {
+	s := newSite(t)
+	key, _ := s.signUp("alice")
+	s.workspace(key, "acme")
+	invited := s.person("bob")
+	end := s.clock.Now().Add(time.Hour).UnixMilli()
+	var made struct{ Key string }
+	body := fmt.Sprintf(`{"name":"x","capabilities":["files:read","members","apps","sessions"],"expiresAt":%d}`, end)
+	answer := request(t, s.node.Server, "POST", "/v1/user/limited-keys", key, body)
+	if err := json.Unmarshal(answer.Body.Bytes(), &made); err != nil || answer.Code != 201 {
+		t.Fatalf("%d: %s", answer.Code, answer.Body)
+	}
+	answer = request(t, s.node.Server, "POST", "/v1/ws/acme/invites", made.Key, `{"email":"bob@example.com","role":"viewer"}`)
+	expect(t, answer, 201, fmt.Sprintf(`"expiresAt":%d`, end))
+	link := s.local(strings.TrimSuffix(strings.TrimPrefix(answer.Header().Get("Link"), "<"), `>; rel="invitation"`))
+	var list struct{ Items []struct{ ID string } }
+	received := request(t, s.node.Server, "GET", "/v1/user/invitations", invited, "")
+	if err := json.Unmarshal(received.Body.Bytes(), &list); err != nil || len(list.Items) != 1 {
+		t.Fatalf("%v: %s", err, received.Body)
+	}
+	s.clock.advance(time.Hour)
+	s.browser().get(link).expectPage(409, "This invitation has expired")
+	expect(t, request(t, s.node.Server, "GET", "/v1/user/invitations", invited, ""), 200, `"items":[]`)
+	expect(t, request(t, s.node.Server, "POST", "/v1/user/invitations/"+list.Items[0].ID+"/accept", invited, ""), 409, "invitation_expired")
+	expect(t, request(t, s.node.Server, "GET", "/v1/ws/acme", invited, ""), 404, "")
 }

@@ -83,6 +83,22 @@ func Decide(call entity.Call, s *appv1.App, c appv1.Command) ([]appv1.Event, err
 	if done, err := decideAbsent(s, c); done {
 		return nil, err
 	}
+	events, err := decide(call, s, c)
+	if mayInvite(s) && !mayInvite(evolveAll(s, events)) {
+		events = append(events, &appv1.InvitingEnded{At: call.At()})
+	}
+	return events, err
+}
+
+func evolveAll(s *appv1.App, events []appv1.Event) *appv1.App {
+	for _, e := range events {
+		s = Evolve(s, e)
+	}
+	return s
+}
+
+// decide is Decide for an app that is registered, or for its registration.
+func decide(call entity.Call, s *appv1.App, c appv1.Command) ([]appv1.Event, error) {
 	switch c := c.(type) {
 	case *appv1.RegisterApp:
 		return register(call, s, c), nil

@@ -325,54 +325,6 @@ func TestCrashes(t *testing.T) {
 	}
 }
 
-func TestKeys(t *testing.T) {
-	w := newApp(t)
-	if key := w.issue('a'); key.GetNumber() != 1 || !w.accepts('a') || w.credential.GetGrants()[0] != entity.FilesRead ||
-		w.credential.GetUserId() != "alice" || w.credential.GetWorkspaceId() != "ws_1" {
-		t.Errorf("%v, %v", key, w.credential)
-	}
-	w.platform().mustNotChange(&appv1.IssueKey{Generation: 1, SecretSha256: hash('a')})
-	w.refused(&appv1.IssueKey{Generation: 2, SecretSha256: hash('b')}, entity.NotFound)
-	w.refused(&appv1.IssueKey{Generation: 1, SecretSha256: []byte("short")}, entity.InvalidRequest)
-	if w.issue('b').GetNumber() != 2 || w.accepts('a') || !w.accepts('b') {
-		t.Error("the key of the next process does not replace that of the last one")
-	}
-	w.report("")
-	// A configuration with the same scopes leaves the key to its process.
-	w.must(&appv1.UpdateApp{Command: proto.String("two")})
-	w.report("")
-	if !w.accepts('b') {
-		t.Error("an update of the command ends the key")
-	}
-	// New scopes need a new key: the old one ends with the old process at the latest.
-	w.must(&appv1.UpdateApp{ApiScopes: &appv1.Scopes{Scopes: []string{entity.Sessions}}})
-	if !w.accepts('b') {
-		t.Error("the old process has lost its key before the new one runs")
-	}
-	w.report("")
-	if w.accepts('b') {
-		t.Error("a key has scopes that the configuration does not have")
-	}
-	w.issue('c')
-	// A key that was issued for a configuration that fails ends too.
-	w.must(&appv1.UpdateApp{ApiScopes: &appv1.Scopes{Scopes: []string{entity.Sessions, entity.FilesWrite}}})
-	w.issue('d')
-	w.report("no")
-	if w.accepts('d') {
-		t.Error("the key of a failed configuration is valid")
-	}
-	w.must(&appv1.IssueKey{Generation: w.s.GetAcceptedGeneration(), SecretSha256: hash('e')})
-	if !w.accepts('e') || !slices.Equal(w.credential.GetGrants(), []string{entity.Sessions}) {
-		t.Errorf("%v", w.credential)
-	}
-	w.must(&appv1.UpdateApp{ApiScopes: &appv1.Scopes{}})
-	w.refused(&appv1.IssueKey{Generation: w.s.GetGeneration(), SecretSha256: hash('f')}, entity.InvalidRequest)
-	w.report("")
-	if w.accepts('e') {
-		t.Error("an app without scopes has a key")
-	}
-}
-
 // TestRemovalByALimitedKey is logged for the key, although the app is removed later.
 func TestRemovalByALimitedKey(t *testing.T) {
 	w := newRunning(t)

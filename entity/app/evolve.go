@@ -37,6 +37,8 @@ func Evolve(s *appv1.App, e appv1.Event) *appv1.App {
 		next.Key, next.LastKey = e.GetKey(), e.GetKey().GetNumber()
 	case *appv1.KeyRevoked:
 		next.Key = nil
+	case *appv1.InvitingEnded:
+		// The workspace has the invitations.
 	case *appv1.VisibilityChanged:
 		next.Visibility, next.UpdatedAt = e.GetVisibility(), e.GetAt()
 	case *appv1.RuntimeSettingsChanged:

@@ -2,6 +2,7 @@ package app
 
 import (
 	"bytes"
+	"slices"
 
 	"github.com/atelier-run/atelier/entity"
 	appv1 "github.com/atelier-run/atelier/messages/app/v1"
@@ -58,6 +59,10 @@ func ScopesOf(s *appv1.App) []string {
 		return s.GetAccepted().GetApiScopes()
 	}
 }
+
+// mayInvite reports whether the app has the scope with which it invites people. The invitations that the app has sent end when it loses
+// that scope, whether a configuration takes it away or the app loses its key for good.
+func mayInvite(s *appv1.App) bool { return slices.Contains(ScopesOf(s), entity.Members) }
 
 // revokeKey returns the event that ends the key of the app, or nothing if it has none.
 func revokeKey(call entity.Call, s *appv1.App) []appv1.Event {

@@ -161,7 +161,7 @@ func auditRows(call entity.Call, before, after *appv1.App, c appv1.Command, even
 				add(i, "", "domain.removed", &auditv1.Provenance{Name: before.GetDomain().GetHostname()}, nil)
 			}
 		case *appv1.AppRegistered, *appv1.MetadataChanged, *appv1.RuntimeRequested, *appv1.RuntimeReconciled, *appv1.RuntimeFailed,
-			*appv1.PortOffered, *appv1.PortsReleased, *appv1.KeyIssued, *appv1.KeyRevoked, *appv1.AppHalted, *appv1.AppSlept, *appv1.AppWoken, *appv1.AppCrashed, *appv1.AnchorFollowed,
+			*appv1.PortOffered, *appv1.PortsReleased, *appv1.KeyIssued, *appv1.KeyRevoked, *appv1.InvitingEnded, *appv1.AppHalted, *appv1.AppSlept, *appv1.AppWoken, *appv1.AppCrashed, *appv1.AnchorFollowed,
 			*appv1.RemovalRequested, *appv1.RemovalFailed, *appv1.DomainRequested, *appv1.DomainRecheckRequested, *appv1.DomainRefused:
 		}
 	}

@@ -10,8 +10,8 @@ import (
 )
 
 // React returns the commands that follow from an event: keys are registered and revoked as the credential with the id of the app, the
-// invitations that an app has sent end when it is disabled or removed, ports
-// and the anchor are released in the workspace, and the host name of a domain is claimed, checked and released in its binding.
+// invitations that an app has sent end when it is disabled or removed or may not invite any more, ports and the anchor are released in the
+// workspace, and the host name of a domain is claimed, checked and released in its binding.
 func React(identity string, event appv1.Event) []entity.Reaction {
 	workspaceID, appID := SplitIdentity(identity)
 	switch e := event.(type) {
@@ -22,7 +22,7 @@ func React(identity string, event appv1.Event) []entity.Reaction {
 		}})}
 	case *appv1.KeyRevoked:
 		return []entity.Reaction{entity.Send(entity.KindCredential, e.GetAppId(), &credentialv1.RevokeCredential{At: e.GetAt(), Number: e.GetNumber()})}
-	case *appv1.AppDisabled, *appv1.RemovalRequested:
+	case *appv1.AppDisabled, *appv1.RemovalRequested, *appv1.InvitingEnded:
 		return []entity.Reaction{entity.Send(entity.KindWorkspace, workspaceID, &workspacev1.EndInvitations{CredentialId: appID})}
 	case *appv1.RuntimeReconciled:
 		return releaseReaction(workspaceID, appID, []uint32{e.GetPort()}, e.GetPorts(), e.GetPortReservation())

@@ -80,6 +80,9 @@ func invite(call entity.Call, s *workspacev1.Workspace, c *workspacev1.Invite) (
 		next.ReplacedSha256 = next.GetReplacedSha256()[max(0, len(next.GetReplacedSha256())-maxReplaced):]
 	}
 	next.ExpiresAt = call.Now.Add(InvitationLifetime).UnixMilli()
+	if end := call.Principal.GetExpiresAt(); end != 0 {
+		next.ExpiresAt = min(next.GetExpiresAt(), end)
+	}
 	if proto.Equal(before, next) {
 		return nil, nil
 	}
@@ -179,8 +182,9 @@ func revokeInvitation(
 }
 
 // An invitation ends when its inviter loses the right to invite: the inviter is removed or gets a role without that right, the account
-// is disabled, the OAuth grant or the limited key with which the person invited is revoked, or the app that invited is disabled or removed. The command
-// that takes the right away revokes the pending invitations. acceptInvitation refuses invitations that earlier versions left pending.
+// is disabled, the OAuth grant or the limited key with which the person invited is revoked, or the app that invited is disabled or removed
+// or loses the scope to invite. The command that takes the right away revokes the pending invitations. An invitation that was sent with a
+// limited key expires with the key at the latest. acceptInvitation refuses invitations that earlier versions left pending.
 
 // mayInvite reports whether members with a role may invite.
 func mayInvite(role workspacev1.Role) bool {

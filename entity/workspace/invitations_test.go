@@ -358,3 +358,34 @@ func TestInvitationsEndWithTheirProgram(t *testing.T) {
 		}
 	}
 }
+
+// An invitation that was sent with a limited key expires with the key at the latest; one that the person has renewed does not.
+func TestInvitationsExpireWithTheirKey(t *testing.T) {
+	for name, test := range map[string]struct{ lasts, want time.Duration }{
+		"no end": {0, workspace.InvitationLifetime}, "sooner": {day, day}, "later": {30 * day, workspace.InvitationLifetime},
+	} {
+		w := newReadyWorld(t)
+		key := &wirev1.Principal{
+			Kind: wirev1.CredentialKind_CREDENTIAL_KIND_LIMITED_KEY, UserId: "ann", CredentialId: "key_1", Grants: entity.AllCapabilities(),
+		}
+		if test.lasts != 0 {
+			key.ExpiresAt = w.now.Add(test.lasts).UnixMilli()
+		}
+		expires := func(want time.Time) {
+			t.Helper()
+			if got := time.UnixMilli(w.s.GetInvitations()["one"].GetExpiresAt()); !got.Equal(want) {
+				t.Errorf("%s: expires at %v, want %v", name, got, want)
+			}
+		}
+		w.must(key, newInvite("one", address("one"), "x"))
+		end := w.now.Add(test.want)
+		expires(end)
+		w.mustNotChange(key, newInvite("two", address("one"), "x"))
+		w.must(person("ann"), newInvite("two", address("one"), "y"))
+		expires(w.now.Add(workspace.InvitationLifetime))
+		w.must(key, newInvite("two", address("one"), "z"))
+		expires(end)
+		w.now = end
+		w.mustRefuse(person("one"), &workspacev1.AcceptInvitation{InvitationId: "one", Person: somebody("one")}, entity.InvitationExpired)
+	}
+}

@@ -226,6 +226,9 @@ func (a *authenticator) fetchCredential(ctx context.Context, id string) (*Creden
 		secrets: []secret{{found.GetSecretSha256(), found.GetExpiresAt()}},
 		usage:   &usage{},
 	}
+	if found.GetKind() == wirev1.CredentialKind_CREDENTIAL_KIND_LIMITED_KEY {
+		c.Principal.ExpiresAt = found.GetExpiresAt()
+	}
 	c.used.Store(found.GetLastUsedAt())
 	return c, nil
 }

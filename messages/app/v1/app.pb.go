@@ -3748,6 +3748,51 @@ func (x *KeyRevoked) GetAt() int64 {
 	return 0
 }
 
+// InvitingEnded: the app may not invite people any more. Its pending invitations end.
+type InvitingEnded struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	At            int64                  `protobuf:"varint,1,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InvitingEnded) Reset() {
+	*x = InvitingEnded{}
+	mi := &file_messages_app_v1_app_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InvitingEnded) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InvitingEnded) ProtoMessage() {}
+
+func (x *InvitingEnded) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_app_v1_app_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InvitingEnded.ProtoReflect.Descriptor instead.
+func (*InvitingEnded) Descriptor() ([]byte, []int) {
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *InvitingEnded) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
 type VisibilityChanged struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Visibility    Visibility             `protobuf:"varint,1,opt,name=visibility,proto3,enum=atelier.app.v1.Visibility" json:"visibility,omitempty"`
@@ -3758,7 +3803,7 @@ type VisibilityChanged struct {
 
 func (x *VisibilityChanged) Reset() {
 	*x = VisibilityChanged{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[54]
+	mi := &file_messages_app_v1_app_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3770,7 +3815,7 @@ func (x *VisibilityChanged) String() string {
 func (*VisibilityChanged) ProtoMessage() {}
 
 func (x *VisibilityChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[54]
+	mi := &file_messages_app_v1_app_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3783,7 +3828,7 @@ func (x *VisibilityChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VisibilityChanged.ProtoReflect.Descriptor instead.
 func (*VisibilityChanged) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{54}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *VisibilityChanged) GetVisibility() Visibility {
@@ -3810,7 +3855,7 @@ type RuntimeSettingsChanged struct {
 
 func (x *RuntimeSettingsChanged) Reset() {
 	*x = RuntimeSettingsChanged{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[55]
+	mi := &file_messages_app_v1_app_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3822,7 +3867,7 @@ func (x *RuntimeSettingsChanged) String() string {
 func (*RuntimeSettingsChanged) ProtoMessage() {}
 
 func (x *RuntimeSettingsChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[55]
+	mi := &file_messages_app_v1_app_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3835,7 +3880,7 @@ func (x *RuntimeSettingsChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RuntimeSettingsChanged.ProtoReflect.Descriptor instead.
 func (*RuntimeSettingsChanged) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{55}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *RuntimeSettingsChanged) GetSettings() *RuntimeSettings {
@@ -3862,7 +3907,7 @@ type AppDisabled struct {
 
 func (x *AppDisabled) Reset() {
 	*x = AppDisabled{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[56]
+	mi := &file_messages_app_v1_app_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3874,7 +3919,7 @@ func (x *AppDisabled) String() string {
 func (*AppDisabled) ProtoMessage() {}
 
 func (x *AppDisabled) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[56]
+	mi := &file_messages_app_v1_app_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3887,7 +3932,7 @@ func (x *AppDisabled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppDisabled.ProtoReflect.Descriptor instead.
 func (*AppDisabled) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{56}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *AppDisabled) GetUserId() string {
@@ -3913,7 +3958,7 @@ type AppEnabled struct {
 
 func (x *AppEnabled) Reset() {
 	*x = AppEnabled{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[57]
+	mi := &file_messages_app_v1_app_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3925,7 +3970,7 @@ func (x *AppEnabled) String() string {
 func (*AppEnabled) ProtoMessage() {}
 
 func (x *AppEnabled) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[57]
+	mi := &file_messages_app_v1_app_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3938,7 +3983,7 @@ func (x *AppEnabled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppEnabled.ProtoReflect.Descriptor instead.
 func (*AppEnabled) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{57}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *AppEnabled) GetAt() int64 {
@@ -3958,7 +4003,7 @@ type AppHalted struct {
 
 func (x *AppHalted) Reset() {
 	*x = AppHalted{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[58]
+	mi := &file_messages_app_v1_app_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3970,7 +4015,7 @@ func (x *AppHalted) String() string {
 func (*AppHalted) ProtoMessage() {}
 
 func (x *AppHalted) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[58]
+	mi := &file_messages_app_v1_app_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3983,7 +4028,7 @@ func (x *AppHalted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppHalted.ProtoReflect.Descriptor instead.
 func (*AppHalted) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{58}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *AppHalted) GetHalted() bool {
@@ -4009,7 +4054,7 @@ type AppSlept struct {
 
 func (x *AppSlept) Reset() {
 	*x = AppSlept{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[59]
+	mi := &file_messages_app_v1_app_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4021,7 +4066,7 @@ func (x *AppSlept) String() string {
 func (*AppSlept) ProtoMessage() {}
 
 func (x *AppSlept) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[59]
+	mi := &file_messages_app_v1_app_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4034,7 +4079,7 @@ func (x *AppSlept) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppSlept.ProtoReflect.Descriptor instead.
 func (*AppSlept) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{59}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *AppSlept) GetAt() int64 {
@@ -4053,7 +4098,7 @@ type AppWoken struct {
 
 func (x *AppWoken) Reset() {
 	*x = AppWoken{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[60]
+	mi := &file_messages_app_v1_app_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4065,7 +4110,7 @@ func (x *AppWoken) String() string {
 func (*AppWoken) ProtoMessage() {}
 
 func (x *AppWoken) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[60]
+	mi := &file_messages_app_v1_app_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4078,7 +4123,7 @@ func (x *AppWoken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppWoken.ProtoReflect.Descriptor instead.
 func (*AppWoken) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{60}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *AppWoken) GetAt() int64 {
@@ -4098,7 +4143,7 @@ type AppCrashed struct {
 
 func (x *AppCrashed) Reset() {
 	*x = AppCrashed{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[61]
+	mi := &file_messages_app_v1_app_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4110,7 +4155,7 @@ func (x *AppCrashed) String() string {
 func (*AppCrashed) ProtoMessage() {}
 
 func (x *AppCrashed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[61]
+	mi := &file_messages_app_v1_app_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4123,7 +4168,7 @@ func (x *AppCrashed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppCrashed.ProtoReflect.Descriptor instead.
 func (*AppCrashed) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{61}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *AppCrashed) GetGeneration() uint64 {
@@ -4152,7 +4197,7 @@ type AnchorFollowed struct {
 
 func (x *AnchorFollowed) Reset() {
 	*x = AnchorFollowed{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[62]
+	mi := &file_messages_app_v1_app_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4164,7 +4209,7 @@ func (x *AnchorFollowed) String() string {
 func (*AnchorFollowed) ProtoMessage() {}
 
 func (x *AnchorFollowed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[62]
+	mi := &file_messages_app_v1_app_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4177,7 +4222,7 @@ func (x *AnchorFollowed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnchorFollowed.ProtoReflect.Descriptor instead.
 func (*AnchorFollowed) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{62}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *AnchorFollowed) GetPath() string {
@@ -4217,7 +4262,7 @@ type RemovalRequested struct {
 
 func (x *RemovalRequested) Reset() {
 	*x = RemovalRequested{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[63]
+	mi := &file_messages_app_v1_app_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4229,7 +4274,7 @@ func (x *RemovalRequested) String() string {
 func (*RemovalRequested) ProtoMessage() {}
 
 func (x *RemovalRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[63]
+	mi := &file_messages_app_v1_app_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4242,7 +4287,7 @@ func (x *RemovalRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovalRequested.ProtoReflect.Descriptor instead.
 func (*RemovalRequested) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{63}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *RemovalRequested) GetRemoval() *Removal {
@@ -4262,7 +4307,7 @@ type RemovalFailed struct {
 
 func (x *RemovalFailed) Reset() {
 	*x = RemovalFailed{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[64]
+	mi := &file_messages_app_v1_app_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4274,7 +4319,7 @@ func (x *RemovalFailed) String() string {
 func (*RemovalFailed) ProtoMessage() {}
 
 func (x *RemovalFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[64]
+	mi := &file_messages_app_v1_app_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4287,7 +4332,7 @@ func (x *RemovalFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovalFailed.ProtoReflect.Descriptor instead.
 func (*RemovalFailed) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{64}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *RemovalFailed) GetReason() string {
@@ -4316,7 +4361,7 @@ type AppRemoved struct {
 
 func (x *AppRemoved) Reset() {
 	*x = AppRemoved{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[65]
+	mi := &file_messages_app_v1_app_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4328,7 +4373,7 @@ func (x *AppRemoved) String() string {
 func (*AppRemoved) ProtoMessage() {}
 
 func (x *AppRemoved) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[65]
+	mi := &file_messages_app_v1_app_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4341,7 +4386,7 @@ func (x *AppRemoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppRemoved.ProtoReflect.Descriptor instead.
 func (*AppRemoved) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{65}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *AppRemoved) GetWorkspaceId() string {
@@ -4386,7 +4431,7 @@ type DomainRequested struct {
 
 func (x *DomainRequested) Reset() {
 	*x = DomainRequested{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[66]
+	mi := &file_messages_app_v1_app_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4398,7 +4443,7 @@ func (x *DomainRequested) String() string {
 func (*DomainRequested) ProtoMessage() {}
 
 func (x *DomainRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[66]
+	mi := &file_messages_app_v1_app_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4411,7 +4456,7 @@ func (x *DomainRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DomainRequested.ProtoReflect.Descriptor instead.
 func (*DomainRequested) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{66}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *DomainRequested) GetWorkspaceId() string {
@@ -4465,7 +4510,7 @@ type DomainReported struct {
 
 func (x *DomainReported) Reset() {
 	*x = DomainReported{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[67]
+	mi := &file_messages_app_v1_app_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4477,7 +4522,7 @@ func (x *DomainReported) String() string {
 func (*DomainReported) ProtoMessage() {}
 
 func (x *DomainReported) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[67]
+	mi := &file_messages_app_v1_app_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4490,7 +4535,7 @@ func (x *DomainReported) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DomainReported.ProtoReflect.Descriptor instead.
 func (*DomainReported) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{67}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *DomainReported) GetDomain() *Domain {
@@ -4511,7 +4556,7 @@ type DomainRecheckRequested struct {
 
 func (x *DomainRecheckRequested) Reset() {
 	*x = DomainRecheckRequested{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[68]
+	mi := &file_messages_app_v1_app_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4523,7 +4568,7 @@ func (x *DomainRecheckRequested) String() string {
 func (*DomainRecheckRequested) ProtoMessage() {}
 
 func (x *DomainRecheckRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[68]
+	mi := &file_messages_app_v1_app_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4536,7 +4581,7 @@ func (x *DomainRecheckRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DomainRecheckRequested.ProtoReflect.Descriptor instead.
 func (*DomainRecheckRequested) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{68}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *DomainRecheckRequested) GetDomainId() string {
@@ -4571,7 +4616,7 @@ type DomainRemovalRequested struct {
 
 func (x *DomainRemovalRequested) Reset() {
 	*x = DomainRemovalRequested{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[69]
+	mi := &file_messages_app_v1_app_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4583,7 +4628,7 @@ func (x *DomainRemovalRequested) String() string {
 func (*DomainRemovalRequested) ProtoMessage() {}
 
 func (x *DomainRemovalRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[69]
+	mi := &file_messages_app_v1_app_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4596,7 +4641,7 @@ func (x *DomainRemovalRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DomainRemovalRequested.ProtoReflect.Descriptor instead.
 func (*DomainRemovalRequested) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{69}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *DomainRemovalRequested) GetDomainId() string {
@@ -4629,7 +4674,7 @@ type DomainRefused struct {
 
 func (x *DomainRefused) Reset() {
 	*x = DomainRefused{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[70]
+	mi := &file_messages_app_v1_app_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4641,7 +4686,7 @@ func (x *DomainRefused) String() string {
 func (*DomainRefused) ProtoMessage() {}
 
 func (x *DomainRefused) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[70]
+	mi := &file_messages_app_v1_app_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4654,7 +4699,7 @@ func (x *DomainRefused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DomainRefused.ProtoReflect.Descriptor instead.
 func (*DomainRefused) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{70}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *DomainRefused) GetRefusal() *DomainRefusal {
@@ -4674,7 +4719,7 @@ type DomainReleased struct {
 
 func (x *DomainReleased) Reset() {
 	*x = DomainReleased{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[71]
+	mi := &file_messages_app_v1_app_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4686,7 +4731,7 @@ func (x *DomainReleased) String() string {
 func (*DomainReleased) ProtoMessage() {}
 
 func (x *DomainReleased) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[71]
+	mi := &file_messages_app_v1_app_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4699,7 +4744,7 @@ func (x *DomainReleased) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DomainReleased.ProtoReflect.Descriptor instead.
 func (*DomainReleased) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{71}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *DomainReleased) GetDomainId() string {
@@ -4729,7 +4774,7 @@ type DomainRow struct {
 
 func (x *DomainRow) Reset() {
 	*x = DomainRow{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[72]
+	mi := &file_messages_app_v1_app_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4741,7 +4786,7 @@ func (x *DomainRow) String() string {
 func (*DomainRow) ProtoMessage() {}
 
 func (x *DomainRow) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[72]
+	mi := &file_messages_app_v1_app_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4754,7 +4799,7 @@ func (x *DomainRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DomainRow.ProtoReflect.Descriptor instead.
 func (*DomainRow) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{72}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *DomainRow) GetDomain() *Domain {
@@ -4802,7 +4847,7 @@ type Filter struct {
 
 func (x *Filter) Reset() {
 	*x = Filter{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[73]
+	mi := &file_messages_app_v1_app_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4814,7 +4859,7 @@ func (x *Filter) String() string {
 func (*Filter) ProtoMessage() {}
 
 func (x *Filter) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[73]
+	mi := &file_messages_app_v1_app_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4827,7 +4872,7 @@ func (x *Filter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Filter.ProtoReflect.Descriptor instead.
 func (*Filter) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{73}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *Filter) GetId() string {
@@ -4867,7 +4912,7 @@ type RunTask struct {
 
 func (x *RunTask) Reset() {
 	*x = RunTask{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[74]
+	mi := &file_messages_app_v1_app_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4879,7 +4924,7 @@ func (x *RunTask) String() string {
 func (*RunTask) ProtoMessage() {}
 
 func (x *RunTask) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[74]
+	mi := &file_messages_app_v1_app_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4892,7 +4937,7 @@ func (x *RunTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunTask.ProtoReflect.Descriptor instead.
 func (*RunTask) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{74}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{75}
 }
 
 // StopTask is the input of the executor that confirms that no process of an app is left.
@@ -4907,7 +4952,7 @@ type StopTask struct {
 
 func (x *StopTask) Reset() {
 	*x = StopTask{}
-	mi := &file_messages_app_v1_app_proto_msgTypes[75]
+	mi := &file_messages_app_v1_app_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4919,7 +4964,7 @@ func (x *StopTask) String() string {
 func (*StopTask) ProtoMessage() {}
 
 func (x *StopTask) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_app_v1_app_proto_msgTypes[75]
+	mi := &file_messages_app_v1_app_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4932,7 +4977,7 @@ func (x *StopTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopTask.ProtoReflect.Descriptor instead.
 func (*StopTask) Descriptor() ([]byte, []int) {
-	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{75}
+	return file_messages_app_v1_app_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *StopTask) GetTaskId() string {
@@ -5235,7 +5280,9 @@ const file_messages_app_v1_app_proto_rawDesc = "" +
 	"KeyRevoked\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x15\n" +
 	"\x06app_id\x18\x02 \x01(\tR\x05appId\x12\x0e\n" +
-	"\x02at\x18\x03 \x01(\x03R\x02at\"_\n" +
+	"\x02at\x18\x03 \x01(\x03R\x02at\"\x1f\n" +
+	"\rInvitingEnded\x12\x0e\n" +
+	"\x02at\x18\x01 \x01(\x03R\x02at\"_\n" +
 	"\x11VisibilityChanged\x12:\n" +
 	"\n" +
 	"visibility\x18\x01 \x01(\x0e2\x1a.atelier.app.v1.VisibilityR\n" +
@@ -5359,7 +5406,7 @@ func file_messages_app_v1_app_proto_rawDescGZIP() []byte {
 }
 
 var file_messages_app_v1_app_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_messages_app_v1_app_proto_msgTypes = make([]protoimpl.MessageInfo, 76)
+var file_messages_app_v1_app_proto_msgTypes = make([]protoimpl.MessageInfo, 77)
 var file_messages_app_v1_app_proto_goTypes = []any{
 	(Visibility)(0),                // 0: atelier.app.v1.Visibility
 	(RuntimeStatus)(0),             // 1: atelier.app.v1.RuntimeStatus
@@ -5420,28 +5467,29 @@ var file_messages_app_v1_app_proto_goTypes = []any{
 	(*PortsReleased)(nil),          // 56: atelier.app.v1.PortsReleased
 	(*KeyIssued)(nil),              // 57: atelier.app.v1.KeyIssued
 	(*KeyRevoked)(nil),             // 58: atelier.app.v1.KeyRevoked
-	(*VisibilityChanged)(nil),      // 59: atelier.app.v1.VisibilityChanged
-	(*RuntimeSettingsChanged)(nil), // 60: atelier.app.v1.RuntimeSettingsChanged
-	(*AppDisabled)(nil),            // 61: atelier.app.v1.AppDisabled
-	(*AppEnabled)(nil),             // 62: atelier.app.v1.AppEnabled
-	(*AppHalted)(nil),              // 63: atelier.app.v1.AppHalted
-	(*AppSlept)(nil),               // 64: atelier.app.v1.AppSlept
-	(*AppWoken)(nil),               // 65: atelier.app.v1.AppWoken
-	(*AppCrashed)(nil),             // 66: atelier.app.v1.AppCrashed
-	(*AnchorFollowed)(nil),         // 67: atelier.app.v1.AnchorFollowed
-	(*RemovalRequested)(nil),       // 68: atelier.app.v1.RemovalRequested
-	(*RemovalFailed)(nil),          // 69: atelier.app.v1.RemovalFailed
-	(*AppRemoved)(nil),             // 70: atelier.app.v1.AppRemoved
-	(*DomainRequested)(nil),        // 71: atelier.app.v1.DomainRequested
-	(*DomainReported)(nil),         // 72: atelier.app.v1.DomainReported
-	(*DomainRecheckRequested)(nil), // 73: atelier.app.v1.DomainRecheckRequested
-	(*DomainRemovalRequested)(nil), // 74: atelier.app.v1.DomainRemovalRequested
-	(*DomainRefused)(nil),          // 75: atelier.app.v1.DomainRefused
-	(*DomainReleased)(nil),         // 76: atelier.app.v1.DomainReleased
-	(*DomainRow)(nil),              // 77: atelier.app.v1.DomainRow
-	(*Filter)(nil),                 // 78: atelier.app.v1.Filter
-	(*RunTask)(nil),                // 79: atelier.app.v1.RunTask
-	(*StopTask)(nil),               // 80: atelier.app.v1.StopTask
+	(*InvitingEnded)(nil),          // 59: atelier.app.v1.InvitingEnded
+	(*VisibilityChanged)(nil),      // 60: atelier.app.v1.VisibilityChanged
+	(*RuntimeSettingsChanged)(nil), // 61: atelier.app.v1.RuntimeSettingsChanged
+	(*AppDisabled)(nil),            // 62: atelier.app.v1.AppDisabled
+	(*AppEnabled)(nil),             // 63: atelier.app.v1.AppEnabled
+	(*AppHalted)(nil),              // 64: atelier.app.v1.AppHalted
+	(*AppSlept)(nil),               // 65: atelier.app.v1.AppSlept
+	(*AppWoken)(nil),               // 66: atelier.app.v1.AppWoken
+	(*AppCrashed)(nil),             // 67: atelier.app.v1.AppCrashed
+	(*AnchorFollowed)(nil),         // 68: atelier.app.v1.AnchorFollowed
+	(*RemovalRequested)(nil),       // 69: atelier.app.v1.RemovalRequested
+	(*RemovalFailed)(nil),          // 70: atelier.app.v1.RemovalFailed
+	(*AppRemoved)(nil),             // 71: atelier.app.v1.AppRemoved
+	(*DomainRequested)(nil),        // 72: atelier.app.v1.DomainRequested
+	(*DomainReported)(nil),         // 73: atelier.app.v1.DomainReported
+	(*DomainRecheckRequested)(nil), // 74: atelier.app.v1.DomainRecheckRequested
+	(*DomainRemovalRequested)(nil), // 75: atelier.app.v1.DomainRemovalRequested
+	(*DomainRefused)(nil),          // 76: atelier.app.v1.DomainRefused
+	(*DomainReleased)(nil),         // 77: atelier.app.v1.DomainReleased
+	(*DomainRow)(nil),              // 78: atelier.app.v1.DomainRow
+	(*Filter)(nil),                 // 79: atelier.app.v1.Filter
+	(*RunTask)(nil),                // 80: atelier.app.v1.RunTask
+	(*StopTask)(nil),               // 81: atelier.app.v1.StopTask
 }
 var file_messages_app_v1_app_proto_depIdxs = []int32{
 	3,  // 0: atelier.app.v1.Origin.mode:type_name -> atelier.app.v1.ShareMode
@@ -5504,14 +5552,14 @@ func file_messages_app_v1_app_proto_init() {
 		return
 	}
 	file_messages_app_v1_app_proto_msgTypes[14].OneofWrappers = []any{}
-	file_messages_app_v1_app_proto_msgTypes[73].OneofWrappers = []any{}
+	file_messages_app_v1_app_proto_msgTypes[74].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_messages_app_v1_app_proto_rawDesc), len(file_messages_app_v1_app_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   76,
+			NumMessages:   77,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -55,6 +55,7 @@ func (*PortOffered) appEvent()            {}
 func (*PortsReleased) appEvent()          {}
 func (*KeyIssued) appEvent()              {}
 func (*KeyRevoked) appEvent()             {}
+func (*InvitingEnded) appEvent()          {}
 func (*VisibilityChanged) appEvent()      {}
 func (*RuntimeSettingsChanged) appEvent() {}
 func (*AppDisabled) appEvent()            {}

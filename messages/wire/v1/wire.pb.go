@@ -118,8 +118,10 @@ type Principal struct {
 	Participant *Participant `protobuf:"bytes,7,opt,name=participant,proto3" json:"participant,omitempty"`
 	// The limits of a limited API key, whose capabilities are the grants. workspace_ids are the only workspaces of the person that the key
 	// reaches; empty: all of them. A read_only key may do no more than a viewer reads, whatever the role of the person.
-	WorkspaceIds  []string `protobuf:"bytes,8,rep,name=workspace_ids,json=workspaceIds,proto3" json:"workspace_ids,omitempty"`
-	ReadOnly      bool     `protobuf:"varint,9,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
+	WorkspaceIds []string `protobuf:"bytes,8,rep,name=workspace_ids,json=workspaceIds,proto3" json:"workspace_ids,omitempty"`
+	ReadOnly     bool     `protobuf:"varint,9,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
+	// The end of a limited API key, in milliseconds since the Unix epoch; 0 if it does not end. Unset for all other credentials.
+	ExpiresAt     int64 `protobuf:"varint,10,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -215,6 +217,13 @@ func (x *Principal) GetReadOnly() bool {
 		return x.ReadOnly
 	}
 	return false
+}
+
+func (x *Principal) GetExpiresAt() int64 {
+	if x != nil {
+		return x.ExpiresAt
+	}
+	return 0
 }
 
 // A Participant is the person, and the OAuth grant, the limited API key or the app if there is one, on whose behalf the turn of a session
@@ -990,7 +999,7 @@ var File_messages_wire_v1_wire_proto protoreflect.FileDescriptor
 
 const file_messages_wire_v1_wire_proto_rawDesc = "" +
 	"\n" +
-	"\x1bmessages/wire/v1/wire.proto\x12\x0fatelier.wire.v1\"\xe4\x02\n" +
+	"\x1bmessages/wire/v1/wire.proto\x12\x0fatelier.wire.v1\"\x83\x03\n" +
 	"\tPrincipal\x123\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1f.atelier.wire.v1.CredentialKindR\x04kind\x12#\n" +
 	"\rcredential_id\x18\x02 \x01(\tR\fcredentialId\x12\x17\n" +
@@ -1000,7 +1009,10 @@ const file_messages_wire_v1_wire_proto_rawDesc = "" +
 	"\x0fimpersonator_id\x18\x06 \x01(\tR\x0eimpersonatorId\x12>\n" +
 	"\vparticipant\x18\a \x01(\v2\x1c.atelier.wire.v1.ParticipantR\vparticipant\x12#\n" +
 	"\rworkspace_ids\x18\b \x03(\tR\fworkspaceIds\x12\x1b\n" +
-	"\tread_only\x18\t \x01(\bR\breadOnly\"}\n" +
+	"\tread_only\x18\t \x01(\bR\breadOnly\x12\x1d\n" +
+	"\n" +
+	"expires_at\x18\n" +
+	" \x01(\x03R\texpiresAt\"}\n" +
 	"\vParticipant\x12\x17\n" +
 	"\auser_id\x18\x01 \x01(\tR\x06userId\x12\x19\n" +
 	"\bgrant_id\x18\x02 \x01(\tR\agrantId\x12#\n" +

@@ -739,7 +739,7 @@ type Invitation struct {
 	// The id of the requested mail with the link, and the time of the request; empty if no mail is to be sent.
 	MailId          string `protobuf:"bytes,13,opt,name=mail_id,json=mailId,proto3" json:"mail_id,omitempty"`
 	MailRequestedAt int64  `protobuf:"varint,14,opt,name=mail_requested_at,json=mailRequestedAt,proto3" json:"mail_requested_at,omitempty"`
-	// The OAuth grant or the app that invited for the inviter; empty if the inviter did.
+	// The OAuth grant, the app or the limited API key that invited for the inviter; empty if the inviter did.
 	InviterCredentialId string `protobuf:"bytes,15,opt,name=inviter_credential_id,json=inviterCredentialId,proto3" json:"inviter_credential_id,omitempty"`
 	// The hashes of the secrets in the links that renewals replaced last, oldest first.
 	ReplacedSha256 [][]byte `protobuf:"bytes,16,rep,name=replaced_sha256,json=replacedSha256,proto3" json:"replaced_sha256,omitempty"`
@@ -2593,7 +2593,7 @@ func (x *SetMemberDisabled) GetDisabled() bool {
 	return false
 }
 
-// EndInvitations revokes the pending invitations that an OAuth grant or an app has sent. Sender: the platform.
+// EndInvitations revokes the pending invitations that an OAuth grant, an app or a limited API key has sent. Sender: the platform.
 type EndInvitations struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	CredentialId  string                 `protobuf:"bytes,1,opt,name=credential_id,json=credentialId,proto3" json:"credential_id,omitempty"`
