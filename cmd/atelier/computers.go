@@ -9,6 +9,7 @@ import (
 
 	"github.com/atelier-run/atelier/cmd/node"
 	"github.com/atelier-run/atelier/computer"
+	"github.com/atelier-run/atelier/computer/docker"
 	"github.com/atelier-run/atelier/computer/egress"
 )
 
@@ -18,6 +19,7 @@ type computerSettings struct {
 	ComputerIsolation     string        `group:"Computers" default:"required" enum:"required,none" help:"required: run processes only if this machine can isolate them. none: otherwise run them as the user of the node, with all rights of that user; only for trusted members."`
 	ComputerImage         string        `group:"Computers" placeholder:"IMAGE" help:"Image of the containers; required with the docker driver."`
 	ComputerEngine        string        `group:"Computers" placeholder:"URL" help:"Address of the engine of containers, such as unix:///run/podman/podman.sock. None: DOCKER_HOST, or Docker's default socket."`
+	ComputerCgroupParent  string        `group:"Computers" placeholder:"SLICE" help:"Control group in which the engine makes those of the containers, whose limit on memory is in force for all of them together: a slice such as atelier.slice if the engine uses systemd, or else a path such as /atelier. None: the engine's own."`
 	ComputerMemory        size          `group:"Computers" default:"2GiB" help:"Memory that a computer may use."`
 	ComputerProcessors    float64       `group:"Computers" default:"2" help:"Processors that a computer may use."`
 	ComputerProcesses     int           `group:"Computers" default:"1024" help:"Processes and threads that may run in a computer."`
@@ -58,8 +60,11 @@ func (s *computerSettings) checkDriver() error {
 	if s.ComputerDriver == "docker" && s.ComputerNetwork != "off" {
 		return errors.New("computer-network: the docker driver gives containers no network; set it to off")
 	}
-	if s.ComputerDriver != "docker" && (s.ComputerImage != "" || s.ComputerEngine != "") {
-		return errors.New("computer-image, computer-engine: they are settings of the docker driver; set computer-driver to docker")
+	if s.ComputerDriver != "docker" && (s.ComputerImage != "" || s.ComputerEngine != "" || s.ComputerCgroupParent != "") {
+		return errors.New("computer-image, computer-engine, computer-cgroup-parent: they are settings of the docker driver; set computer-driver to docker")
+	}
+	if s.ComputerCgroupParent != "" && !docker.ValidCgroupParent(s.ComputerCgroupParent) {
+		return fmt.Errorf("computer-cgroup-parent: %q is neither a slice, such as atelier.slice, nor a path, such as /atelier", s.ComputerCgroupParent)
 	}
 	return nil
 }
@@ -81,7 +86,7 @@ func (s *computerSettings) options() (node.ComputerOptions, error) {
 	network, err := egress.Parse(s.ComputerNetwork)
 	policy, policyErr := egress.ParsePolicy(s.ComputerNetworkAllow, s.ComputerPorts)
 	return node.ComputerOptions{
-		Driver: s.ComputerDriver, AllowUnisolated: s.ComputerIsolation == "none", Image: s.ComputerImage, Engine: s.engine(),
+		Driver: s.ComputerDriver, AllowUnisolated: s.ComputerIsolation == "none", Image: s.ComputerImage, Engine: s.engine(), CgroupParent: s.ComputerCgroupParent,
 		Limits: computer.Limits{
 			MemoryBytes: int64(s.ComputerMemory), Processors: s.ComputerProcessors, Processes: s.ComputerProcesses,
 		},

@@ -37,8 +37,8 @@ type ComputerOptions struct {
 	Driver string
 	// AllowUnisolated lets processes run without isolation if the machine cannot isolate them.
 	AllowUnisolated bool
-	// Image and Engine are the image and the address of the engine of the docker driver.
-	Image, Engine string
+	// Image and Engine are the image and the address of the engine of the docker driver, CgroupParent the control group of its containers.
+	Image, Engine, CgroupParent string
 	// Limits are those of one computer.
 	Limits computer.Limits
 	// IdleAfter is the time after which a computer without a process stops; 0: the driver's default.
@@ -163,7 +163,7 @@ func newDockerDriver(o Options, name string, drives *drive.Drives) (driver, erro
 	}
 	return docker.New(docker.Options{
 		Engine: o.Computers.Engine, Node: name, Image: o.Computers.Image, Agent: []string{program, agent.Command}, Drives: drives,
-		Limits: o.Computers.Limits, MaxMemory: o.maxMemory(), MaxContainers: o.Computers.processes,
+		Limits: o.Computers.Limits, MaxMemory: o.maxMemory(), MaxContainers: o.Computers.processes, CgroupParent: o.Computers.CgroupParent,
 		TemporaryBytes: temporaryBytes, IdleAfter: o.Computers.IdleAfter, Log: o.Log,
 	})
 }

@@ -164,7 +164,8 @@ func (d *Driver) hostConfig(files, program string) *container.HostConfig {
 		AutoRemove:  true, RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
 		LogConfig: container.LogConfig{Type: "none"},
 		Resources: container.Resources{
-			Memory: o.Limits.MemoryBytes, MemorySwap: o.Limits.MemoryBytes,
+			CgroupParent: o.CgroupParent,
+			Memory:       o.Limits.MemoryBytes, MemorySwap: o.Limits.MemoryBytes,
 			NanoCPUs: int64(math.Round(o.Limits.Processors * 1e9)),
 			Ulimits:  ulimits(),
 		},

@@ -111,8 +111,11 @@ type Options struct {
 	// Limits are those of a container.
 	Limits computer.Limits
 	// MaxMemory is the memory that all containers together may use, in bytes; 0: no limit. The driver measures it for computer.Host, but
-	// the engine does not enforce it.
+	// the engine does not enforce it: only the limit of CgroupParent is enforced.
 	MaxMemory int64
+	// CgroupParent is the control group in which the engine makes those of the containers: a slice such as "atelier.slice" if the engine
+	// uses systemd, or else a path such as "/atelier". Empty: the engine's own.
+	CgroupParent string
 	// MaxContainers limits how many containers run at the same time. At the limit, a container that is to start replaces the one that
 	// has been without a process for the longest time. 0: no limit.
 	MaxContainers int
@@ -146,8 +149,12 @@ var (
 
 	validName  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$`)
 	validImage = regexp.MustCompile(`^[a-z0-9]([a-z0-9._:/-]{0,254}[a-z0-9])?(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@sha256:[0-9a-f]{64})?$`)
+	validGroup = regexp.MustCompile(`^/?[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}(/[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}){0,7}$`)
 	validUser  = regexp.MustCompile(`^[0-9]{1,10}:[0-9]{1,10}$`)
 )
+
+// ValidCgroupParent reports whether a text is the path of a control group or the name of a slice.
+func ValidCgroupParent(text string) bool { return validGroup.MatchString(text) }
 
 // New returns a driver for the engine. It does not connect to it. It returns an error if an option is missing or invalid, or if
 // the agent is not a static program.
@@ -157,6 +164,7 @@ func New(o Options) (*Driver, error) {
 		"image":   validImage.MatchString(o.Image),
 		"user":    o.User == "" || validUser.MatchString(o.User),
 		"network": o.Network == "" || validName.MatchString(o.Network) && o.Network != "host",
+		"group":   o.CgroupParent == "" || ValidCgroupParent(o.CgroupParent),
 		"limits":  o.Limits.MemoryBytes >= 0 && o.Limits.Processors >= 0 && o.Limits.Processes >= 0 && o.TemporaryBytes >= 0,
 		"agent":   len(o.Agent) > 0 && filepath.IsAbs(o.Agent[0]),
 		"drives":  o.Drives != nil,

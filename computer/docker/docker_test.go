@@ -139,6 +139,7 @@ func TestDriver(t *testing.T) {
 		{"attributed process", testAttributedProcess},
 		{"descendants without environment", testDescendantsWithoutEnvironment},
 		{"out of memory", testOutOfMemory},
+		{"group of all containers", testGroupOfAll},
 		{"stuck container", testStuckContainer},
 		{"full drive", testFullDrive},
 		{"server that is killed", testServerKilled},

@@ -367,6 +367,7 @@ func testInvalidOptions(t *testing.T, engine *dockertest.Engine) {
 		"no agent":          func(o *docker.Options) { o.Agent = nil },
 		"agent not static":  func(o *docker.Options) { o.Agent = []string{"/bin/ls"} },
 		"relative agent":    func(o *docker.Options) { o.Agent = []string{"agent"} },
+		"group":             func(o *docker.Options) { o.CgroupParent = "../other" },
 		"no drives":         func(o *docker.Options) { o.Drives = nil },
 		"drives' comma":     func(o *docker.Options) { o.Drives = drives{"/srv/a,b"} },
 		"engine's protocol": func(o *docker.Options) { o.Engine = "nowhere" },

@@ -40,6 +40,8 @@ type Engine struct {
 	dir     string
 	command *exec.Cmd
 	ended   chan struct{}
+	// groups are the paths of the control groups that MemoryGroup has made.
+	groups []string
 }
 
 // TestAgent is the package of a program that is the agent of containers, and has commands for tests of the driver.
@@ -145,6 +147,26 @@ func (e *Engine) Kill(t testing.TB) {
 	}
 	<-e.ended
 	_ = os.Remove(filepath.Join(e.dir, "api.sock"))
+}
+
+// MemoryGroup makes a control group with a limit on memory in bytes, and returns its path, which may be the parent of containers. The end of
+// the engine removes the group, because the engine's monitors of containers are in it until then.
+func (e *Engine) MemoryGroup(t testing.TB, limit int) string {
+	t.Helper()
+	parent, file := "/sys/fs/cgroup/memory", "memory.limit_in_bytes"
+	if _, err := os.Stat(parent); err != nil { // version 2 has one hierarchy
+		parent, file = "/sys/fs/cgroup", "memory.max"
+	}
+	name := "atelier-test-" + strconv.Itoa(os.Getpid()) + "-" + strconv.Itoa(len(e.groups))
+	dir := filepath.Join(parent, name)
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		testmachine.Lacks(t, "control groups cannot be made: "+err.Error())
+	}
+	e.groups = append(e.groups, "/"+name)
+	if err := os.WriteFile(filepath.Join(dir, file), []byte(strconv.Itoa(limit)), 0); err != nil {
+		testmachine.Lacks(t, "control groups have no limits on memory: "+err.Error())
+	}
+	return "/" + name
 }
 
 // Client returns a client of the engine until the end of the test.
@@ -282,6 +304,12 @@ func (e *Engine) remove(t testing.TB) {
 	// Podman leaves the control groups of containers in the second hierarchy of a machine that has both versions. Only those
 	// without processes can be removed.
 	groups, _ := filepath.Glob("/sys/fs/cgroup/unified/libpod_parent/libpod-*")
+	for _, name := range e.groups {
+		for _, pattern := range []string{"/sys/fs/cgroup/*" + name + "/*", "/sys/fs/cgroup" + name + "/*", "/sys/fs/cgroup/*" + name, "/sys/fs/cgroup" + name} {
+			found, _ := filepath.Glob(pattern)
+			groups = append(groups, found...)
+		}
+	}
 	for _, group := range groups {
 		_ = syscall.Rmdir(group)
 	}
