@@ -39,6 +39,11 @@ func (d *Drives) RequireShare(ctx context.Context, workspaceID string, size int)
 	return d.quota.RequireFree(ctx, workspaceID, quota.Usage{Bytes: uint64(size)})
 }
 
+// RequireReserve returns Full unless the disk of the drives keeps the whole reserve free beside size bytes that belong to no workspace.
+func (d *Drives) RequireReserve(size int) error {
+	return d.quota.RequireReserve(quota.Usage{Bytes: uint64(size)})
+}
+
 // CheckJournal returns Full if a workspace with its share of a disk that is nearly full may not write size bytes to the journal. It does not
 // wait.
 func (d *Drives) CheckJournal(workspaceID string, size int) error {

@@ -67,7 +67,7 @@ func isOnDisk(b bucket.Bucket, dir string) bool {
 	return unix.Stat(folder.Dir(), &ofBucket) == nil && unix.Stat(dir, &ofDir) == nil && ofBucket.Dev == ofDir.Dev
 }
 
-// A shareWriter writes an archive of a drive to the disk of the drives.
+// A shareWriter writes to the disk of the drives while that is permitted.
 type shareWriter struct {
 	io.Writer
 	require func(size int) error
@@ -80,6 +80,25 @@ func (w *shareWriter) Write(p []byte) (int, error) {
 		return 0, w.refusal
 	}
 	return w.Writer.Write(p)
+}
+
+// A reserveBucket is a bucket on the disk of the drives for objects that belong to no workspace. Put fails with Full before the reserve of
+// the drives is touched.
+type reserveBucket struct {
+	bucket.Bucket
+	require func(size int) error
+}
+
+// Put implements bucket.Bucket.
+func (b reserveBucket) Put(ctx context.Context, name string, write func(to io.Writer) error) error {
+	return b.Bucket.Put(ctx, name, func(to io.Writer) error {
+		bounded := &shareWriter{Writer: to, require: b.require}
+		err := write(bounded)
+		if bounded.refusal != nil {
+			err = bounded.refusal
+		}
+		return err
+	})
 }
 
 // Sequence implements archive.Drives.

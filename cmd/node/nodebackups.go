@@ -46,6 +46,14 @@ func openOther(o Options, address string) (bucket.Bucket, error) {
 	return at.Open(filepath.Join(o.Dir, "backups"))
 }
 
+// errNoRoom returns the error of a backup for which the disk of the data directory has no space, or nil for nil.
+func errNoRoom(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w; store the backup on another disk or in a bucket, or make space", err)
+}
+
 // contains reports whether a path, which need not exist, is a folder or below it. Symbolic links are resolved.
 func contains(folder, path string) (bool, error) {
 	in, err := os.Stat(folder)
@@ -95,6 +103,9 @@ func (n *Node) backUpNode(o Options) operator.BackUpNode {
 			return operator.NodeBackup{}, err
 		}
 		defer b.Close()
+		if isOnDisk(b, n.Drives.Dir()) {
+			b = reserveBucket{b, func(size int) error { return errNoRoom(n.Drives.RequireReserve(size)) }}
+		}
 		drives := archiveDrives{Drives: n.Drives, asker: n.Router}
 		source := nodebackup.Source{
 			Bucket: b, Archive: archive.New(b, drives), Checkpoint: n.Journal.Checkpoint, Staging: checkpointDir(o),

@@ -243,6 +243,16 @@ func (a *account) grant(need, granted Usage, limit Limit) bool {
 	return true
 }
 
+// RequireReserve returns Full unless the disk keeps the whole reserve free beside what an operator lets the server write there.
+func (l *Limiter) RequireReserve(need Usage) error {
+	d, err := l.measureDisk()
+	if err != nil || d.isAbove(need) {
+		return err
+	}
+	return l.refuse(ReasonDisk, entity.Errorf(Full, "the disk of the data directory would have less free space than the reserve of the drives, %d bytes and %d files",
+		d.bytes.high, d.files.high))
+}
+
 // RequireFree returns Full if the disk has no space for what a drive needs, whatever the limit of the drive, in the same way as Require.
 func (l *Limiter) RequireFree(ctx context.Context, workspaceID string, need Usage) error {
 	_, err := l.requireShare(ctx, workspaceID, need)

@@ -2,6 +2,7 @@ package process
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/atelier-run/atelier/tests/testmachine"
+	"github.com/atelier-run/atelier/volume"
 )
 
 // TestFullDisk fills the volume of a node in the two ways that there are: with files, of which one has no content, and with bytes. First
@@ -124,4 +126,60 @@ func fillDrive(t *testing.T, c *client, content string) int {
 	}
 	t.Fatal("no upload was refused")
 	return 0
+}
+
+// TestBackUpOntoTheSameDisk backs a node up to a folder on the disk of its data directory, which has no space for it: the backup ends before
+// the reserve of the drives is touched, and leaves nothing. Another disk has no such limit.
+func TestBackUpOntoTheSameDisk(t *testing.T) {
+	disk := testmachine.Volume(t, "size=192m")
+	n := start(t, filepath.Join(disk, "data"), "--min-free-space=32MiB", "--drive-reserve=64MiB")
+	_, key := newPerson(t, n, "ada@example.org")
+	c := newClient(n.address, key)
+	newWorkspace(t, c)
+	noise := rand.NewChaCha8([32]byte{}) // cannot be compressed
+	content := make([]byte, 1<<20)
+	for i := range 50 {
+		_, _ = noise.Read(content)
+		c.expect(t, http.StatusCreated, "PUT", drivePath(fmt.Sprint(i)), string(content))
+	}
+	const reserve = 64 << 20
+	free := func() uint64 {
+		u, err := volume.Measure(disk)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return u.FreeBytes
+	}
+	if free() < reserve {
+		t.Fatalf("%d bytes are free before", free())
+	}
+	backUp := func(to string) (errs string, code int) {
+		_, errs, code = atelier("admin", "backup", "node", "--data="+n.dir, "--to="+to)
+		return errs, code
+	}
+	same := filepath.Join(disk, "backups")
+	expectRefused := func() {
+		t.Helper()
+		if errs, code := backUp(same); code != 1 || !strings.Contains(errs, "less free space than the reserve") || !strings.Contains(errs, "another disk") {
+			t.Errorf("exit %d, %s", code, errs)
+		}
+		err := filepath.WalkDir(same, func(path string, entry os.DirEntry, err error) error {
+			if err == nil && !entry.IsDir() {
+				t.Errorf("%s is left", path)
+			}
+			return err
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	expectRefused()
+	c.expect(t, http.StatusCreated, "PUT", drivePath("more"), "small")
+	if errs, code := backUp(t.TempDir()); code != 0 {
+		t.Errorf("onto another disk: exit %d, %s", code, errs)
+	}
+	if err := os.WriteFile(filepath.Join(disk, "others"), make([]byte, free()-reserve/2), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	expectRefused()
 }
