@@ -6,11 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -94,27 +92,6 @@ func TestReprovisionAnswers(t *testing.T) {
 		if !strings.HasPrefix(got.Body.String(), test.want) {
 			t.Errorf("%s, want %s", got.Body, test.want)
 		}
-	}
-}
-
-func TestTelemetryOfTheLastDay(t *testing.T) {
-	w, now := newFakeEntities(), newClock()
-	s, key := w.server(t, func(o *http.Options) { o.Clock = now.Now }), w.key(alice)
-	at := now.Now().UnixMilli()
-	day := (24 * time.Hour).Milliseconds()
-	asked := stubLists(t, w, "",
-		&computerv1.Sample{At: at - 15_000, CpuPct: 1, MemUsedMb: math.NaN(), MemTotalMb: 8, DiskUsedMb: 1, DiskTotalMb: math.Inf(1)},
-		&computerv1.Sample{At: at, CpuPct: 101},
-		&computerv1.Sample{At: at - day - 1, CpuPct: 1},
-		&computerv1.Sample{At: at - day, CpuPct: -1, MemUsedMb: 0, MemTotalMb: 4, DiskUsedMb: 5},
-	)
-	got := request(t, s, "GET", "/v1/ws/acme/telemetry", key, "")
-	want := fmt.Sprintf(`{"samples":[{"at":%d,"memUsedMb":0,"memTotalMb":4},{"at":%d,"cpuPct":1,"memTotalMb":8,"diskUsedMb":1},{"at":%d}]}`, at-day, at-15_000, at)
-	if got.Body.String() != want {
-		t.Errorf("%s, want %s", got.Body, want)
-	}
-	if l := (*asked)[0]; l.GetName() != "telemetry" || l.GetLimit() < 5760 {
-		t.Errorf("asked for %v", l)
 	}
 }
 

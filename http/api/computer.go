@@ -102,8 +102,8 @@ type sampleView struct {
 const (
 	// sampleTime is the maximum age of the samples that are returned.
 	sampleTime = 24 * time.Hour
-	// maxSamples is more than the number of samples in sampleTime.
-	maxSamples = 6000
+	// samplePage is the number of samples that are read at once, a twelfth of those of a day.
+	samplePage = 480
 	// sampleBytes is about the size of a sample with all values as JSON.
 	sampleBytes = 200
 )
@@ -131,17 +131,23 @@ func (k computers) telemetry(c *server.Call, since float64) (telemetryView, erro
 	if err := c.ReserveAnswer(samplesSince(from, now) * sampleBytes); err != nil {
 		return telemetryView{}, err
 	}
-	found, err := server.Ask[*wirev1.Page](c, entity.Command{
-		Kind: entity.KindComputer, Identity: c.Workspace.ID,
-		Message: &wirev1.List{Name: "telemetry", Limit: maxSamples},
-	})
-	if err != nil {
-		return telemetryView{}, err
+	samples := []sampleView{}
+	for page := (*wirev1.Page)(nil); page == nil || len(page.GetNext()) > 0; {
+		var err error
+		if page, err = server.Ask[*wirev1.Page](c, entity.Command{
+			Kind: entity.KindComputer, Identity: c.Workspace.ID,
+			Message: &wirev1.List{Name: "telemetry", After: page.GetNext(), Limit: samplePage},
+		}); err != nil {
+			return telemetryView{}, err
+		}
+		read, err := server.DecodeRows(page, viewSample)
+		if err != nil {
+			return telemetryView{}, err
+		}
+		samples = append(samples, slices.DeleteFunc(read, func(one sampleView) bool { return float64(one.At) < from })...)
 	}
-	samples, err := server.DecodeRows(found, viewSample)
-	samples = slices.DeleteFunc(samples, func(one sampleView) bool { return float64(one.At) < from })
 	slices.SortFunc(samples, func(a, b sampleView) int { return cmp.Compare(a.At, b.At) })
-	return telemetryView{samples}, err
+	return telemetryView{samples}, nil
 }
 
 // samplesSince returns the greatest number of samples from a time until now; from is in milliseconds since the Unix epoch.
