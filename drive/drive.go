@@ -14,6 +14,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/atelier-run/atelier/drive/locks"
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/limit"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
@@ -41,9 +42,9 @@ type Drive struct {
 	recovering chan struct{}
 	recovered  atomic.Bool
 
-	// attaching guards attached; see Attached.
-	attaching sync.Mutex
-	attached  any
+	// loading guards table; see Locks.
+	loading sync.Mutex
+	table   *locks.Table
 
 	mu sync.Mutex
 	// tree is the current tree of files; a restore replaces it.

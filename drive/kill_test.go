@@ -208,7 +208,7 @@ func replay(t *testing.T, rows []*activityv1.Operation) map[string]string {
 	remove := func(path string) map[string]string {
 		removed := map[string]string{}
 		for name, content := range disk {
-			if drive.Within(name, path) {
+			if entity.Within(name, path) {
 				removed[strings.TrimPrefix(name, path)] = content
 				delete(disk, name)
 			}

@@ -172,7 +172,7 @@ func (d *Drive) closeFiles() (errs []error) {
 func (d *Drive) forgetFiles() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.tmp, d.staging, d.tree, d.attached = nil, handle{}, nil, nil
+	d.tmp, d.staging, d.tree, d.table = nil, handle{}, nil, nil
 }
 
 // A tree is the open root folder of a drive's files, opened twice: reads go through inside, which follows links but not out
@@ -232,20 +232,4 @@ func (d *Drive) closeReplaced(t *tree) {
 	if err := t.close(); err != nil {
 		d.drives.log.Error("cannot close a replaced tree", "workspace", d.workspaceID, "error", err)
 	}
-}
-
-// Attached returns a value that a protocol attaches to the open drive, such as a table of locks. The first call obtains it
-// from load and returns load's errors. An eviction of the drive discards the value, so it may only cache state that is on
-// disk. All callers expect the same type.
-func (d *Drive) Attached(load func() (any, error)) (any, error) {
-	d.attaching.Lock()
-	defer d.attaching.Unlock()
-	if d.attached != nil {
-		return d.attached, nil
-	}
-	attached, err := load()
-	if err == nil {
-		d.attached = attached
-	}
-	return attached, err
 }

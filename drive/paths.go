@@ -95,20 +95,12 @@ func (l *pathLocks) remove(c *claim) {
 func (c *claim) conflicts(other *claim) bool {
 	for _, a := range c.paths {
 		for _, b := range other.paths {
-			if Within(a, b) || Within(b, a) {
+			if entity.Within(a, b) || entity.Within(b, a) {
 				return true
 			}
 		}
 	}
 	return false
-}
-
-// Within reports whether a path is equal to folder or below it; the empty folder is the root.
-func Within(path, folder string) bool {
-	if folder == "" || path == folder {
-		return true
-	}
-	return len(path) > len(folder) && path[len(folder)] == '/' && strings.HasPrefix(path, folder)
 }
 
 // MaxDepth is the maximum number of segments of a path that the drive's operations create, by an upload, a new folder, a

@@ -2,23 +2,9 @@ package drive
 
 import (
 	"context"
-	"strings"
 	"sync"
 	"testing"
-
-	"pgregory.net/rapid"
 )
-
-func TestWithinAgreesWithSegments(t *testing.T) {
-	path := rapid.StringMatching(`([ab]{1,2}(/[ab]{1,2}){0,3})?`)
-	rapid.Check(t, func(t *rapid.T) {
-		a, b := path.Draw(t, "a"), path.Draw(t, "b")
-		want := b == "" || strings.HasPrefix(a+"/", b+"/")
-		if Within(a, b) != want {
-			t.Errorf("Within(%q, %q) is %t", a, b, !want)
-		}
-	})
-}
 
 // TestPathLocksExcludeConflictingClaims acquires claims concurrently and verifies that no two conflicting ones are held at the
 // same time.

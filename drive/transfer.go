@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/atelier-run/atelier/entity"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 )
 
@@ -84,7 +85,7 @@ func validateTransfer(from, to string) error {
 	if err := validateChangePath(to); err != nil {
 		return err
 	}
-	if Within(from, to) || Within(to, from) {
+	if entity.Within(from, to) || entity.Within(to, from) {
 		return errOverlap
 	}
 	return nil

@@ -118,6 +118,14 @@ func CheckPath(path string) *Error {
 	return nil
 }
 
+// Within reports whether a path is equal to folder or below it; the empty folder is the root.
+func Within(path, folder string) bool {
+	if folder == "" || path == folder {
+		return true
+	}
+	return len(path) > len(folder) && path[len(folder)] == '/' && strings.HasPrefix(path, folder)
+}
+
 // IsID reports whether a text may be an id that another entity, a client or an identity provider has chosen: 1 to
 // MaxIDLength printable ASCII characters without spaces.
 func IsID(id string) bool { return IsPrintableASCII(id, MaxIDLength) && !strings.Contains(id, " ") }

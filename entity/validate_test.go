@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"github.com/atelier-run/atelier/entity"
 )
 
@@ -89,4 +91,15 @@ func TestIsUseRecorded(t *testing.T) {
 			t.Errorf("%d, %d: %v", test.lastUsedAt, test.at, got)
 		}
 	}
+}
+
+func TestWithinAgreesWithSegments(t *testing.T) {
+	path := rapid.StringMatching(`([ab]{1,2}(/[ab]{1,2}){0,3})?`)
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := path.Draw(t, "a"), path.Draw(t, "b")
+		want := b == "" || strings.HasPrefix(a+"/", b+"/")
+		if entity.Within(a, b) != want {
+			t.Errorf("Within(%q, %q) is %t", a, b, !want)
+		}
+	})
 }

@@ -59,7 +59,7 @@ func (n *Node) computerExecutors() map[string]actors.Executor {
 
 func (n *Node) driveExecutors() map[string]actors.Executor {
 	removeLocks := func(ctx context.Context, t actors.Task, m *workspacev1.LockRemoval) (proto.Message, error) {
-		return &workspacev1.ReportLocksRemoved{UserId: m.GetUserId(), TaskId: t.ID}, n.files.DropLocks(ctx, t.Identity, m.GetUserId())
+		return &workspacev1.ReportLocksRemoved{UserId: m.GetUserId(), TaskId: t.ID}, n.Drives.DropLocks(ctx, t.Identity, m.GetUserId())
 	}
 	checkAnchors := func(ctx context.Context, t actors.Task, m *workspacev1.AnchorCheck) (proto.Message, error) {
 		return n.anchors.Check(ctx, t.Identity, m)

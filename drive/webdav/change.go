@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/atelier-run/atelier/drive"
+	"github.com/atelier-run/atelier/drive/locks"
 	"github.com/atelier-run/atelier/entity"
 )
 
@@ -21,7 +22,7 @@ func (c *call) put() error {
 	if c.r.Header.Get("Content-Range") != "" {
 		return entity.Errorf(entity.InvalidRequest, "PUT with Content-Range is not supported; send the whole file")
 	}
-	change, err := c.change(func() []effect { return []effect{c.writeEffect(c.path)} })
+	change, err := c.change(func() []locks.Effect { return []locks.Effect{c.writeEffect(c.path)} })
 	if err != nil {
 		return err
 	}
@@ -73,7 +74,7 @@ func (c *call) makeCollection() error {
 	if c.path == "" {
 		return errExistsAlready
 	}
-	change, err := c.change(func() []effect { return []effect{{path: c.path, changesParent: true}} })
+	change, err := c.change(func() []locks.Effect { return []locks.Effect{{Path: c.path, ChangesParent: true}} })
 	if err != nil {
 		return err
 	}
@@ -96,7 +97,7 @@ func (c *call) remove() error {
 	if depth := c.r.Header.Get("Depth"); depth != "" && !isInfinity(depth) {
 		return errDepth
 	}
-	change, err := c.change(func() []effect { return []effect{{path: c.path, changesParent: true, isDeep: true}} })
+	change, err := c.change(func() []locks.Effect { return []locks.Effect{{Path: c.path, ChangesParent: true, IsDeep: true}} })
 	if err != nil {
 		return err
 	}
@@ -118,7 +119,7 @@ func (c *call) copy() error {
 	if depth != "" && depth != "0" && !isInfinity(depth) {
 		return errDepth
 	}
-	change, err := c.change(func() []effect { return []effect{c.replaceEffect(to)} })
+	change, err := c.change(func() []locks.Effect { return []locks.Effect{c.replaceEffect(to)} })
 	if err != nil {
 		return err
 	}
@@ -141,8 +142,8 @@ func (c *call) move() error {
 	if depth := c.r.Header.Get("Depth"); depth != "" && !isInfinity(depth) {
 		return errDepth
 	}
-	change, err := c.change(func() []effect {
-		return []effect{{path: c.path, changesParent: true, isDeep: true}, c.replaceEffect(to)}
+	change, err := c.change(func() []locks.Effect {
+		return []locks.Effect{{Path: c.path, ChangesParent: true, IsDeep: true}, c.replaceEffect(to)}
 	})
 	if err != nil {
 		return err
@@ -160,9 +161,9 @@ func (c *call) move() error {
 }
 
 // replaceEffect returns the effect of replacing a path and all entries below it.
-func (c *call) replaceEffect(path string) effect {
+func (c *call) replaceEffect(path string) locks.Effect {
 	effect := c.writeEffect(path)
-	effect.isDeep = true
+	effect.IsDeep = true
 	return effect
 }
 
@@ -187,7 +188,7 @@ func (c *call) parseDestination() (path string, overwrite bool, err error) {
 // deleteLocks deletes the locks of removed entries: those below a path, and with inclusive those on the path. An error is only
 // logged, because the locks expire.
 func (c *call) deleteLocks(path string, inclusive bool) {
-	if err := c.locks.deleteBelow(path, inclusive); err != nil {
+	if err := c.locks.DeleteBelow(path, inclusive); err != nil {
 		c.log.Warn("cannot delete the locks of removed paths; they remain until they expire", "error", err)
 	}
 }

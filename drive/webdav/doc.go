@@ -12,11 +12,6 @@
 // other change comes between the check and this one. The package comment of drive describes the flow of a PUT ("The life of a
 // change") and of a MOVE ("Rename") from here to the activity's row.
 //
-// # Locks
-//
-// Locks (RFC 4918, section 6) are on paths and are stored in one small file beside each drive. They are shared or
-// exclusive and last at most an hour. Only the creator of a lock can use its token.
-//
 // # Errors
 //
 // The body of an error is JSON, { "error": code, "message": text }, or the XML element that RFC 4918 defines for the error.

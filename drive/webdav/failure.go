@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/atelier-run/atelier/drive"
+	"github.com/atelier-run/atelier/drive/locks"
 	"github.com/atelier-run/atelier/entity"
 )
 
@@ -19,18 +20,13 @@ import (
 const (
 	codePreconditionFailed entity.Code = "precondition_failed"
 	codeInvalidRange       entity.Code = "invalid_range"
-	codeLocked             entity.Code = "locked"
 	codeOtherServer        entity.Code = "other_server"
 	codeFiniteDepth        entity.Code = "finite_depth"
-	codeLockTokenMismatch  entity.Code = "lock_token_mismatch"
-	codeNoSuchLock         entity.Code = "no_such_lock"
-	codeLockConflict       entity.Code = "lock_conflict"
 )
 
 var (
 	errPreconditionFailed = entity.Errorf(codePreconditionFailed, "a condition of the request does not hold")
 	errInvalidRange       = entity.Errorf(codeInvalidRange, "the file has no byte in the range of the request")
-	errLockTokenMismatch  = entity.Errorf(codeLockTokenMismatch, "the lock was made by someone else")
 	errOtherServer        = entity.Errorf(codeOtherServer, "the destination is not on this drive")
 	errFiniteDepth        = entity.Errorf(codeFiniteDepth, "Depth: infinity is refused; list each folder with Depth: 1")
 )
@@ -59,20 +55,20 @@ var statuses = map[entity.Code]int{
 
 	codePreconditionFailed: http.StatusPreconditionFailed,
 	codeInvalidRange:       http.StatusRequestedRangeNotSatisfiable,
-	codeLocked:             http.StatusLocked,
+	locks.Locked:           http.StatusLocked,
 	codeOtherServer:        http.StatusBadGateway,
 	codeFiniteDepth:        http.StatusForbidden,
-	codeLockTokenMismatch:  http.StatusForbidden,
-	codeNoSuchLock:         http.StatusConflict,
-	codeLockConflict:       http.StatusLocked,
+	locks.TokenMismatch:    http.StatusForbidden,
+	locks.NoSuchLock:       http.StatusConflict,
+	locks.Excluded:         http.StatusLocked,
 }
 
 // conditionElements are the XML elements that RFC 4918, section 16, defines for errors.
 var conditionElements = map[entity.Code]string{
-	codeLocked:       "lock-token-submitted",
-	codeLockConflict: "no-conflicting-lock",
+	locks.Locked:     "lock-token-submitted",
+	locks.Excluded:   "no-conflicting-lock",
 	codeFiniteDepth:  "propfind-finite-depth",
-	codeNoSuchLock:   "lock-token-matches-request-uri",
+	locks.NoSuchLock: "lock-token-matches-request-uri",
 }
 
 // codeOf returns the code of an error, or "" if it has none.
@@ -138,9 +134,9 @@ func (c *call) writeConditionError(status int, element string, err error) {
 	c.w.Header().Set("Content-Type", xmlType)
 	c.w.WriteHeader(status)
 	content := ""
-	if path, is := conflictPath(err); is {
-		entry, err := c.drive.Stat(path)
-		content = "<D:href>" + escape(c.href(path, err == nil && entry.Folder)) + "</D:href>"
+	if conflict, is := errors.AsType[*locks.Conflict](err); is {
+		entry, err := c.drive.Stat(conflict.Path)
+		content = "<D:href>" + escape(c.href(conflict.Path, err == nil && entry.Folder)) + "</D:href>"
 	}
 	fmt.Fprintf(c.w, `%s<D:error xmlns:D="DAV:"><D:%s>%s</D:%s></D:error>`, xmlHead, element, content, element)
 }

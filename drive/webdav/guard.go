@@ -7,22 +7,14 @@ import (
 	"time"
 
 	"github.com/atelier-run/atelier/drive"
+	"github.com/atelier-run/atelier/drive/locks"
 	"github.com/atelier-run/atelier/entity"
 )
-
-// An effect describes which locks a method has to respect at a path.
-type effect struct {
-	path string
-	// changesParent is set if the path is added to its folder or removed from it. A lock on the folder forbids that.
-	changesParent bool
-	// isDeep is set if entries below the path are changed as well.
-	isDeep bool
-}
 
 // change returns the drive.Change for the request: step 2 of "The life of a change" in the package comment of drive. Its
 // guard checks the conditions of the request and the locks on the effects, which it computes at each call. change returns
 // InvalidRequest if the If header is malformed.
-func (c *call) change(effects func() []effect) (drive.Change, error) {
+func (c *call) change(effects func() []locks.Effect) (drive.Change, error) {
 	header, err := c.parseIf(c.r.Header.Values("If"))
 	if err != nil {
 		return drive.Change{}, err
@@ -34,75 +26,23 @@ func (c *call) change(effects func() []effect) (drive.Change, error) {
 }
 
 // checkConditions evaluates the conditional headers, and checks the locks on the effects if the drive has any locks.
-func (c *call) checkConditions(header ifHeader, effects func() []effect) error {
+func (c *call) checkConditions(header ifHeader, effects func() []locks.Effect) error {
 	if err := c.checkPreconditions(); err != nil {
 		return err
 	}
 	if !header.isTrue(c) {
 		return errPreconditionFailed
 	}
-	if !c.locks.isHeld() {
+	if !c.locks.IsHeld() {
 		return nil
 	}
-	for _, effect := range effects() {
-		if err := c.checkLocks(effect, header); err != nil {
-			return err
-		}
-	}
-	return nil
+	return c.locks.Check(locks.CreatorOf(c.author), header.hasToken, effects()...)
 }
 
 // writeEffect returns the effect of writing to a path. If the path is new, its folder changes as well.
-func (c *call) writeEffect(path string) effect {
+func (c *call) writeEffect(path string) locks.Effect {
 	_, err := c.drive.Stat(path)
-	return effect{path: path, changesParent: err != nil}
-}
-
-// checkLocks returns a conflict if locks forbid an effect. Each resource that the effect changes must have no lock, or one of
-// its locks must have been created by the caller and its token be in the If header (RFC 4918, section 7.5).
-func (c *call) checkLocks(effect effect, header ifHeader) error {
-	l := c.locks
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	current := l.current()
-	if err := c.checkLocksOn(current, effect.path, header); err != nil {
-		return err
-	}
-	if effect.changesParent && effect.path != "" {
-		if err := c.checkLocksOn(current, parentOf(effect.path), header); err != nil {
-			return err
-		}
-	}
-	for _, held := range current {
-		if effect.isDeep && drive.Within(held.Path, effect.path) {
-			if err := c.checkLocksOn(current, held.Path, header); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// checkLocksOn is checkLocks for one resource.
-func (c *call) checkLocksOn(current []*lock, path string, header ifHeader) error {
-	var blocking *lock
-	for _, held := range current {
-		if !held.covers(path) {
-			continue
-		}
-		if held.Creator == creator(c.author) && header.hasToken(held.Token) {
-			return nil
-		}
-		blocking = held
-	}
-	if blocking == nil {
-		return nil
-	}
-	return &conflict{path: blocking.Path, code: codeLocked}
-}
-
-func parentOf(path string) string {
-	return path[:max(strings.LastIndexByte(path, '/'), 0)]
+	return locks.Effect{Path: path, ChangesParent: err != nil}
 }
 
 // checkPreconditions evaluates the conditional headers of RFC 9110, section 13, for methods that change the drive.
@@ -262,7 +202,7 @@ func (l ifList) matches(c *call, condition condition) bool {
 		return false
 	}
 	if condition.token != "" {
-		return slices.ContainsFunc(c.locks.covering(l.path), func(held *lock) bool { return held.Token == condition.token })
+		return slices.ContainsFunc(c.locks.Covering(l.path), func(held *locks.Lock) bool { return held.Token == condition.token })
 	}
 	entry, err := c.drive.Stat(l.path)
 	return err == nil && entry.ETag() == condition.etag

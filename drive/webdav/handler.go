@@ -4,12 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"strings"
 
 	"github.com/atelier-run/atelier/drive"
+	"github.com/atelier-run/atelier/drive/locks"
 	"github.com/atelier-run/atelier/entity"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 )
@@ -33,7 +33,7 @@ type call struct {
 	// drive stays open until release is called at the end of the request.
 	drive   *drive.Drive
 	release func()
-	locks   *lockTable
+	locks   *locks.Table
 	// activeLocks has the elements without the owner of the locks that the response already describes, by token.
 	activeLocks map[string]string
 	prefix      string
@@ -137,7 +137,7 @@ func (c *call) serve(workspaceID string) error {
 		return err
 	}
 	c.drive, c.release = opened, release
-	if c.locks, err = c.locksOf(c.drive); err != nil {
+	if c.locks, err = c.drive.Locks(); err != nil {
 		return err
 	}
 	if err := c.checkTrailingSlash(); err != nil {
@@ -155,37 +155,6 @@ func (c *call) checkTrailingSlash() error {
 		return entity.Errorf(entity.NotFound, "no such folder")
 	}
 	return nil
-}
-
-// DropLocks deletes the locks that a person holds on a workspace's drive, when the person has lost write access. It does
-// nothing if the drive does not exist, and returns the errors of Drives.Open and of writing the lock table.
-func (h *Handler) DropLocks(ctx context.Context, workspaceID, userID string) error {
-	d, release, err := h.drives.Open(ctx, workspaceID)
-	if codeOf(err) == entity.NotFound {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer release()
-	table, err := h.locksOf(d)
-	if err != nil {
-		return err
-	}
-	return table.deleteByCreator(userID)
-}
-
-// locksOf returns the lock table of a drive. It is loaded once and stays in memory as long as the drive is open.
-func (h *Handler) locksOf(d *drive.Drive) (*lockTable, error) {
-	attached, err := d.Attached(func() (any, error) { return loadLockTable(d, h.log) })
-	if err != nil {
-		return nil, err
-	}
-	table, ok := attached.(*lockTable)
-	if !ok {
-		return nil, fmt.Errorf("webdav: unexpected attachment %T", attached)
-	}
-	return table, nil
 }
 
 func (c *call) context() context.Context { return c.r.Context() }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/atelier-run/atelier/drive"
+	"github.com/atelier-run/atelier/drive/locks"
 	"github.com/atelier-run/atelier/entity"
 )
 
@@ -30,8 +31,8 @@ func (c *call) lock() error {
 		return err
 	}
 	held, created, err := c.acquireLock(wanted, timeout)
-	if path, is := conflictPath(err); is && path != c.path && drive.Within(path, c.path) {
-		return c.writeLockedBelow(path)
+	if conflict, is := errors.AsType[*locks.Conflict](err); is && conflict.Path != c.path && entity.Within(conflict.Path, c.path) {
+		return c.writeLockedBelow(conflict.Path)
 	}
 	if err != nil {
 		return err
@@ -39,7 +40,7 @@ func (c *call) lock() error {
 	// When a person loses access, DropLocks runs after the access was removed. Either it has seen this lock, or confirm
 	// refuses the access here and the lock is released.
 	if err := c.confirm(); err != nil {
-		return errors.Join(err, c.locks.release(held.Token, held.Path, held.Creator, false))
+		return errors.Join(err, c.locks.Release(held.Token, held.Path, held.Creator, false))
 	}
 	c.w.Header().Set("Lock-Token", "<"+held.Token+">")
 	if created {
@@ -70,7 +71,10 @@ func (c *call) refresh(timeout time.Duration) error {
 	if err := c.confirm(); err != nil {
 		return err
 	}
-	held, err := c.locks.refresh(token, c.path, creator(c.author), timeout)
+	held, err := c.locks.Refresh(token, c.path, locks.CreatorOf(c.author), timeout)
+	if codeOf(err) == locks.NoSuchLock {
+		return errPreconditionFailed
+	}
 	if err != nil {
 		return err
 	}
@@ -78,34 +82,34 @@ func (c *call) refresh(timeout time.Duration) error {
 }
 
 // parseLockInfo returns the lock that a request's headers and lockinfo element describe, without token and expiry.
-func (c *call) parseLockInfo(body *element) (lock, error) {
+func (c *call) parseLockInfo(body *element) (locks.Lock, error) {
 	depth := c.r.Header.Get("Depth")
 	if depth != "" && depth != "0" && !isInfinity(depth) {
-		return lock{}, errDepth
+		return locks.Lock{}, errDepth
 	}
 	scope, kind, owner := body.child("lockscope"), body.child("locktype"), body.child("owner")
 	if !body.is("lockinfo") || scope == nil || kind == nil || kind.child("write") == nil {
-		return lock{}, errXML
+		return locks.Lock{}, errXML
 	}
 	shared := scope.child("shared") != nil
 	if !shared && scope.child("exclusive") == nil {
-		return lock{}, errXML
+		return locks.Lock{}, errXML
 	}
-	wanted := lock{Path: c.path, Deep: depth != "0", Shared: shared, Creator: creator(c.author)}
+	wanted := locks.Lock{Path: c.path, Deep: depth != "0", Shared: shared, Creator: locks.CreatorOf(c.author)}
 	if owner == nil {
 		return wanted, nil
 	}
 	var err error
-	if wanted.Owner, err = owner.encodeContent(maxOwner); err != nil {
-		return lock{}, entity.Errorf(entity.InvalidRequest, "the lock's owner is longer than %d bytes", maxOwner)
+	if wanted.Owner, err = owner.encodeContent(locks.MaxOwner); err != nil {
+		return locks.Lock{}, entity.Errorf(entity.InvalidRequest, "the lock's owner is longer than %d bytes", locks.MaxOwner)
 	}
 	return wanted, nil
 }
 
 // acquireLock acquires a lock while no operation on the path runs. It creates an empty file if the path does not exist, and
 // reports whether it did.
-func (c *call) acquireLock(wanted lock, timeout time.Duration) (held *lock, created bool, err error) {
-	change, err := c.change(func() []effect { return nil })
+func (c *call) acquireLock(wanted locks.Lock, timeout time.Duration) (held *locks.Lock, created bool, err error) {
+	change, err := c.change(func() []locks.Effect { return nil })
 	if err != nil {
 		return nil, false, err
 	}
@@ -125,22 +129,22 @@ func (c *call) acquireLock(wanted lock, timeout time.Duration) (held *lock, crea
 	if _, err := c.drive.Stat(c.path); err != nil {
 		return nil, false, err
 	}
-	held, err = c.locks.acquire(wanted, timeout)
+	held, err = c.locks.Acquire(wanted, timeout)
 	return held, false, err
 }
 
 // lockNewFile creates an empty file and acquires the lock before another operation can reach the file.
-func (c *call) lockNewFile(wanted lock, timeout time.Duration) (held *lock, created bool, err error) {
+func (c *call) lockNewFile(wanted locks.Lock, timeout time.Duration) (held *locks.Lock, created bool, err error) {
 	if c.hasTrailingSlash {
 		return nil, false, entity.Errorf(entity.NotFound, "no such folder")
 	}
-	change, err := c.change(func() []effect { return []effect{c.writeEffect(c.path)} })
+	change, err := c.change(func() []locks.Effect { return []locks.Effect{c.writeEffect(c.path)} })
 	if err != nil {
 		return nil, false, err
 	}
 	guard := change.Guard
 	change.Guard = func() error {
-		if err := c.locks.checkFree(&wanted); err != nil {
+		if err := c.locks.CheckFree(&wanted); err != nil {
 			return err
 		}
 		if _, err := c.drive.Stat(c.path); err == nil {
@@ -149,17 +153,17 @@ func (c *call) lockNewFile(wanted lock, timeout time.Duration) (held *lock, crea
 		return guard()
 	}
 	var failed error
-	change.Done = func() { held, failed = c.locks.acquire(wanted, timeout) }
+	change.Done = func() { held, failed = c.locks.Acquire(wanted, timeout) }
 	_, _, err = c.drive.Put(c.context(), c.path, drive.Upload{Body: http.NoBody}, change)
 	if err != nil && held != nil {
 		// The client does not get the token, so the lock would be of no use.
-		failed = c.locks.release(held.Token, held.Path, held.Creator, false)
+		failed = c.locks.Release(held.Token, held.Path, held.Creator, false)
 	}
 	return held, true, errors.Join(err, failed)
 }
 
 // writeLockDiscovery answers with a lock that was acquired or refreshed.
-func (c *call) writeLockDiscovery(status int, held *lock) error {
+func (c *call) writeLockDiscovery(status int, held *locks.Lock) error {
 	c.w.Header().Set("Content-Type", xmlType)
 	c.w.WriteHeader(status)
 	fmt.Fprintf(c.w, `%s<D:prop xmlns:D="DAV:"><D:lockdiscovery>%s</D:lockdiscovery></D:prop>`, xmlHead, c.activeLockElement(held))
@@ -168,7 +172,7 @@ func (c *call) writeLockDiscovery(status int, held *lock) error {
 
 // activeLockElement returns the activelock element for a lock (RFC 4918, section 14.1). In one response only the first element of a lock
 // has the owner, which is optional, because a lock may cover each entry of a large folder.
-func (c *call) activeLockElement(held *lock) string {
+func (c *call) activeLockElement(held *locks.Lock) string {
 	if again := c.activeLocks[held.Token]; again != "" {
 		return again
 	}
@@ -177,11 +181,11 @@ func (c *call) activeLockElement(held *lock) string {
 	}
 	begin, end := c.encodeLock(held)
 	c.activeLocks[held.Token] = begin + end
-	return begin + "<D:owner>" + held.Owner + "</D:owner>" + end
+	return begin + "<D:owner>" + validOwner(held.Owner) + "</D:owner>" + end
 }
 
 // encodeLock returns the parts of the activelock element before and after the owner.
-func (c *call) encodeLock(held *lock) (begin, end string) {
+func (c *call) encodeLock(held *locks.Lock) (begin, end string) {
 	scope, depth := "exclusive", "0"
 	if held.Shared {
 		scope = "shared"
@@ -208,7 +212,7 @@ func (c *call) unlock() error {
 	if err := c.confirm(); err != nil {
 		return err
 	}
-	if err := c.locks.release(token, c.path, creator(c.author), c.access.BreaksLocks); err != nil {
+	if err := c.locks.Release(token, c.path, locks.CreatorOf(c.author), c.access.BreaksLocks); err != nil {
 		return err
 	}
 	c.writeSuccess(false)
@@ -216,7 +220,7 @@ func (c *call) unlock() error {
 }
 
 // parseTimeout returns the first timeout of a Timeout header (RFC 4918, section 10.7) that is a number of seconds, limited to
-// maxTimeout. It returns maxTimeout if there is none.
+// locks.MaxTimeout. It returns locks.MaxTimeout if there is none.
 func parseTimeout(header string) (time.Duration, error) {
 	for value := range strings.SplitSeq(header, ",") {
 		seconds, ok := strings.CutPrefix(strings.TrimSpace(value), "Second-")
@@ -227,7 +231,7 @@ func parseTimeout(header string) (time.Duration, error) {
 		if err != nil {
 			return 0, entity.Errorf(entity.InvalidRequest, "the Timeout header is malformed")
 		}
-		return min(max(time.Duration(n)*time.Second, time.Second), maxTimeout), nil
+		return min(max(time.Duration(n)*time.Second, time.Second), locks.MaxTimeout), nil
 	}
-	return maxTimeout, nil
+	return locks.MaxTimeout, nil
 }

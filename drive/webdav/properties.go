@@ -66,7 +66,7 @@ var liveProperties = []live{
 	}},
 	{local: "lockdiscovery", value: func(r resource) (string, bool) {
 		var b strings.Builder
-		for _, held := range r.call.locks.covering(r.path) {
+		for _, held := range r.call.locks.Covering(r.path) {
 			b.WriteString(r.call.activeLockElement(held))
 		}
 		return b.String(), true

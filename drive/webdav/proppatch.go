@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/atelier-run/atelier/drive"
+	"github.com/atelier-run/atelier/drive/locks"
 	"github.com/atelier-run/atelier/entity"
 )
 
@@ -30,7 +31,7 @@ func (c *call) proppatch() error {
 	if err != nil {
 		return err
 	}
-	change, err := c.change(func() []effect { return []effect{{path: c.path}} })
+	change, err := c.change(func() []locks.Effect { return []locks.Effect{{Path: c.path}} })
 	if err != nil {
 		return err
 	}

@@ -2,11 +2,10 @@ package webdav
 
 import (
 	"encoding/xml"
-	"regexp"
 	"strings"
 
 	"github.com/atelier-run/atelier/drive"
-	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/drive/locks"
 )
 
 // Processes write the extended attributes of a drive's files, and archives and operators write the files beside it. What is read
@@ -52,32 +51,15 @@ func parseStored(text string) (*element, error) {
 	return root, err
 }
 
-var tokenForm = regexp.MustCompile(`^urn:uuid:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
-
-// validLocks returns the stored locks that acquire could have stored, with their owners encoded again, within the limits of acquire. None
-// of them lasts longer than maxTimeout from now.
-func validLocks(stored []*lock) []*lock {
-	latest := expiry(maxTimeout)
-	var valid []*lock
-	for _, held := range stored {
-		if len(valid) == maxLocks {
-			break
-		}
-		if held == nil || held.Creator == "" || !tokenForm.MatchString(held.Token) || held.Path != "" && entity.CheckPath(held.Path) != nil {
-			continue
-		}
-		owner, err := parseStored(`<owner>` + held.Owner + `</owner>`)
-		if err != nil {
-			continue
-		}
-		if held.Owner, err = owner.encodeContent(maxOwner); err != nil {
-			continue
-		}
-		if sizeOf(valid)+held.size() > maxLockBytes || !fitsPaths(valid, held) {
-			continue
-		}
-		held.Expires = min(held.Expires, latest)
-		valid = append(valid, held)
+// validOwner returns the owner of a stored lock, encoded again, or "" if a request could not have set it.
+func validOwner(stored string) string {
+	owner, err := parseStored(`<owner>` + stored + `</owner>`)
+	if err != nil {
+		return ""
 	}
-	return valid
+	content, err := owner.encodeContent(locks.MaxOwner)
+	if err != nil {
+		return ""
+	}
+	return content
 }

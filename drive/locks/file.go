@@ -1,4 +1,4 @@
-package webdav
+package locks
 
 import (
 	"bytes"
@@ -8,8 +8,6 @@ import (
 	"log/slog"
 	"slices"
 	"time"
-
-	"github.com/atelier-run/atelier/drive"
 )
 
 const (
@@ -18,11 +16,18 @@ const (
 	minAppended = 64 << 10
 )
 
+// A Store keeps small files beside a drive. drive.Drive implements it.
+type Store interface {
+	ReadState(name string) ([]byte, error)
+	WriteState(name string, content []byte) error
+	AppendState(name string, content []byte) error
+}
+
 // A lockFile is the file with the locks of a drive: an array of the locks at the time when the file was written, and behind it a line for
 // each change since then, so that the refresh of a lock writes only a line. A change is a lock with a new token, or the token of an earlier
 // lock and its new time of expiry, which is 0 if the lock was released. The file is written anew when the changes are as long as the array.
 type lockFile struct {
-	drive *drive.Drive
+	Store
 	// written is the size of the array and appended the size of the changes, in bytes.
 	written, appended int
 	// isWhole reports that the file exists and ends with a whole line.
@@ -31,8 +36,8 @@ type lockFile struct {
 
 // load reads the locks that have not expired, which are not validated. A file that ends within a change was cut off by a crash, before the
 // change was acknowledged.
-func (f *lockFile) load(log *slog.Logger) (stored []*lock, err error) {
-	content, err := f.drive.ReadState(locksFile)
+func (f *lockFile) load(log *slog.Logger) (stored []*Lock, err error) {
+	content, err := f.ReadState(locksFile)
 	if err != nil || content == nil {
 		return nil, err
 	}
@@ -44,7 +49,7 @@ func (f *lockFile) load(log *slog.Logger) (stored []*lock, err error) {
 	f.written = int(decoder.InputOffset())
 	f.appended = len(content) - f.written
 	for {
-		var change *lock
+		var change *Lock
 		err := decoder.Decode(&change)
 		if err == io.EOF {
 			f.isWhole = true
@@ -59,15 +64,15 @@ func (f *lockFile) load(log *slog.Logger) (stored []*lock, err error) {
 		stored = applyChange(stored, change)
 	}
 	at := time.Now().UnixMilli()
-	return slices.DeleteFunc(stored, func(held *lock) bool { return held != nil && held.Expires <= at }), nil
+	return slices.DeleteFunc(stored, func(held *Lock) bool { return held != nil && held.Expires <= at }), nil
 }
 
 // applyChange returns the locks after a change. It reuses stored.
-func applyChange(stored []*lock, change *lock) []*lock {
+func applyChange(stored []*Lock, change *Lock) []*Lock {
 	if change == nil {
 		return stored
 	}
-	i := slices.IndexFunc(stored, func(held *lock) bool { return held != nil && held.Token == change.Token })
+	i := slices.IndexFunc(stored, func(held *Lock) bool { return held != nil && held.Token == change.Token })
 	if i < 0 {
 		return append(stored, change)
 	}
@@ -76,7 +81,7 @@ func applyChange(stored []*lock, change *lock) []*lock {
 }
 
 // save makes changes durable, after which the locks are next.
-func (f *lockFile) save(next, changes []*lock) error {
+func (f *lockFile) save(next, changes []*Lock) error {
 	var lines bytes.Buffer
 	encoder := json.NewEncoder(&lines)
 	encoder.SetEscapeHTML(false) // owners are XML
@@ -88,7 +93,7 @@ func (f *lockFile) save(next, changes []*lock) error {
 		}
 		if f.appended+lines.Len() <= max(minAppended, f.written) {
 			f.isWhole = false // until the lines are on the disk
-			if err := f.drive.AppendState(locksFile, lines.Bytes()); err != nil {
+			if err := f.AppendState(locksFile, lines.Bytes()); err != nil {
 				return err
 			}
 			f.isWhole = true
@@ -100,7 +105,7 @@ func (f *lockFile) save(next, changes []*lock) error {
 	if err := encoder.Encode(next); err != nil {
 		return err
 	}
-	if err := f.drive.WriteState(locksFile, lines.Bytes()); err != nil {
+	if err := f.WriteState(locksFile, lines.Bytes()); err != nil {
 		return err
 	}
 	f.written, f.appended, f.isWhole = lines.Len(), 0, true
