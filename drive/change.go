@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/atelier-run/atelier/drive/locks"
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/limit"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
@@ -33,8 +34,23 @@ type Change struct {
 	// Authorize verifies after Authenticate that the caller still has access. It is called for changes without an intent
 	// only, because the activity authorizes an intent. Its error ends the operation with nothing changed. May be nil.
 	Authorize func() error
+	// Submits reports whether the caller submits the token of a lock. Without a token that the caller owns, locks refuse the change
+	// (package locks). nil: the caller submits none.
+	Submits func(token string) bool
 	// Done is called once the disk has changed, while the paths are locked. May be nil.
 	Done func()
+}
+
+// NewChange returns a change of a caller with access to the drive.
+func NewChange(access entity.DriveAccess) Change {
+	return Change{
+		Author: AuthorOf(access.Principal), Principal: access.Principal, Authenticate: access.Authenticate, Authorize: access.Authorize,
+	}
+}
+
+// AuthorOf returns the author of what a principal does on a drive.
+func AuthorOf(p *wirev1.Principal) *activityv1.Author {
+	return &activityv1.Author{Actor: entity.Actor(p), UserId: p.GetUserId()}
 }
 
 func (c Change) authenticate() error {
@@ -51,6 +67,14 @@ func (c Change) authorize() error {
 	return c.Authorize()
 }
 
+// confirm verifies the credential and the access of the caller of a change without an intent.
+func (c Change) confirm() error {
+	if err := c.authenticate(); err != nil {
+		return err
+	}
+	return c.authorize()
+}
+
 // An attempt is one unfinished operation. Its id is the id of its intent, the name of its staged content in tmp, and the
 // name of its trash.
 type attempt struct {
@@ -58,6 +82,8 @@ type attempt struct {
 	change Change
 	id     string
 	unlock func()
+	// effects are those with which checkGuard was called last.
+	effects []locks.Effect
 	// isDetached is set when retryOutcome or recovery takes over: end then neither releases the paths nor the id.
 	isDetached bool
 	// isInstalled is set once the staged content has been renamed to its path.
@@ -124,12 +150,11 @@ func (a *attempt) lock(ctx context.Context, paths ...string) (err error) {
 	return err
 }
 
-// checkGuard calls the guard of the change, if there is one: step 6 of "The life of a change" in the package comment.
-func (a *attempt) checkGuard() error {
-	if a.change.Guard == nil {
-		return nil
-	}
-	return a.change.Guard()
+// checkGuard calls the guard of the change, if there is one, and checks the locks on its effects: step 6 of "The life of a change" in the
+// package comment.
+func (a *attempt) checkGuard(effects ...locks.Effect) error {
+	a.effects = effects
+	return a.drive.checkGuard(a.change, effects...)
 }
 
 // commit performs a prepared operation: it records the intent, calls apply to change the disk, and completes the intent.
@@ -160,6 +185,7 @@ func (a *attempt) commit(op *activityv1.Operation, inode uint64, apply func() (c
 	if !changed {
 		return errors.Join(fromOS(err), a.sendOutcome(&activityv1.Abandon{IntentId: a.id}))
 	}
+	a.drive.endLocks(a.effects)
 	if a.change.Done != nil {
 		a.change.Done()
 	}

@@ -13,12 +13,12 @@
 //  1. drive.serve in package http/api gets the request after authentication, authorizes it for writing and calls webdav's
 //     Handler.ServeDrive.
 //  2. webdav's call.serve decodes the path, opens the drive with Drives.Open, and calls call.put. That builds the Change: the
-//     author, the principal, and a Guard that checks conditional headers and locks.
-//  3. Drive.Put calls begin, which admits the operation and creates its id. preflightPut calls Guard a first time, to refuse
-//     before the body is read; for a small body it leaves the checks that read the disk to step 6.
+//     author, the principal, the lock tokens of the request, and a Guard that checks conditional headers.
+//  3. Drive.Put calls begin, which admits the operation and creates its id. preflightPut calls Guard and checks the locks a first time,
+//     to refuse before the body is read; for a small body it leaves the checks that read the disk to step 6.
 //  4. Drive.receive streams the body to tmp/<id> and syncs it. No path is locked, however long the upload takes.
 //  5. attempt.lock locks the path. A path conflicts with itself, its ancestors and its descendants.
-//  6. attempt.checkGuard calls Guard again. From here to step 10 no other operation can change the path.
+//  6. attempt.checkGuard calls Guard again and checks the locks (see Locks). From here to step 10 no other operation can change the path.
 //  7. attempt.commit calls Change.Authenticate, which verifies that the caller's credential is still valid, and
 //     attempt.intend: the activity entity authorizes the operation for Change.Principal and makes an intent durable. The intent holds the operation, its
 //     author, and the inode that will appear. After this step a client that disconnects no longer stops the operation.
@@ -47,10 +47,16 @@
 // # Rename
 //
 // A MOVE follows the steps above through call.move and Drive.Move. It stages nothing, so step 4 is missing, and it locks
-// both paths. Its guard covers the locks of the whole source tree and of the destination. In step 8 attempt.install moves
+// both paths. The locks of the whole source tree and of the destination can refuse it. In step 8 attempt.install moves
 // a replaced entry to the trash first, unless one rename can replace it (a file by another file); if the second rename
 // fails, it moves the replaced entry back, and if that fails too, recovery does it at the next start. The row has both
-// paths. Locks are on paths and do not move: Change.Done deletes those of the source. Drive.sweep deletes the trash.
+// paths. Locks are on paths and do not move: those of the source end. Drive.sweep deletes the trash.
+//
+// # Locks
+//
+// The locks of WebDAV clients (package locks) hold for every change through a drive's operations, whichever door it comes through:
+// attempt.checkGuard checks them where the change is made. Only Change.Submits lets a caller pass its own locks. They do not hold for
+// Restore, which replaces the drive as a whole, and for the processes of computers, which write the files themselves.
 //
 // # File descriptors
 //

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/atelier-run/atelier/drive/locks"
 	"github.com/atelier-run/atelier/entity"
 )
 
@@ -55,24 +56,19 @@ func ignoreForbidden(err error) error {
 }
 
 // Patch replaces the dead properties of the entry at a path by the result of edit, atomically and durably. It records no
-// row. It returns NotFound or Linked, the errors of the change's functions, and Full if the file system has no space for the
+// row. It returns NotFound or Linked, the errors of the change's functions and of edit, and Full if the file system has no space for the
 // properties or does not support them.
-func (d *Drive) Patch(ctx context.Context, path string, c Change, edit func([]Property) []Property) (err error) {
+func (d *Drive) Patch(ctx context.Context, path string, c Change, edit func([]Property) ([]Property, error)) (err error) {
 	defer func() { d.drives.metrics.countOperation("patch", err) }()
 	unlock, err := d.locks.acquire(ctx, path)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if c.Guard != nil {
-		if err := c.Guard(); err != nil {
-			return err
-		}
-	}
-	if err := c.authenticate(); err != nil {
+	if err := d.checkGuard(c, locks.Effect{Path: path}); err != nil {
 		return err
 	}
-	if err := c.authorize(); err != nil {
+	if err := c.confirm(); err != nil {
 		return err
 	}
 	file, err := d.openToPatch(path)
@@ -86,7 +82,10 @@ func (d *Drive) Patch(ctx context.Context, path string, c Change, edit func([]Pr
 	if err != nil {
 		return fromOS(err)
 	}
-	if err := writeProps(file, edit(props)); err != nil {
+	if props, err = edit(props); err != nil {
+		return err
+	}
+	if err := writeProps(file, props); err != nil {
 		return fromOS(err)
 	}
 	return fromOS(file.Sync())

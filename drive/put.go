@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/atelier-run/atelier/drive/locks"
 	"github.com/atelier-run/atelier/entity"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 )
@@ -74,7 +75,7 @@ func (d *Drive) Put(ctx context.Context, path string, upload Upload, c Change) (
 
 // commitUpload installs a received upload at its locked location.
 func (a *attempt) commitUpload(file *os.File, at *location, path string) (Entry, error) {
-	if err := a.checkGuard(); err != nil {
+	if err := a.checkGuard(at.written(path)); err != nil {
 		return Entry{}, err
 	}
 	info, err := file.Stat()
@@ -105,20 +106,20 @@ func (a *attempt) commitUpload(file *os.File, at *location, path string) (Entry,
 const smallUpload = 64 << 10
 
 // preflightPut returns the error with which Put would refuse an upload of the announced size now. For a small upload it
-// looks at the quota and calls the guard only.
+// looks at the quota, calls the guard and checks the locks on the path only.
 func (d *Drive) preflightPut(ctx context.Context, path string, size int64, a *attempt) error {
 	if err := d.drives.quota.Fits(ctx, d.workspaceID, need(max(size, 0), true)); err != nil {
 		return err
 	}
 	if size >= 0 && size <= smallUpload {
-		return a.checkGuard()
+		return a.checkGuard(locks.Effect{Path: path})
 	}
 	at, err := d.locateFile(path)
 	if err != nil {
 		return err
 	}
 	at.close()
-	return a.checkGuard()
+	return a.checkGuard(at.written(path))
 }
 
 // locateFile is locate for an upload. It returns IsFolder if the path is a folder, and LimitReached if a new file would be too
@@ -276,7 +277,7 @@ func (d *Drive) MakeFolder(ctx context.Context, path string, c Change) (err erro
 	if at.exists() {
 		return errExists
 	}
-	if err := a.checkGuard(); err != nil {
+	if err := a.checkGuard(at.written(path)); err != nil {
 		return err
 	}
 	inode, err := d.prepareFolder(a.stagedName(), at)

@@ -33,7 +33,7 @@ func (d *Drive) Remove(ctx context.Context, path string, c Change) (err error) {
 		return err
 	}
 	defer at.close()
-	if err := a.checkGuard(); err != nil {
+	if err := a.checkGuard(removed(path)); err != nil {
 		return err
 	}
 	op := d.operation(activityv1.Kind_KIND_DELETE, at.entryKind(), path, c.Author)

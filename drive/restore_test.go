@@ -76,7 +76,7 @@ func TestRestoreOfExport(t *testing.T) {
 	must(t, unix.Mkfifo(filepath.Join(files, "pipe"), 0o600))
 	props := []drive.Property{{Space: "urn:x", Local: "colour", Inner: "<b>blau</b>"}}
 	for _, path := range []string{"", "plain", "empty"} {
-		err := source.Patch(t.Context(), path, change, func([]drive.Property) []drive.Property { return props })
+		err := source.Patch(t.Context(), path, change, func([]drive.Property) ([]drive.Property, error) { return props, nil })
 		must(t, err)
 	}
 	for _, path := range []string{"plain", "empty/inner", "empty", "."} {

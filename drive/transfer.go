@@ -43,7 +43,7 @@ func (d *Drive) Move(ctx context.Context, from, to string, overwrite bool, c Cha
 		return false, err
 	}
 	defer target.close()
-	if err := a.checkGuard(); err != nil {
+	if err := a.checkGuard(removed(from), target.replaced(to)); err != nil {
 		return false, err
 	}
 	if err := d.validateMoveDepth(ctx, source, from, to); err != nil {
@@ -141,7 +141,7 @@ func (d *Drive) Copy(ctx context.Context, from, to string, overwrite, shallow bo
 		return false, err
 	}
 	defer target.close()
-	if err := a.checkGuard(); err != nil {
+	if err := a.checkGuard(target.replaced(to)); err != nil {
 		return false, err
 	}
 	staged, err := d.staging.stat(a.stagedName())
@@ -163,7 +163,7 @@ func (d *Drive) preflightCopy(to string, overwrite bool, a *attempt) error {
 		return err
 	}
 	target.close()
-	return a.checkGuard()
+	return a.checkGuard(target.replaced(to))
 }
 
 // stageCopy copies the source to a name in tmp, durably. It returns the number of entries of a folder, itself included, or 0

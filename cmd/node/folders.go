@@ -6,9 +6,9 @@ import (
 	"strings"
 
 	"github.com/atelier-run/atelier/drive"
+	"github.com/atelier-run/atelier/drive/locks"
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/http/api"
-	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 )
 
 // folders implements api.Folders.
@@ -57,16 +57,13 @@ func (f folders) MakeFolders(ctx context.Context, workspaceID, path string, acce
 		return err
 	}
 	defer release()
-	author := &activityv1.Author{Actor: entity.Actor(access.Principal), UserId: access.Principal.GetUserId()}
 	folder := ""
 	for _, segment := range strings.Split(path, "/") {
 		folder = strings.TrimPrefix(folder+"/"+segment, "/")
 		if isFolder(d, folder) {
 			continue
 		}
-		err := d.MakeFolder(ctx, folder, drive.Change{
-			Author: author, Principal: access.Principal, Authenticate: access.Authenticate, Authorize: access.Authorize,
-		})
+		err := d.MakeFolder(ctx, folder, drive.NewChange(access))
 		if err != nil && !isFolder(d, folder) { // another request may have created it
 			return folderRefusal(folder, err)
 		}
@@ -86,7 +83,7 @@ func folderRefusal(path string, err error) error {
 		return err
 	}
 	switch refused.Code {
-	case drive.Exists, drive.NoParent, drive.Linked:
+	case drive.Exists, drive.NoParent, drive.Linked, locks.Locked:
 		return entity.Errorf(entity.PathInUse, "the folder %s cannot be created: %s", path, refused.Message)
 	case drive.Full:
 		return entity.Errorf(entity.LimitReached, "the folder %s cannot be created: %s", path, refused.Message)

@@ -77,8 +77,11 @@ type Effect struct {
 	Path string
 	// ChangesParent is set if the path is added to its folder or removed from it. A lock on the folder forbids that.
 	ChangesParent bool
-	// IsDeep is set if entries below the path are changed as well.
+	// IsDeep is set if entries below the path are changed as well. Their locks end with the change.
 	IsDeep bool
+	// Removes is set if a deep change leaves nothing at the path. Locks are on paths and do not move with an entry (RFC 4918, section
+	// 7.6), so that the locks on the path end as well.
+	Removes bool
 }
 
 var tokenForm = regexp.MustCompile(`^urn:uuid:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)

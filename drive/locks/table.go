@@ -78,13 +78,6 @@ func (l *Table) current() []*Lock {
 	return current
 }
 
-// IsHeld reports whether the drive has any lock that has not expired.
-func (l *Table) IsHeld() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.current()) > 0
-}
-
 // replace replaces the locks, first on disk and then in memory; changes are the locks in which next differs, and those that end with
 // Expires 0. The caller holds mu.
 func (l *Table) replace(next []*Lock, changes ...*Lock) error {
@@ -208,11 +201,15 @@ func (l *Table) Release(token, path, creator string, anyCreator bool) error {
 	return errNoSuchLock
 }
 
-// DeleteBelow deletes the locks on paths below a path, and with inclusive those on the path itself.
-func (l *Table) DeleteBelow(path string, inclusive bool) error {
+// End deletes the locks that end with the effects of a change.
+func (l *Table) End(effects ...Effect) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.remove(func(held *Lock) bool { return entity.Within(held.Path, path) && (held.Path != path || inclusive) })
+	return l.remove(func(held *Lock) bool {
+		return slices.ContainsFunc(effects, func(e Effect) bool {
+			return e.IsDeep && entity.Within(held.Path, e.Path) && (e.Removes || held.Path != e.Path)
+		})
+	})
 }
 
 // DeleteByCreator deletes the locks of a creator.

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/atelier-run/atelier/drive"
-	"github.com/atelier-run/atelier/drive/locks"
 	"github.com/atelier-run/atelier/entity"
 )
 
@@ -22,7 +21,7 @@ func (c *call) put() error {
 	if c.r.Header.Get("Content-Range") != "" {
 		return entity.Errorf(entity.InvalidRequest, "PUT with Content-Range is not supported; send the whole file")
 	}
-	change, err := c.change(func() []locks.Effect { return []locks.Effect{c.writeEffect(c.path)} })
+	change, err := c.change()
 	if err != nil {
 		return err
 	}
@@ -74,7 +73,7 @@ func (c *call) makeCollection() error {
 	if c.path == "" {
 		return errExistsAlready
 	}
-	change, err := c.change(func() []locks.Effect { return []locks.Effect{{Path: c.path, ChangesParent: true}} })
+	change, err := c.change()
 	if err != nil {
 		return err
 	}
@@ -97,11 +96,10 @@ func (c *call) remove() error {
 	if depth := c.r.Header.Get("Depth"); depth != "" && !isInfinity(depth) {
 		return errDepth
 	}
-	change, err := c.change(func() []locks.Effect { return []locks.Effect{{Path: c.path, ChangesParent: true, IsDeep: true}} })
+	change, err := c.change()
 	if err != nil {
 		return err
 	}
-	change.Done = func() { c.deleteLocks(c.path, true) }
 	if err := c.drive.Remove(c.context(), c.path, change); err != nil {
 		return err
 	}
@@ -119,11 +117,10 @@ func (c *call) copy() error {
 	if depth != "" && depth != "0" && !isInfinity(depth) {
 		return errDepth
 	}
-	change, err := c.change(func() []locks.Effect { return []locks.Effect{c.replaceEffect(to)} })
+	change, err := c.change()
 	if err != nil {
 		return err
 	}
-	change.Done = func() { c.deleteLocks(to, false) }
 	replaced, err := c.drive.Copy(c.context(), c.path, to, overwrite, depth == "0", change)
 	if err != nil {
 		return err
@@ -132,8 +129,7 @@ func (c *call) copy() error {
 	return nil
 }
 
-// move answers MOVE: the entry point of "Rename" in the package comment of drive. Locks are on paths and do not move with the
-// entry (RFC 4918, section 7.6): those of the source are deleted.
+// move answers MOVE: the entry point of "Rename" in the package comment of drive.
 func (c *call) move() error {
 	to, overwrite, err := c.parseDestination()
 	if err != nil {
@@ -142,15 +138,9 @@ func (c *call) move() error {
 	if depth := c.r.Header.Get("Depth"); depth != "" && !isInfinity(depth) {
 		return errDepth
 	}
-	change, err := c.change(func() []locks.Effect {
-		return []locks.Effect{{Path: c.path, ChangesParent: true, IsDeep: true}, c.replaceEffect(to)}
-	})
+	change, err := c.change()
 	if err != nil {
 		return err
-	}
-	change.Done = func() {
-		c.deleteLocks(c.path, true)
-		c.deleteLocks(to, false)
 	}
 	replaced, err := c.drive.Move(c.context(), c.path, to, overwrite, change)
 	if err != nil {
@@ -158,13 +148,6 @@ func (c *call) move() error {
 	}
 	c.writeSuccess(!replaced)
 	return nil
-}
-
-// replaceEffect returns the effect of replacing a path and all entries below it.
-func (c *call) replaceEffect(path string) locks.Effect {
-	effect := c.writeEffect(path)
-	effect.IsDeep = true
-	return effect
 }
 
 // parseDestination parses the Destination and Overwrite headers of COPY and MOVE.
@@ -183,14 +166,6 @@ func (c *call) parseDestination() (path string, overwrite bool, err error) {
 		return path, false, nil
 	}
 	return "", false, entity.Errorf(entity.InvalidRequest, "the Overwrite header must be T or F")
-}
-
-// deleteLocks deletes the locks of removed entries: those below a path, and with inclusive those on the path. An error is only
-// logged, because the locks expire.
-func (c *call) deleteLocks(path string, inclusive bool) {
-	if err := c.locks.DeleteBelow(path, inclusive); err != nil {
-		c.log.Warn("cannot delete the locks of removed paths; they remain until they expire", "error", err)
-	}
 }
 
 var errDepth = entity.Errorf(entity.InvalidRequest, "the method does not support this value of the Depth header")

@@ -11,38 +11,25 @@ import (
 	"github.com/atelier-run/atelier/entity"
 )
 
-// change returns the drive.Change for the request: step 2 of "The life of a change" in the package comment of drive. Its
-// guard checks the conditions of the request and the locks on the effects, which it computes at each call. change returns
-// InvalidRequest if the If header is malformed.
-func (c *call) change(effects func() []locks.Effect) (drive.Change, error) {
+// change returns the drive.Change for the request: step 2 of "The life of a change" in the package comment of drive. It submits the lock
+// tokens of the If header, and its guard checks the conditions of the request. change returns InvalidRequest if the If header is malformed.
+func (c *call) change() (drive.Change, error) {
 	header, err := c.parseIf(c.r.Header.Values("If"))
 	if err != nil {
 		return drive.Change{}, err
 	}
-	return drive.Change{
-		Author: c.author, Principal: c.access.Principal,
-		Guard: func() error { return c.checkConditions(header, effects) }, Authenticate: c.authenticate, Authorize: c.authorize,
-	}, nil
-}
-
-// checkConditions evaluates the conditional headers, and checks the locks on the effects if the drive has any locks.
-func (c *call) checkConditions(header ifHeader, effects func() []locks.Effect) error {
-	if err := c.checkPreconditions(); err != nil {
-		return err
-	}
-	if !header.isTrue(c) {
-		return errPreconditionFailed
-	}
-	if !c.locks.IsHeld() {
+	change := drive.NewChange(c.access)
+	change.Authenticate, change.Authorize, change.Submits = c.authenticate, c.authorize, header.hasToken
+	change.Guard = func() error {
+		if err := c.checkPreconditions(); err != nil {
+			return err
+		}
+		if !header.isTrue(c) {
+			return errPreconditionFailed
+		}
 		return nil
 	}
-	return c.locks.Check(locks.CreatorOf(c.author), header.hasToken, effects()...)
-}
-
-// writeEffect returns the effect of writing to a path. If the path is new, its folder changes as well.
-func (c *call) writeEffect(path string) locks.Effect {
-	_, err := c.drive.Stat(path)
-	return locks.Effect{Path: path, ChangesParent: err != nil}
+	return change, nil
 }
 
 // checkPreconditions evaluates the conditional headers of RFC 9110, section 13, for methods that change the drive.

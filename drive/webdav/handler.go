@@ -79,9 +79,8 @@ func (h *Handler) Exists(ctx context.Context, workspaceID, path string) (bool, e
 // error. The caller of ServeDrive answers with it, unless the response has begun. ServeDrive answers all other errors
 // itself and returns nil.
 func (h *Handler) ServeDrive(w http.ResponseWriter, r *http.Request, prefix string, access entity.DriveAccess) error {
-	author := &activityv1.Author{Actor: entity.Actor(access.Principal), UserId: access.Principal.GetUserId()}
 	c := &call{
-		Handler: h, w: w, r: r, prefix: strings.TrimSuffix(prefix, "/"), access: access, author: author, release: func() {},
+		Handler: h, w: w, r: r, prefix: strings.TrimSuffix(prefix, "/"), access: access, author: drive.AuthorOf(access.Principal), release: func() {},
 	}
 	defer func() { c.release() }()
 	err := c.serve(access.WorkspaceID)

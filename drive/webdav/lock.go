@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/atelier-run/atelier/drive"
 	"github.com/atelier-run/atelier/drive/locks"
 	"github.com/atelier-run/atelier/entity"
 )
@@ -36,11 +35,6 @@ func (c *call) lock() error {
 	}
 	if err != nil {
 		return err
-	}
-	// When a person loses access, DropLocks runs after the access was removed. Either it has seen this lock, or confirm
-	// refuses the access here and the lock is released.
-	if err := c.confirm(); err != nil {
-		return errors.Join(err, c.locks.Release(held.Token, held.Path, held.Creator, false))
 	}
 	c.w.Header().Set("Lock-Token", "<"+held.Token+">")
 	if created {
@@ -95,7 +89,7 @@ func (c *call) parseLockInfo(body *element) (locks.Lock, error) {
 	if !shared && scope.child("exclusive") == nil {
 		return locks.Lock{}, errXML
 	}
-	wanted := locks.Lock{Path: c.path, Deep: depth != "0", Shared: shared, Creator: locks.CreatorOf(c.author)}
+	wanted := locks.Lock{Path: c.path, Deep: depth != "0", Shared: shared}
 	if owner == nil {
 		return wanted, nil
 	}
@@ -106,60 +100,23 @@ func (c *call) parseLockInfo(body *element) (locks.Lock, error) {
 	return wanted, nil
 }
 
-// acquireLock acquires a lock while no operation on the path runs. It creates an empty file if the path does not exist, and
-// reports whether it did.
+// acquireLock acquires a lock. It creates an empty file if the path does not exist, and reports whether it did.
 func (c *call) acquireLock(wanted locks.Lock, timeout time.Duration) (held *locks.Lock, created bool, err error) {
-	change, err := c.change(func() []locks.Effect { return nil })
+	change, err := c.change()
 	if err != nil {
 		return nil, false, err
 	}
-	if _, err := c.drive.Stat(c.path); codeOf(err) == entity.NotFound {
-		return c.lockNewFile(wanted, timeout)
-	} else if err != nil {
-		return nil, false, err
+	_, err = c.drive.Stat(c.path)
+	switch {
+	case err == nil:
+		held, err = c.drive.Lock(c.context(), wanted, timeout, change)
+	case codeOf(err) == entity.NotFound && c.hasTrailingSlash:
+		err = entity.Errorf(entity.NotFound, "no such folder")
+	case codeOf(err) == entity.NotFound:
+		created = true
+		held, err = c.drive.LockNew(c.context(), wanted, timeout, change)
 	}
-	release, err := c.drive.Hold(c.context(), c.path)
-	if err != nil {
-		return nil, false, err
-	}
-	defer release()
-	if err := change.Guard(); err != nil {
-		return nil, false, err
-	}
-	if _, err := c.drive.Stat(c.path); err != nil {
-		return nil, false, err
-	}
-	held, err = c.locks.Acquire(wanted, timeout)
-	return held, false, err
-}
-
-// lockNewFile creates an empty file and acquires the lock before another operation can reach the file.
-func (c *call) lockNewFile(wanted locks.Lock, timeout time.Duration) (held *locks.Lock, created bool, err error) {
-	if c.hasTrailingSlash {
-		return nil, false, entity.Errorf(entity.NotFound, "no such folder")
-	}
-	change, err := c.change(func() []locks.Effect { return []locks.Effect{c.writeEffect(c.path)} })
-	if err != nil {
-		return nil, false, err
-	}
-	guard := change.Guard
-	change.Guard = func() error {
-		if err := c.locks.CheckFree(&wanted); err != nil {
-			return err
-		}
-		if _, err := c.drive.Stat(c.path); err == nil {
-			return entity.Errorf(drive.Exists, "another request has created the path; try again")
-		}
-		return guard()
-	}
-	var failed error
-	change.Done = func() { held, failed = c.locks.Acquire(wanted, timeout) }
-	_, _, err = c.drive.Put(c.context(), c.path, drive.Upload{Body: http.NoBody}, change)
-	if err != nil && held != nil {
-		// The client does not get the token, so the lock would be of no use.
-		failed = c.locks.Release(held.Token, held.Path, held.Creator, false)
-	}
-	return held, true, errors.Join(err, failed)
+	return held, created, err
 }
 
 // writeLockDiscovery answers with a lock that was acquired or refreshed.

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/atelier-run/atelier/drive"
-	"github.com/atelier-run/atelier/drive/locks"
 	"github.com/atelier-run/atelier/entity"
 )
 
@@ -31,7 +30,7 @@ func (c *call) proppatch() error {
 	if err != nil {
 		return err
 	}
-	change, err := c.change(func() []locks.Effect { return []locks.Effect{{Path: c.path}} })
+	change, err := c.change()
 	if err != nil {
 		return err
 	}
@@ -41,14 +40,11 @@ func (c *call) proppatch() error {
 		}
 		return c.refuseEdits(edits)
 	}
-	if slices.ContainsFunc(edits, func(e edit) bool { return e.isTooLarge }) {
-		if err := change.Guard(); err != nil {
-			return err
+	err = c.drive.Patch(c.context(), c.path, change, func(props []drive.Property) ([]drive.Property, error) {
+		if slices.ContainsFunc(edits, func(e edit) bool { return e.isTooLarge }) {
+			return nil, entity.Errorf(drive.Full, "a property is too large")
 		}
-		return c.writeEdits(propstat{http.StatusInsufficientStorage, elementsOf(edits)})
-	}
-	err = c.drive.Patch(c.context(), c.path, change, func(props []drive.Property) []drive.Property {
-		return applyEdits(validProperties(props), edits)
+		return applyEdits(validProperties(props), edits), nil
 	})
 	switch {
 	case codeOf(err) == drive.Full:

@@ -29,7 +29,7 @@ type Folders interface {
 	// FileSize returns the size of a file in bytes. Errors: not_found if the path names no file.
 	FileSize(ctx context.Context, workspaceID, path string) (int64, error)
 	// MakeFolders creates the folders of a path that do not exist, as the principal. Errors: path_in_use if the path has something
-	// else than folders, limit_reached if no space is left, those of access and of the drive.
+	// else than folders or is locked, limit_reached if no space is left, those of access and of the drive.
 	MakeFolders(ctx context.Context, workspaceID, path string, access entity.DriveAccess) error
 }
 
