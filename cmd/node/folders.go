@@ -57,18 +57,24 @@ func (f folders) MakeFolders(ctx context.Context, workspaceID, path string, acce
 		return err
 	}
 	defer release()
+	failed, err := makeFolders(ctx, d, path, drive.NewChange(access))
+	return folderRefusal(failed, err)
+}
+
+// makeFolders creates the folders of a path that do not exist. After an error it returns the folder that cannot be created.
+func makeFolders(ctx context.Context, d *drive.Drive, path string, c drive.Change) (failed string, err error) {
 	folder := ""
-	for _, segment := range strings.Split(path, "/") {
+	for segment := range strings.SplitSeq(path, "/") {
 		folder = strings.TrimPrefix(folder+"/"+segment, "/")
 		if isFolder(d, folder) {
 			continue
 		}
-		err := d.MakeFolder(ctx, folder, drive.NewChange(access))
+		err := d.MakeFolder(ctx, folder, c)
 		if err != nil && !isFolder(d, folder) { // another request may have created it
-			return folderRefusal(folder, err)
+			return folder, err
 		}
 	}
-	return nil
+	return "", nil
 }
 
 func isFolder(d *drive.Drive, path string) bool {
@@ -76,7 +82,7 @@ func isFolder(d *drive.Drive, path string) bool {
 	return err == nil && entry.Folder
 }
 
-// folderRefusal returns the error of creating a folder with a code that the API has.
+// folderRefusal returns the error of creating a folder with a code that the API has, or nil.
 func folderRefusal(path string, err error) error {
 	refused, is := errors.AsType[*entity.Error](err)
 	if !is {
