@@ -9,11 +9,12 @@ import (
 )
 
 // CheckSpace returns LimitReached if no process may run on the drive of a workspace, Unavailable if that cannot be determined, and ctx's
-// error. drives.CheckSpace returns InsufficientStorage if the drive or the disk is full.
+// error. drives.CheckSpace returns InsufficientStorage if the drive or the disk is full, and calls suspend, if it is not nil, around a decision
+// during which the processes must not write.
 func CheckSpace(ctx context.Context, drives interface {
-	CheckSpace(ctx context.Context, workspaceID string) error
-}, workspaceID string, log *slog.Logger) error {
-	err := drives.CheckSpace(ctx, workspaceID)
+	CheckSpace(ctx context.Context, workspaceID string, suspend func(bool)) error
+}, workspaceID string, suspend func(bool), log *slog.Logger) error {
+	err := drives.CheckSpace(ctx, workspaceID, suspend)
 	if err == nil || ctx.Err() != nil {
 		return err
 	}

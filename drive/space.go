@@ -23,15 +23,15 @@ func (d *Drives) WatchSpace() (fell <-chan struct{}, stop func()) { return d.quo
 
 // CheckSpace returns Full if processes may not run on a workspace's drive, because the drive exceeds its quota or the workspace its share of
 // a disk that is nearly full (package quota), or the workspace has no room in the journal (Options.Room). It is to be called before a process is started, and every few seconds while processes run. It returns
-// NotFound if there is no drive, and ctx's error.
-func (d *Drives) CheckSpace(ctx context.Context, workspaceID string) error {
+// NotFound if there is no drive, and ctx's error. It calls suspend as quota.Limiter.Check does.
+func (d *Drives) CheckSpace(ctx context.Context, workspaceID string, suspend func(bool)) error {
 	if err := validateWorkspaceID(workspaceID); err != nil {
 		return err
 	}
 	if err := d.room(workspaceID); err != nil {
 		return err
 	}
-	return fromOS(d.quota.Check(ctx, workspaceID))
+	return fromOS(d.quota.Check(ctx, workspaceID, suspend))
 }
 
 // RequireShare returns Full if a workspace may not write size bytes to the disk of the drives beside its drive.

@@ -132,7 +132,7 @@ func TestChangesWithoutPermission(t *testing.T) {
 	d, release, err := drives.Open(t.Context(), workspace)
 	must(t, err)
 	t.Cleanup(release)
-	must(t, drives.CheckSpace(t.Context(), workspace))
+	must(t, drives.CheckSpace(t.Context(), workspace, nil))
 	if used, _, err := d.Space(t.Context()); err != nil || used == 0 {
 		t.Errorf("%d bytes are used, %v", used, err)
 	}

@@ -79,7 +79,7 @@ type Drives interface {
 	Provision(ctx context.Context, workspaceID string) error
 	// CheckSpace returns InsufficientStorage if processes may not run on a workspace's drive, because its quota is exhausted or
 	// the disk has too little free space. It is called every second while processes run.
-	CheckSpace(ctx context.Context, workspaceID string) error
+	CheckSpace(ctx context.Context, workspaceID string, suspend func(bool)) error
 	// WatchSpace returns a channel that receives a value when CheckSpace is to be called at once, because the disk fills fast.
 	WatchSpace() (fell <-chan struct{}, stop func())
 	// Dir returns the folder that has, for each workspace, the folder "<workspace>/files" with the files of its drive.

@@ -30,7 +30,7 @@ func (d drives) Dir() string { return d.dir }
 func (d drives) files(workspaceID string) string { return filepath.Join(d.dir, workspaceID, "files") }
 
 // CheckSpace says that a drive is full if it has a file named "full".
-func (d drives) CheckSpace(_ context.Context, workspaceID string) error {
+func (d drives) CheckSpace(_ context.Context, workspaceID string, _ func(bool)) error {
 	if _, err := os.Stat(filepath.Join(d.files(workspaceID), "full")); err == nil {
 		return entity.Errorf(entity.InsufficientStorage, "the drive is full")
 	}

@@ -318,7 +318,7 @@ func (d *Driver) Start(ctx context.Context, workspaceID string, s computer.Spec)
 	if err := d.checkExists(workspaceID); err != nil {
 		return nil, err
 	}
-	if err := computer.CheckSpace(ctx, d.options.Drives, workspaceID, d.options.Log); err != nil {
+	if err := computer.CheckSpace(ctx, d.options.Drives, workspaceID, nil, d.options.Log); err != nil {
 		return nil, err
 	}
 	c, release, err := d.acquire(ctx, workspaceID)

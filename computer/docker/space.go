@@ -102,7 +102,7 @@ func (c *runningContainer) running() (all []*process) {
 func (c *runningContainer) checkSpace(all []*process) {
 	ctx, cancel := c.driver.limit(context.Background())
 	defer cancel()
-	err := computer.CheckSpace(ctx, c.driver.options.Drives, c.workspaceID, c.driver.options.Log)
+	err := computer.CheckSpace(ctx, c.driver.options.Drives, c.workspaceID, nil, c.driver.options.Log)
 	if !entity.HasCode(err, entity.LimitReached) {
 		return
 	}

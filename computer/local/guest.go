@@ -48,8 +48,10 @@ type guest struct {
 	// detach ends the computer's link to the network.
 	detach func()
 	// stopping is true while the computer is stopped on purpose.
-	stopping  bool
-	frozen    bool
+	stopping bool
+	frozen   bool
+	// suspended is true while a check of the drive's space keeps the processes suspended.
+	suspended bool
 	released  bool
 	processes map[string]*process
 	groups    map[string]*group
@@ -215,7 +217,7 @@ func (g *guest) admit(ctx context.Context, p *process) (*sandbox.Computer, error
 	if err := cmp.Or(g.check(), g.checkProcess(p)); err != nil {
 		return nil, err
 	}
-	if err := g.checkSpace(ctx); err != nil {
+	if err := g.checkSpace(ctx, nil); err != nil {
 		return nil, err
 	}
 	if err := g.ensure(ctx); err != nil {
@@ -403,24 +405,26 @@ func (g *guest) freeze(ctx context.Context, frozen bool) error {
 	if g.box == nil {
 		return nil
 	}
+	if err := g.signalFrozen(ctx, frozen, (*cgroup.Group).Freeze); err != nil {
+		return entity.Errorf(entity.Unavailable, "cannot freeze the computer of workspace %s: %v", g.id, err)
+	}
+	return nil
+}
+
+// signalFrozen suspends or resumes the processes of the running computer: each control group by freeze. The caller holds mu.
+func (g *guest) signalFrozen(ctx context.Context, frozen bool, freeze func(*cgroup.Group, bool) error) error {
 	if g.control == nil {
 		s := syscall.SIGCONT
 		if frozen {
 			s = syscall.SIGSTOP
 		}
-		if err := g.box.SignalAll(ctx, s); err != nil {
-			return entity.Errorf(entity.Unavailable, "cannot freeze the computer of workspace %s: %v", g.id, err)
-		}
-		return nil
+		return g.box.SignalAll(ctx, s)
 	}
 	var failed []error
 	for _, p := range g.processes {
-		if err := p.control.Freeze(frozen); err != nil && (p.process == nil || !p.hasEnded()) {
+		if err := freeze(p.control, frozen); err != nil && (p.process == nil || !p.hasEnded()) {
 			failed = append(failed, err)
 		}
 	}
-	if err := errors.Join(failed...); err != nil {
-		return entity.Errorf(entity.Unavailable, "cannot freeze the computer of workspace %s: %v", g.id, err)
-	}
-	return nil
+	return errors.Join(failed...)
 }

@@ -262,7 +262,7 @@ func awaitSpace(t *testing.T, drives *drive.Drives, workspaceID string) {
 	defer cancel()
 	again := time.NewTicker(50 * time.Millisecond)
 	defer again.Stop()
-	for drives.CheckSpace(ctx, workspaceID) != nil && ctx.Err() == nil { // the drive is walked at intervals
+	for drives.CheckSpace(ctx, workspaceID, nil) != nil && ctx.Err() == nil { // the drive is walked at intervals
 		<-again.C
 	}
 }

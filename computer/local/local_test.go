@@ -18,12 +18,14 @@ import (
 )
 
 // drives is a fake of local.Drives. lost has the existing drives: true if a drive cannot be read. full is the error of
-// Provision and CheckSpace.
+// Provision and CheckSpace, and check, if it is not nil, what CheckSpace does.
 type drives struct {
 	dir  string
 	mu   sync.Mutex
 	lost map[string]bool
 	full error
+
+	check func(suspend func(bool)) error
 }
 
 func (d *drives) Provision(_ context.Context, id string) error {
@@ -45,10 +47,14 @@ func (d *drives) Usage(id string) (used, total uint64, err error) {
 	return 3 << 20, 4 << 20, nil
 }
 
-func (d *drives) CheckSpace(context.Context, string) error {
+func (d *drives) CheckSpace(_ context.Context, _ string, suspend func(bool)) error {
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.full
+	check, full := d.check, d.full
+	d.mu.Unlock()
+	if check != nil && suspend != nil {
+		return check(suspend)
+	}
+	return full
 }
 
 func (d *drives) WatchSpace() (<-chan struct{}, func()) { return nil, func() {} }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/atelier-run/atelier/computer"
+	"github.com/atelier-run/atelier/computer/local/cgroup"
 	"github.com/atelier-run/atelier/computer/local/sandbox"
 	"github.com/atelier-run/atelier/entity"
 )
@@ -14,8 +15,8 @@ import (
 const spaceEvery = time.Second
 
 // checkSpace is computer.CheckSpace of the computer's drive.
-func (g *guest) checkSpace(ctx context.Context) error {
-	return computer.CheckSpace(ctx, g.driver.o.Drives, g.id, g.driver.o.Log)
+func (g *guest) checkSpace(ctx context.Context, suspend func(bool)) error {
+	return computer.CheckSpace(ctx, g.driver.o.Drives, g.id, suspend, g.driver.o.Log)
 }
 
 func isFull(err error) bool {
@@ -39,9 +40,29 @@ func (g *guest) followSpace(box *sandbox.Computer) {
 		case <-ticker.C:
 		case <-fell:
 		}
-		if all := g.running(); len(all) > 0 && isFull(g.checkSpace(ctx)) {
-			g.endFull(ctx, all)
+		if all := g.running(); len(all) > 0 {
+			if isFull(g.checkSpace(ctx, g.suspend)) {
+				g.endFull(ctx, all)
+			}
+			g.suspend(false)
 		}
+	}
+}
+
+// suspend suspends the processes of the computer for a moment, or resumes those that it has suspended. It does not wait until they are
+// suspended. Without control groups, it also resumes what has stopped by itself.
+func (g *guest) suspend(suspended bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.suspended == suspended {
+		return
+	}
+	g.suspended = suspended
+	if g.box == nil || g.frozen { // Freeze resumes them
+		return
+	}
+	if err := g.signalFrozen(g.driver.running, suspended, (*cgroup.Group).Suspend); err != nil {
+		g.log("cannot suspend or resume the processes of a nearly full drive", err)
 	}
 }
 

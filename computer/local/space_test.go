@@ -2,11 +2,20 @@ package local_test
 
 import (
 	"errors"
+	"fmt"
+	"os"
+	"strings"
 	"testing"
 
 	"github.com/atelier-run/atelier/computer"
 	"github.com/atelier-run/atelier/entity"
 )
+
+func (d *drives) setCheck(check func(suspend func(bool)) error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.check = check
+}
 
 func (d *drives) setFull(err error) {
 	d.mu.Lock()
@@ -39,6 +48,56 @@ func TestFullDriveEndsProcesses(t *testing.T) {
 		t.Errorf("Start on a drive that cannot be measured: %v", err)
 	}
 	files.setFull(nil)
+	if got := c.run(t, "echo again"); got != "again\n" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// TestProcessesAreSuspendedWhileSpaceIsDecided verifies that a process that never pauses is suspended when a check asks for that, goes on
+// when it is admitted or the check fails, and ends when it is refused.
+func TestProcessesAreSuspendedWhileSpaceIsDecided(t *testing.T) {
+	d, files := openHost(t, nil)
+	c := provision(t, d, files, "ws_1")
+	p := c.start(t, "echo ready; while :; do :; done")
+	p.expect(t, "ready")
+	expectRunning := func(want bool) {
+		t.Helper()
+		eventually(t, func() string {
+			for _, pid := range d.Processes("ws_1") {
+				stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+				if _, state, _ := strings.Cut(string(stat), ") "); strings.HasPrefix(state, "R") {
+					return map[bool]string{false: "the process runs"}[want]
+				}
+			}
+			return map[bool]string{true: "the process does not run"}[want]
+		})
+	}
+	expectRunning(true)
+	for _, failure := range []error{nil, errors.New("the disk does not answer"), entity.Errorf(local.Full, "the drive is full")} {
+		suspended, decided, checked := make(chan struct{}), make(chan struct{}), make(chan struct{})
+		files.setCheck(func(suspend func(bool)) error {
+			files.setCheck(nil)
+			defer close(checked)
+			suspend(true)
+			close(suspended)
+			<-decided
+			if failure == nil {
+				suspend(false)
+			}
+			return failure
+		})
+		<-suspended
+		expectRunning(false)
+		close(decided)
+		<-checked
+		if entity.HasCode(failure, local.Full) {
+			if exit := p.wait(t); exit.Reason != computer.EndedDiskFull {
+				t.Errorf("got %+v", exit)
+			}
+			break
+		}
+		expectRunning(true)
+	}
 	if got := c.run(t, "echo again"); got != "again\n" {
 		t.Errorf("got %q", got)
 	}

@@ -167,7 +167,7 @@ func hostname(workspaceID string) string {
 func (g *guest) halt(ctx context.Context) error {
 	g.mu.Lock()
 	box, control := g.box, g.control
-	g.failed, g.failures, g.frozen = nil, 0, false
+	g.failed, g.failures, g.frozen, g.suspended = nil, 0, false, false
 	if box == nil {
 		g.mu.Unlock()
 		return nil

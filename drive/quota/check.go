@@ -3,14 +3,20 @@ package quota
 import (
 	"context"
 	"time"
+
+	"github.com/atelier-run/atelier/volume"
 )
 
 // Check returns Full if processes may not run on a drive: the disk has too little free space, or the drive exceeds its limit and
 // the kernel does not enforce it. It is to be called before a process is started, and every few seconds while processes run. It
 // returns the errors of Measure, and ctx's error. While Check walks the drive or waits for the walks of other drives, the share of the disk
 // is decided again whenever the free space falls (Watch).
-func (l *Limiter) Check(ctx context.Context, workspaceID string) error {
-	free, err := l.requireShare(ctx, workspaceID, Usage{})
+//
+// Check calls suspend with true before it waits to decide about a disk that is nearly full: at the speed of memory, the processes of the
+// drive would fill the rest meanwhile. It does not if the drive is known to have less than its share, whichever drive has grown. It calls
+// suspend with false when it has admitted the processes; after an error the caller ends or resumes them. nil: no process runs.
+func (l *Limiter) Check(ctx context.Context, workspaceID string, suspend func(bool)) error {
+	free, err := l.checkShare(ctx, workspaceID, suspend)
 	if err != nil {
 		return err
 	}
@@ -38,7 +44,7 @@ func (l *Limiter) Check(ctx context.Context, workspaceID string) error {
 		walked <- err
 	}()
 	for { // the free space may have fallen before Watch
-		if _, err := l.requireShare(ctx, workspaceID, Usage{}); err != nil {
+		if _, err := l.checkShare(ctx, workspaceID, suspend); err != nil {
 			return err
 		}
 		select {
@@ -47,6 +53,24 @@ func (l *Limiter) Check(ctx context.Context, workspaceID string) error {
 		case <-fell:
 		}
 	}
+}
+
+// checkShare is requireShare for processes, which are suspended while they would wait.
+func (l *Limiter) checkShare(ctx context.Context, workspaceID string, suspend func(bool)) (volume.Usage, error) {
+	if suspend == nil {
+		return l.requireShare(ctx, workspaceID, Usage{}, goOn)
+	}
+	isSuspended := false
+	free, err := l.requireShare(ctx, workspaceID, Usage{}, func() {
+		if !isSuspended {
+			isSuspended = true
+			suspend(true)
+		}
+	})
+	if isSuspended && err == nil {
+		suspend(false)
+	}
+	return free, err
 }
 
 // checkLimit returns Full if a drive exceeds its limit.

@@ -95,7 +95,7 @@ func TestEnforcedProjects(t *testing.T) {
 	if info, err := os.Stat(filepath.Join(one, "big")); err != nil || info.Size() > 1<<20 {
 		t.Errorf("%v, %v", info, err)
 	}
-	if err := l.Check(t.Context(), "ws_1"); err != nil {
+	if err := l.Check(t.Context(), "ws_1", nil); err != nil {
 		t.Errorf("processes may not run: %v", err)
 	}
 	if err := l.Require(t.Context(), "ws_1", Usage{Bytes: 64 << 10}); !isFull(err) {
@@ -144,13 +144,13 @@ func TestCountedProjects(t *testing.T) {
 		testmachine.Lacks(t, "this kernel does not count without enforcing")
 	}
 	files := newDrive(t, dir, "ws_1")
-	if err := l.Check(t.Context(), "ws_1"); err != nil {
+	if err := l.Check(t.Context(), "ws_1", nil); err != nil {
 		t.Error(err)
 	}
 	if message := write(filepath.Join(files, "big"), "2097152"); message != "" {
 		t.Error(message)
 	}
-	if err := l.Check(t.Context(), "ws_1"); !isFull(err) {
+	if err := l.Check(t.Context(), "ws_1", nil); !isFull(err) {
 		t.Errorf("a drive beyond its quota: %v", err)
 	}
 }
@@ -170,7 +170,7 @@ func TestDriveWithFilesIsWalked(t *testing.T) {
 	if err := os.Rename(filepath.Join(files, "a"), filepath.Join(dir, "ws_1", "tmp", "a")); err != nil {
 		t.Error(err)
 	}
-	if err := l.Check(t.Context(), "ws_none"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := l.Check(t.Context(), "ws_none", nil); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		t.Error(err)
 	}
 }

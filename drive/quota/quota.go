@@ -24,8 +24,9 @@
 // number of workspaces has to be known. The use of a drive is measured only while less than the reserve is free, and only as far as
 // that decides. What the workspace has in the journal belongs to its use.
 //
-// Processes end by the same thresholds. They write gigabytes between two calls of Check, so that the free space is watched (Watch), and what
-// they write until they end is taken from the rest of the reserve below the lower threshold. Smaller drives are refused a moment later than
+// Processes end by the same thresholds. They write gigabytes between two calls of Check, so that the free space is watched (Watch), they are
+// suspended while a decision about them waits (Check), and what they write until then is taken from the rest of the reserve below the lower
+// threshold. Smaller drives are refused a moment later than
 // larger ones (requireShare), whose processes may hold removed files until they end. No decision below the reserve waits for the walks of other
 // drives, and a drive whose walk fails has more than its share.
 package quota
@@ -185,7 +186,7 @@ func (l *Limiter) Fits(ctx context.Context, workspaceID string, need Usage) erro
 }
 
 func (l *Limiter) allow(ctx context.Context, workspaceID string, need, granted Usage) error {
-	free, err := l.requireShare(ctx, workspaceID, need)
+	free, err := l.requireShare(ctx, workspaceID, need, goOn)
 	if err != nil || !l.isLimited() {
 		return err
 	}
@@ -199,7 +200,7 @@ func (l *Limiter) allow(ctx context.Context, workspaceID string, need, granted U
 		if err := l.measure(ctx, a, workspaceID, 0); err != nil {
 			return err
 		}
-		if free, err = l.requireShare(ctx, workspaceID, need); err != nil { // what others have freed meanwhile is not pending
+		if free, err = l.requireShare(ctx, workspaceID, need, goOn); err != nil { // what others have freed meanwhile is not pending
 			return err
 		}
 	}
@@ -255,7 +256,7 @@ func (l *Limiter) RequireReserve(need Usage) error {
 
 // RequireFree returns Full if the disk has no space for what a drive needs, whatever the limit of the drive, in the same way as Require.
 func (l *Limiter) RequireFree(ctx context.Context, workspaceID string, need Usage) error {
-	_, err := l.requireShare(ctx, workspaceID, need)
+	_, err := l.requireShare(ctx, workspaceID, need, goOn)
 	return err
 }
 
@@ -301,7 +302,7 @@ func (l *Limiter) Space(ctx context.Context, workspaceID string) (used, availabl
 	}
 	threshold := free.bytes.high
 	if !free.isAbove(Usage{}) {
-		of, err := l.shareUse(ctx, workspaceID, free, Usage{})
+		of, err := l.shareUse(ctx, workspaceID, free, Usage{}, goOn)
 		if err != nil {
 			return 0, 0, err
 		}

@@ -147,7 +147,7 @@ func TestProcessesWriteAfterMeasurement(t *testing.T) {
 					t.Fatal(err)
 				}
 				if test.runs {
-					if err := l.Check(t.Context(), "ws_1"); err != nil {
+					if err := l.Check(t.Context(), "ws_1", nil); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -182,7 +182,7 @@ func TestMeasureFails(t *testing.T) {
 	d := &fakeDrive{err: errors.New("no such drive")}
 	l := d.limiter(t, Limit{Bytes: 100})
 	for name, err := range map[string]error{
-		"Require": l.Require(t.Context(), "ws_1", Usage{Bytes: 1}), "Check": l.Check(t.Context(), "ws_1"),
+		"Require": l.Require(t.Context(), "ws_1", Usage{Bytes: 1}), "Check": l.Check(t.Context(), "ws_1", nil),
 	} {
 		if !errors.Is(err, d.err) {
 			t.Errorf("%s: %v", name, err)
@@ -198,7 +198,7 @@ func TestMeasureFails(t *testing.T) {
 func TestWalksAreBounded(t *testing.T) {
 	d := &fakeDrive{used: Usage{Bytes: 10}}
 	l := d.limiter(t, Limit{Bytes: 100})
-	if err := l.Check(t.Context(), "ws_1"); err != nil {
+	if err := l.Check(t.Context(), "ws_1", nil); err != nil {
 		t.Fatal(err)
 	}
 	a := l.account("ws_1")
@@ -304,7 +304,7 @@ func TestReserve(t *testing.T) {
 	l := d.limiter(t, Limit{})
 	l.options.Reserve = Usage{Bytes: 1 << 62}
 	for name, err := range map[string]error{
-		"Require": l.Require(t.Context(), "ws_1", Usage{}), "Check": l.Check(t.Context(), "ws_1"), "RequireFree": l.RequireFree(t.Context(), "ws_1", Usage{}),
+		"Require": l.Require(t.Context(), "ws_1", Usage{}), "Check": l.Check(t.Context(), "ws_1", nil), "RequireFree": l.RequireFree(t.Context(), "ws_1", Usage{}),
 	} {
 		if !isFull(err) {
 			t.Errorf("%s: %v", name, err)
@@ -315,7 +315,7 @@ func TestReserve(t *testing.T) {
 		t.Errorf("a reserve of files: %v", err)
 	}
 	l.options.Reserve = Usage{}
-	if err := errors.Join(l.Require(t.Context(), "ws_1", Usage{Bytes: 1}), l.Check(t.Context(), "ws_1")); err != nil {
+	if err := errors.Join(l.Require(t.Context(), "ws_1", Usage{Bytes: 1}), l.Check(t.Context(), "ws_1", nil)); err != nil {
 		t.Error(err)
 	}
 	if err := l.RequireFree(t.Context(), "ws_1", Usage{Bytes: 1 << 62}); !isFull(err) {

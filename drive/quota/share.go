@@ -110,12 +110,14 @@ func (d disk) steps(used Usage) float64 {
 // requireShare returns Full if the disk has no space for what a drive needs: below the reserve, drives with a large use are refused, and
 // drives with a small use go on until the lower threshold, where no use is measured. It returns the use of the disk; the errors of Measure
 // for a drive that does not exist; and ctx's error.
-func (l *Limiter) requireShare(ctx context.Context, workspaceID string, need Usage) (volume.Usage, error) {
+// It calls wait before it waits for a walk or for its turn.
+func (l *Limiter) requireShare(ctx context.Context, workspaceID string, need Usage, wait func()) (volume.Usage, error) {
 	d, err := l.measureDisk()
 	if err != nil || d.isAbove(need) {
 		return d.Usage, err
 	}
 	if d.isBelow(need) {
+		wait()
 		if d, err = l.waitTurn(ctx, d, l.account(workspaceID).lastUse()); err != nil || d.isAbove(need) {
 			return d.Usage, err
 		}
@@ -123,13 +125,14 @@ func (l *Limiter) requireShare(ctx context.Context, workspaceID string, need Usa
 			return d.Usage, l.errDisk(d, need)
 		}
 	}
-	used, err := l.shareUse(ctx, workspaceID, d, need)
+	used, err := l.shareUse(ctx, workspaceID, d, need, wait)
 	if err != nil {
 		return d.Usage, err
 	}
 	if d, err = l.measureDisk(); err != nil || d.admits(used, need) {
 		return d.Usage, err
 	}
+	wait()
 	if d, err = l.waitTurn(ctx, d, used); err != nil || d.admits(used, need) {
 		return d.Usage, err
 	}
@@ -227,6 +230,9 @@ func shortage(ofBytes bool) string {
 	return "the disk of the server has room for too few further files"
 }
 
+// goOn does nothing before a decision waits.
+func goOn() {}
+
 func sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -252,8 +258,8 @@ type shareUse struct {
 // shareUse returns what a drive uses as far as that decides about what the drive needs: no more than the drive uses if that is refused.
 // A drive that has not been walked for long enough is walked. Between two walks, the growth of the disk limits that of the drive. A drive
 // whose walk fails, or does not end before the disk is below the lower threshold, has more than its share. shareUse returns NotFound if
-// there is no drive, and ctx's error.
-func (l *Limiter) shareUse(ctx context.Context, workspaceID string, d disk, need Usage) (Usage, error) {
+// there is no drive, and ctx's error. It calls wait before it waits for a walk.
+func (l *Limiter) shareUse(ctx context.Context, workspaceID string, d disk, need Usage, wait func()) (Usage, error) {
 	a := l.account(workspaceID)
 	if l.isCounted(a, workspaceID) {
 		if err := l.count(a); err != nil {
@@ -269,6 +275,7 @@ func (l *Limiter) shareUse(ctx context.Context, workspaceID string, d disk, need
 	if used, is := isKnown(); is {
 		return used.plus(l.journal(workspaceID)), nil
 	}
+	wait()
 	deciding, stop := l.untilBelow(ctx, need)
 	defer stop()
 	err := occupy(deciding, a.deciding)

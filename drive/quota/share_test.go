@@ -140,7 +140,7 @@ func TestSmallGoOnBesideLarge(t *testing.T) {
 			}
 		}
 		for _, id := range slices.Sorted(maps.Keys(d.drives)) {
-			if err := l.Check(t.Context(), id); err != nil && !isFull(err) {
+			if err := l.Check(t.Context(), id, nil); err != nil && !isFull(err) {
 				t.Fatal(err)
 			}
 		}
@@ -148,7 +148,7 @@ func TestSmallGoOnBesideLarge(t *testing.T) {
 		// A workspace with a 256th of the disk may use six eighths of the band. One with a sixteenth may use three eighths.
 		room := func(b band) uint64 { return (b.high - b.low) / 8 * 3 }
 		small := min(int(min(room(now.bytes), now.TotalBytes/256)), int(min(room(now.files), now.totalFiles()/256)))
-		if err := l.Check(t.Context(), "ws_small"); err != nil {
+		if err := l.Check(t.Context(), "ws_small", nil); err != nil {
 			t.Fatalf("the processes of a small workspace are ended: %v", err)
 		}
 		if got := d.write(l, "ws_small", part, small); got != small {
@@ -165,27 +165,27 @@ func TestShareOfProcesses(t *testing.T) {
 		l := d.limiter(Usage{Bytes: 2_000}, Usage{Bytes: 400})
 		var reasons []string
 		l.options.Refused = func(reason string) { reasons = append(reasons, reason) }
-		if err := l.Check(t.Context(), "ws_large"); err != nil || d.walks > 0 {
+		if err := l.Check(t.Context(), "ws_large", nil); err != nil || d.walks > 0 {
 			t.Fatalf("above the reserve: %v, %d walks", err, d.walks)
 		}
 		d.set("ws_large", Usage{6_500, 5})
-		if err := l.Check(t.Context(), "ws_large"); err != nil || d.walks != 1 {
+		if err := l.Check(t.Context(), "ws_large", nil); err != nil || d.walks != 1 {
 			t.Fatalf("near the reserve: %v, %d walks", err, d.walks)
 		}
 		d.set("ws_large", Usage{8_500, 5})
-		if err := l.Check(t.Context(), "ws_large"); !isFull(err) || !strings.Contains(err.Error(), "this workspace has its share") {
+		if err := l.Check(t.Context(), "ws_large", nil); !isFull(err) || !strings.Contains(err.Error(), "this workspace has its share") {
 			t.Errorf("the large workspace: %v", err)
 		}
-		if err := l.Check(t.Context(), "ws_small"); err != nil {
+		if err := l.Check(t.Context(), "ws_small", nil); err != nil {
 			t.Errorf("the small workspace: %v", err)
 		}
 		l.options.Journal = func(workspaceID string) uint64 { return map[string]uint64{"ws_small": 4_000}[workspaceID] }
-		if err := l.Check(t.Context(), "ws_small"); !isFull(err) {
+		if err := l.Check(t.Context(), "ws_small", nil); !isFull(err) {
 			t.Errorf("with much in the journal: %v", err)
 		}
 		l.options.Journal = nil
 		d.set("ws_large", Usage{9_300, 5})
-		if err := l.Check(t.Context(), "ws_small"); !isFull(err) || !strings.Contains(err.Error(), "tell its operator") {
+		if err := l.Check(t.Context(), "ws_small", nil); !isFull(err) || !strings.Contains(err.Error(), "tell its operator") {
 			t.Errorf("below the lower threshold: %v", err)
 		}
 		if want := []string{ReasonShare, ReasonShare, ReasonDisk}; !slices.Equal(reasons, want) {
@@ -206,14 +206,14 @@ func TestSmallerWaitForLarger(t *testing.T) {
 		d := &fakeDisk{total: Usage{10_000, 10_000}, drives: map[string]Usage{"ws_large": {6_500, 5}, "ws_small": {10, 1}}}
 		l := d.limiter(Usage{Bytes: 2_000}, Usage{Bytes: 400})
 		for id := range d.drives {
-			if err := l.Check(t.Context(), id); err != nil {
+			if err := l.Check(t.Context(), id, nil); err != nil {
 				t.Fatal(err)
 			}
 		}
 		d.set("ws_large", Usage{9_800, 5})
 		refused := make(chan error)
 		go func() { refused <- l.Require(t.Context(), "ws_small", Usage{Bytes: 1}) }()
-		if err := l.Check(t.Context(), "ws_large"); !isFull(err) {
+		if err := l.Check(t.Context(), "ws_large", nil); !isFull(err) {
 			t.Errorf("the large workspace: %v", err)
 		}
 		synctest.Wait()
@@ -277,7 +277,7 @@ func TestPartialWalkDecidesOnce(t *testing.T) {
 		if err := l.Require(t.Context(), "ws_1", Usage{Bytes: 300}); !isFull(err) {
 			t.Errorf("an upload: %v", err)
 		}
-		if err := l.Check(t.Context(), "ws_1"); !isFull(err) {
+		if err := l.Check(t.Context(), "ws_1", nil); !isFull(err) {
 			t.Errorf("processes: %v", err)
 		}
 	}

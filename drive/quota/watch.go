@@ -11,6 +11,8 @@ const (
 	// fastestBytes and fastestFiles are what processes write in a second at the most, as the watch assumes.
 	fastestBytes, fastestFiles = 4 << 30, 500_000
 	watchLeast, watchMost      = 10 * time.Millisecond, time.Second
+	// watchFalling is the least time between two measurements while the free space falls fast.
+	watchFalling = time.Millisecond
 	// watchSteps is the number of times that the watch reports a fall from the upper to the lower threshold, and it reports falls
 	// near the reserve as well.
 	watchSteps = 32
@@ -40,12 +42,16 @@ func (l *Limiter) Watch() (fell <-chan struct{}, stop func()) {
 
 func (l *Limiter) watch(ctx context.Context) {
 	var w falls
+	before, measured := disk{}, time.Time{}
 	for pause := watchLeast; sleep(ctx, pause) == nil; {
 		d, err := l.measureDisk()
 		if err != nil { // Check returns the error
 			pause = watchMost
 			continue
 		}
+		now := time.Now()
+		pause = nextMeasurement(before, d, now.Sub(measured))
+		before, measured = d, now
 		if w.next(d) {
 			l.mu.Lock()
 			for c := range l.watchers {
@@ -56,15 +62,35 @@ func (l *Limiter) watch(ctx context.Context) {
 			}
 			l.mu.Unlock()
 		}
-		pause = nextMeasurement(d)
 	}
 }
 
-// nextMeasurement returns the time in which processes cannot come near the reserve.
-func nextMeasurement(d disk) time.Duration {
-	bytes := float64(d.FreeBytes-min(d.FreeBytes, d.bytes.near())) / fastestBytes
-	files := float64(d.FreeFiles-min(d.FreeFiles, d.files.near())) / fastestFiles
-	return time.Duration(min(max(min(bytes, files)*float64(time.Second), float64(watchLeast)), float64(watchMost)))
+// nextMeasurement returns how long the watch waits: the time in which processes cannot come near the reserve. Near the reserve and below, it
+// is the time in which half of what is left above the next threshold is gone, if the free space falls as fast as since it was what it was
+// before.
+func nextMeasurement(before, now disk, since time.Duration) time.Duration {
+	pause := min(now.bytes.next(before.FreeBytes, now.FreeBytes, since, fastestBytes), now.files.next(before.FreeFiles, now.FreeFiles, since, fastestFiles))
+	return time.Duration(pause * float64(time.Second))
+}
+
+// next is nextMeasurement for one resource, in seconds.
+func (b band) next(before, free uint64, since time.Duration, fastest float64) float64 {
+	if far := float64(free-min(free, b.near())) / fastest; far > watchLeast.Seconds() {
+		return min(far, watchMost.Seconds())
+	}
+	threshold := uint64(0)
+	switch {
+	case free >= b.high:
+		threshold = b.high
+	case free >= b.low:
+		threshold = b.low
+	}
+	fallen := float64(before - min(before, free))
+	if fallen == 0 {
+		return watchLeast.Seconds()
+	}
+	half := float64(free-threshold) / 2 / fallen * since.Seconds()
+	return min(max(half, watchFalling.Seconds()), watchLeast.Seconds())
 }
 
 // falls finds when the free space has fallen by a part of the band. bytes and files are what was free at the last report, or more that has

@@ -51,7 +51,7 @@ func (s *site) putChunked(path, body string) int {
 }
 
 func (s *site) isOverQuota() bool {
-	refusal, is := errors.AsType[*entity.Error](s.drives.CheckSpace(s.t.Context(), workspace))
+	refusal, is := errors.AsType[*entity.Error](s.drives.CheckSpace(s.t.Context(), workspace, nil))
 	return is && refusal.Code == quota.Full
 }
 

@@ -21,7 +21,7 @@ const freezeLimit = 2 * time.Second
 // because it waits for a device; then none is.
 func (g *Group) Freeze(frozen bool) error {
 	if !frozen {
-		return g.wrap("resume", g.setFrozen(false))
+		return g.Suspend(false)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), freezeLimit)
 	defer cancel()
@@ -30,6 +30,11 @@ func (g *Group) Freeze(frozen bool) error {
 		return g.failed("suspend", errors.Join(err, g.setFrozen(false)))
 	}
 	return nil
+}
+
+// Suspend begins to suspend all processes of the group and of its children, or resumes them. It does not wait.
+func (g *Group) Suspend(suspended bool) error {
+	return g.wrap("suspend or resume", g.setFrozen(suspended))
 }
 
 // freeze suspends the group's processes. If ctx ends first, some may be suspended.
