@@ -128,10 +128,14 @@ func (g *guest) start(ctx context.Context, s computer.Spec) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	started, err := box.Start(ctx, sandbox.Spec{
+	spec := sandbox.Spec{
 		Argv: argv, Program: program, Env: g.driver.environment(g.id, &s), Cwd: s.Cwd, Terminal: terminalSize(s.Terminal),
 		OwnNetwork: s.OwnNetwork, Private: s.Private, Held: func(pid int, own *sandbox.Network) error { return p.hold(ctx, box, pid, own) },
-	})
+	}
+	if p.control != nil {
+		spec.Group = p.control
+	}
+	started, err := box.Start(ctx, spec)
 	if err != nil {
 		p.removeControl()
 		p.network.close()
@@ -157,17 +161,12 @@ type heldError struct{ error }
 
 func (e heldError) Unwrap() error { return e.error }
 
-// hold puts a process that waits at its gate into its control group, attributes it, and connects its network. own is its own
+// hold attributes a process that waits at its gate, in its control group, and connects its network. own is its own
 // network, or nil.
 func (p *process) hold(ctx context.Context, box *sandbox.Computer, pid int, own *sandbox.Network) error {
 	p.network.of = own // and is closed with p.network, also after an error
 	if own == nil {
 		p.network.of = box.Network()
-	}
-	if p.control != nil {
-		if err := p.control.Join(pid); err != nil {
-			return err
-		}
 	}
 	// A server that does not run as root may not write to the process, which has done this itself.
 	if err := sandbox.RaiseOOMScore(pid); err != nil && !p.guest.driver.report.Unprivileged {

@@ -2,6 +2,7 @@ package cgroup
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -378,5 +380,51 @@ func TestInvalidNames(t *testing.T) {
 		if err := validateName(name); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestEntrances has a process join a group by itself. Its descendants are in the group too, and nobody joins after Kill.
+func TestEntrances(t *testing.T) {
+	r := openRoot(t)
+	g := create(t, r, Limits{})
+	entrances, err := g.Entrances()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.unified != (len(entrances) == 0) {
+		t.Fatalf("%d entrances", len(entrances))
+	}
+	if !r.unified {
+		command := exec.Command("/bin/sh", "-c", `for fd in 3 4 5 6 7; do [ ! -e /proc/self/fd/$fd ] || echo 0 >&$fd; done; cat; exit`)
+		command.ExtraFiles = entrances
+		in, err1 := command.StdinPipe()
+		stdout, err2 := command.StdoutPipe()
+		if err := cmp.Or(err1, err2, command.Start()); err != nil {
+			t.Fatal(err)
+		}
+		defer in.Close()
+		for _, file := range entrances {
+			_ = file.Close()
+		}
+		out := make([]byte, 1)
+		if _, err := io.WriteString(in, "x"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(stdout, out); err != nil { // it has joined
+			t.Fatal(err)
+		}
+		if all, err := g.Processes(); err != nil || len(all) != 2 {
+			t.Errorf("the shell and cat: %v, %v", all, err)
+		}
+		for _, dir := range r.dirs(g.path) {
+			if all, err := listProcesses(dir); err != nil || !slices.Contains(all, command.Process.Pid) {
+				t.Errorf("%s has %v, %v", dir, all, err)
+			}
+		}
+		defer func() { _ = command.Wait() }()
+	}
+	kill(t, g)
+	if _, err := g.Entrances(); err == nil {
+		t.Error("a killed group has entrances")
 	}
 }

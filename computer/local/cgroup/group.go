@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
+	"os"
 	"path/filepath"
 	"strconv"
 	"sync"
@@ -149,6 +150,32 @@ func (g *Group) Join(pid int) error {
 		}
 	}
 	return nil
+}
+
+// Entrances returns files through which a thread that writes "0" to each of them joins the group, for a thread that then executes a
+// program: that is all of its process. Join makes the kernel wait until no process of the machine forks, for seconds beside a thousand
+// that do; a thread that moves itself does not. There are none with version 2, where a thread leaves the group of its process only within
+// threaded groups. It returns an error after Kill.
+func (g *Group) Entrances() (files []*os.File, err error) {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	if g.isKilled {
+		return nil, g.failed("join", errors.New("its processes were ended"))
+	}
+	if g.root.unified {
+		return nil, nil
+	}
+	for _, dir := range g.root.dirs(g.path) {
+		file, err := os.OpenFile(filepath.Join(dir, "tasks"), os.O_WRONLY, 0)
+		if err != nil {
+			for _, opened := range files {
+				_ = opened.Close()
+			}
+			return nil, g.failed("join", err)
+		}
+		files = append(files, file)
+	}
+	return files, nil
 }
 
 // wrap is failed for an error that may be nil.

@@ -16,6 +16,14 @@ import (
 // ErrEnded is the error of a computer that has ended.
 var ErrEnded = errors.New("the computer has ended")
 
+// A Group is a control group. cgroup.Group is one.
+type Group interface {
+	// Entrances returns files through which a thread that writes "0" to each of them joins the group; none if that is not possible.
+	Entrances() ([]*os.File, error)
+	// Join moves a process to the group.
+	Join(pid int) error
+}
+
 // A Spec describes a process.
 type Spec struct {
 	Argv, Env []string
@@ -30,6 +38,8 @@ type Spec struct {
 	// Private gives the process and its descendants a process namespace and a folder of their own (private.go). It has no effect on
 	// unisolated processes, and excludes OwnNetwork.
 	Private bool
+	// Group is the control group of the process; nil: that of the init.
+	Group Group
 	// Held is called with the process id in the namespace of the server, before any code of the program runs. If it fails, the
 	// program is not executed. own is the network of the process if OwnNetwork is set, and else nil. The callee owns it, and
 	// closes it when the process has ended, or has not been started.
@@ -220,6 +230,9 @@ func (p *Process) passGate(ctx context.Context, gate socket, s Spec) error {
 	if err != nil {
 		return err
 	}
+	if err := p.enterGroup(ctx, gate, pid, s.Group); err != nil {
+		return err
+	}
 	own, err := p.awaitNetwork(ctx)
 	if err != nil {
 		return err
@@ -263,6 +276,36 @@ func (p *Process) passGate(ctx context.Context, gate socket, s Spec) error {
 	}
 }
 
+// enterGroup puts the process, which waits at its gate, into its control group. The process enters by itself if that is possible.
+func (p *Process) enterGroup(ctx context.Context, gate socket, pid int, group Group) error {
+	var files []*os.File
+	if group != nil {
+		var err error
+		if files, err = group.Entrances(); err != nil {
+			return err
+		}
+	}
+	defer closeAll(files)
+	var fds []int
+	for _, file := range files {
+		fds = append(fds, int(file.Fd()))
+	}
+	if _, _, err := gate.WriteMsgUnix([]byte{gateEnter}, unix.UnixRights(fds...), nil); err != nil {
+		return p.explain(ctx, err)
+	}
+	kind, received, _, err := gate.receiveByte()
+	closeAll(received)
+	switch {
+	case err != nil:
+		return p.explain(ctx, err)
+	case kind != gateEntered && kind != gateOutside:
+		return errors.New("the process has sent an unexpected message")
+	case group != nil && (kind == gateOutside || len(files) == 0):
+		return group.Join(pid)
+	}
+	return nil
+}
+
 // awaitArrival returns the process id of the process that has arrived at the gate. The kernel vouches for it.
 func (p *Process) awaitArrival(ctx context.Context, gate socket) (int, error) {
 	kind, files, pid, err := gate.receiveByte()
@@ -278,7 +321,7 @@ func (p *Process) awaitArrival(ctx context.Context, gate socket) (int, error) {
 
 // receiveByte receives one byte of a stream, with the files and the process id that were sent with it.
 func (s socket) receiveByte() (kind byte, files []*os.File, pid int, err error) {
-	text, oob := make([]byte, 1), make([]byte, unix.CmsgSpace(4)+unix.CmsgSpace(unix.SizeofUcred))
+	text, oob := make([]byte, 1), make([]byte, unix.CmsgSpace(4*maxFiles)+unix.CmsgSpace(unix.SizeofUcred))
 	n, oobn, _, _, err := s.ReadMsgUnix(text, oob)
 	if err != nil {
 		return 0, nil, 0, err

@@ -7,7 +7,8 @@
 //	  Computer.Start ── gate, streams ► own network, if Spec has one (networks.go)
 //	                                  fork ─────────────────────────────► waits at its gate
 //	    ◄───────────────────────────────────────────── process id ──────────
-//	    Spec.Held: control group, attribution, network
+//	    Spec.Group ─────────────────────────────────────────────────────────► enters its control group
+//	    Spec.Held: attribution, network
 //	    ───────────────────────────────────────────── program ─────────────► gives up everything, opens a terminal
 //	    ◄───────────────────────────────────────────── terminal ────────────
 //	    ◄───────────────────────────────────────────── gate closed ───────── executes the program
@@ -35,7 +36,7 @@
 //     namespaces. With another server, there is a user namespace in which only the server's user exists.
 //   - no_new_privs, an empty bounding set of capabilities, a filter of system calls (newFilter), and Landlock if the kernel has
 //     it. The init is not dumpable and has another user or more capabilities, so that processes cannot trace it.
-//   - Control groups limit the use of the machine; package local puts processes into them in Spec.Held.
+//   - Control groups limit the use of the machine; Spec.Group is that of a process.
 //   - Processes of one computer share a process namespace, but a private process and its descendants have their own (private.go): neither
 //     side sees the other. With Landlock, each process has a domain of its own, so that it cannot trace or read those that it sees either.
 //   - A process may have a network namespace of its own (networks.go). It keeps the ports of processes of one computer apart. What

@@ -14,13 +14,13 @@ import (
 )
 
 // wireVersion is the version of the messages. Both ends are the same program, so that a difference is an error.
-const wireVersion = 4
+const wireVersion = 5
 
 // maxPacket limits a message between the server and an init, maxSpec one between the server and a process that starts.
 const (
 	maxPacket = 8 << 10
 	maxSpec   = 4 << 20
-	maxFiles  = 4
+	maxFiles  = 5
 )
 
 // The operations that the server requests of an init, and the events that the init reports.

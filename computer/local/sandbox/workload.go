@@ -20,9 +20,15 @@ const (
 // The first byte of a message of a process on its gate.
 const (
 	gateArrived  = 'a'
+	gateEntered  = 'e'
+	gateOutside  = 'o'
 	gateTerminal = 't'
 	gateRefused  = 'r'
 )
+
+// gateEnter is the message of the server to a process at its gate with the entrances of its control group, and gateEntered or gateOutside the
+// answer.
+const gateEnter = 'g'
 
 // maxOpenFiles is the limit of files that a process may have open, if the server's own limit is not lower.
 const maxOpenFiles = 65536
@@ -44,6 +50,9 @@ func runWorkload() error {
 	if _, err := gate.Write([]byte{gateArrived}); err != nil {
 		return err
 	}
+	if err := enterGroup(gate); err != nil {
+		return err
+	}
 	var s spec
 	if err := receiveLong(gate, &s); err != nil {
 		return err
@@ -60,6 +69,26 @@ func runWorkload() error {
 		return err
 	}
 	return errors.Join(err, sendLong(gate, refused))
+}
+
+// enterGroup moves this thread, which executes the program, to the control group whose entrances the server sends.
+func enterGroup(gate socket) error {
+	kind, files, _, err := gate.receiveByte()
+	if err != nil {
+		return err
+	}
+	defer closeAll(files)
+	if kind != gateEnter {
+		return errors.New("the server has sent an unexpected message")
+	}
+	answer := byte(gateEntered)
+	for _, file := range files {
+		if _, err := file.WriteString("0"); err != nil {
+			answer = gateOutside // the server then does it
+		}
+	}
+	_, err = gate.Write([]byte{answer})
+	return err
 }
 
 // An invalidError says that a spec cannot be run, as against a failure of the computer.
