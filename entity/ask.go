@@ -2,9 +2,13 @@ package entity
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"time"
 
 	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/retry"
 )
 
 // An Asker sends commands to entities, on whichever member of the cluster an entity is.
@@ -31,6 +35,24 @@ func Ask[Reply proto.Message](ctx context.Context, a Asker, c Command) (Reply, e
 // AskAsPlatform is Ask for a command of the platform that may be applied more than once.
 func AskAsPlatform[Reply proto.Message](ctx context.Context, a Asker, kind, identity string, m proto.Message) (Reply, error) {
 	return Ask[Reply](ctx, a, Command{Kind: kind, Identity: identity, Principal: Platform(), Message: m})
+}
+
+// answering has the pauses of AskUntilAnswered.
+var answering = retry.Policy{First: 50 * time.Millisecond, Longest: 5 * time.Second}
+
+// AskUntilAnswered calls ask, which sends a command, until it is known whether the command took effect: until ask returns nil or a refusal.
+// The command must have the same effect if it is applied again: it has an ID, or the entity recognizes it. Between two calls there is a pause. If ctx
+// ends first, the outcome is unknown, and the error wraps the cause of ctx and the error of the last call.
+func AskUntilAnswered(ctx context.Context, ask func() error) (err error) {
+	for range answering.Attempts(ctx) {
+		if err = ask(); err == nil || IsRefusal(err) {
+			return err
+		}
+	}
+	if cause := context.Cause(ctx); !errors.Is(err, cause) {
+		return fmt.Errorf("%w: %w", cause, err)
+	}
+	return err
 }
 
 // ReplyAs returns the results of Asker.Ask with the reply's type. It returns an error if the reply is of another type.
