@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 	"github.com/atelier-run/atelier/limit"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+	"github.com/atelier-run/atelier/retry"
 )
 
 // A Change holds the arguments that all operations that change a drive have in common. The package comment ("The life of
@@ -229,6 +229,9 @@ func (a *attempt) sendOutcome(outcome proto.Message) error {
 	return unavailable("the journal does not answer; the change may have been made and will appear in the activity if it was")
 }
 
+// beforeOutcome is the pause between the first attempt to send an outcome and the attempts in the background.
+const beforeOutcome = 50 * time.Millisecond
+
 // retryOutcome detaches the attempt and sends the outcome again in the background until the activity answers. The paths
 // stay locked until then, because the next operation on them must follow this one in the sequence. The drive is pinned,
 // but its files may be closed in the meantime.
@@ -244,7 +247,10 @@ func (a *attempt) retryOutcome(outcome proto.Message, cause error) {
 		if _, abandon := outcome.(*activityv1.Abandon); abandon {
 			d.freeSpace(ctx, a.stagedName())
 		}
-		if a.askUntilAnswered(ctx, outcome) {
+		if !retry.Pause(ctx, beforeOutcome) {
+			return
+		}
+		if err := entity.AskUntilAnswered(ctx, func() error { return a.ask(outcome) }); err == nil || entity.IsRefusal(err) {
 			d.drives.metrics.unresolved.Dec()
 			a.release()
 			d.drives.cache.unpin(d)
@@ -265,20 +271,6 @@ func (a *attempt) leaveToRecovery(err error) {
 	d.mu.Unlock()
 	d.drives.log.Error("a replaced entry could not be moved back; the drive is recovered before it is used again",
 		"workspace", d.workspaceID, "intent", a.id, "error", err)
-}
-
-// askUntilAnswered sends a command until the activity accepts or refuses it. It returns false if ctx ended first.
-func (a *attempt) askUntilAnswered(ctx context.Context, outcome proto.Message) bool {
-	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
-		select {
-		case <-ctx.Done():
-			return false
-		case <-time.After(pause/2 + rand.N(pause)):
-		}
-		if err := a.ask(outcome); err == nil || entity.IsRefusal(err) {
-			return true
-		}
-	}
 }
 
 // install renames a staged or moved entry to its target. One rename replaces a file by a file. Any other replaced entry

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/atelier-run/atelier/retry"
 )
 
 const (
@@ -200,11 +202,7 @@ func (e *exporter) awaitTick(st *unix.Stat_t) error {
 		if err := unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &now); err != nil || now.Nano() > st.Ctim.Nano() {
 			return nil
 		}
-		timer := time.NewTimer(tickPause)
-		select {
-		case <-timer.C:
-		case <-e.ctx.Done():
-			timer.Stop()
+		if !retry.Pause(e.ctx, tickPause) {
 			return e.ctx.Err()
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/session"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+	"github.com/atelier-run/atelier/retry"
 )
 
 // Images of the inputs of sessions are files beside the drive, named by their SHA-256, so that they count in the quota of the workspace
@@ -282,11 +283,7 @@ func (d *Drives) forgetMarkers(names []imageName) {
 
 // settleLater settles images when the outcome of their command can be asked for. If the process ends before, the next one does it.
 func (d *Drives) settleLater(ctx context.Context, names []imageName) {
-	timer := time.NewTimer(settleAfter)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
+	if !retry.Pause(ctx, settleAfter) {
 		return
 	}
 	d.forgetMarkers(names)

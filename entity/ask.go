@@ -42,7 +42,7 @@ var answering = retry.Policy{First: 50 * time.Millisecond, Longest: 5 * time.Sec
 
 // AskUntilAnswered calls ask, which sends a command, until it is known whether the command took effect: until ask returns nil or a refusal.
 // The command must have the same effect if it is applied again: it has an ID, or the entity recognizes it. Between two calls there is a pause. If ctx
-// ends first, the outcome is unknown, and the error wraps the cause of ctx and the error of the last call.
+// ends first, the outcome is unknown, and the error has the cause of ctx and wraps the error of the last call.
 func AskUntilAnswered(ctx context.Context, ask func() error) (err error) {
 	for range answering.Attempts(ctx) {
 		if err = ask(); err == nil || IsRefusal(err) {
@@ -50,7 +50,7 @@ func AskUntilAnswered(ctx context.Context, ask func() error) (err error) {
 		}
 	}
 	if cause := context.Cause(ctx); !errors.Is(err, cause) {
-		return fmt.Errorf("%w: %w", cause, err)
+		return fmt.Errorf("%v: %w", cause, err) // the cause may look like a refusal
 	}
 	return err
 }

@@ -61,14 +61,16 @@ func Pause(ctx context.Context, d time.Duration) bool { return PauseUnless(ctx, 
 // PauseUnless waits. It reports false if ctx ends first or has ended, or if something is received from ended first, which is mostly a
 // channel that is closed.
 func PauseUnless(ctx context.Context, d time.Duration, ended <-chan struct{}) bool {
-	if ctx.Err() != nil {
+	select {
+	case <-ctx.Done(): // a short pause could be over, too
 		return false
+	default:
 	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		return ctx.Err() == nil
+		return true
 	case <-ended:
 	case <-ctx.Done():
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"math/rand/v2"
 	"os"
 	"strings"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"github.com/atelier-run/atelier/drive"
 	"github.com/atelier-run/atelier/entity"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
+	"github.com/atelier-run/atelier/retry"
 )
 
 const (
@@ -23,12 +23,12 @@ const (
 	maxOperations = 512
 	// askTimeout limits one command or query.
 	askTimeout = 10 * time.Second
-	// firstPause and lastPause are the first and the longest pause before a failed command is sent again.
-	firstPause = 20 * time.Millisecond
-	lastPause  = 5 * time.Second
 	// maxCounted bounds the entries of a moved folder that are counted.
 	maxCounted = 1 << 20
 )
+
+// recording has the pauses before changes are verified and recorded again.
+var recording = retry.Policy{First: 20 * time.Millisecond, Longest: 5 * time.Second}
 
 // A flight records the changes of one table. A drive has at most one flight at a time, so that its rows keep their order.
 type flight struct {
@@ -80,7 +80,7 @@ func (f *flight) run(ctx context.Context, t *table) (deferred []*change, err err
 
 // retry opens the drive and calls work until it succeeds. It returns errRefused after a refusal, and ctx's error.
 func (f *flight) retry(ctx context.Context, work func(*drive.Drive, *os.File) error) error {
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+	for n := range recording.Attempts(ctx) {
 		err := f.withDrive(ctx, work)
 		switch {
 		case err == nil:
@@ -97,15 +97,11 @@ func (f *flight) retry(ctx context.Context, work func(*drive.Drive, *os.File) er
 				slog.String("workspace", f.workspaceID), slog.Any("error", err))
 			return errors.Join(errRefused, err)
 		}
-		if pause == firstPause || pause == lastPause {
+		if n == 1 || recording.Limit(n) == recording.Longest {
 			f.observer.log.Warn("cannot record the changes of processes yet; trying again", slog.String("workspace", f.workspaceID), slog.Any("error", err))
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(pause/2 + rand.N(pause)):
-		}
 	}
+	return ctx.Err()
 }
 
 // isLasting reports whether a refusal is one of all rows of a workspace, because it was deleted or must not change.
@@ -299,20 +295,14 @@ func (o *Observer) record(ctx context.Context, workspaceID string, operations []
 		return nil
 	}
 	id := "observe:" + strings.ToLower(ulid.Make().String())
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+	err := entity.AskUntilAnswered(ctx, func() error {
 		_, err := o.ask(ctx, workspaceID, id, &activityv1.Record{Operations: operations})
-		if err == nil {
-			o.metrics.rows.Add(float64(len(operations)))
-		}
-		if err == nil || entity.IsRefusal(err) {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(pause/2 + rand.N(pause)):
-		}
+		return err
+	})
+	if err == nil {
+		o.metrics.rows.Add(float64(len(operations)))
 	}
+	return err
 }
 
 func (o *Observer) ask(ctx context.Context, workspaceID, id string, m proto.Message) (proto.Message, error) {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/retry"
 	"github.com/atelier-run/atelier/volume"
 )
 
@@ -44,8 +45,8 @@ func (l *Limiter) remeasure(ctx context.Context, a *account, workspaceID string)
 			Code: entity.Unavailable, Message: "the drive is nearly full and is being measured; try again", RetryAfter: wait,
 		}
 	}
-	if err := sleep(ctx, wait); err != nil {
-		return err
+	if !retry.Pause(ctx, wait) {
+		return ctx.Err()
 	}
 	return l.measureNow(ctx, a, workspaceID, func() bool { return l.isDue(a, 0, true) })
 }

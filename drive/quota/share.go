@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/retry"
 	"github.com/atelier-run/atelier/volume"
 )
 
@@ -145,8 +146,8 @@ func (l *Limiter) requireShare(ctx context.Context, workspaceID string, need Usa
 // waitTurn waits while the processes of drives with more than the use end, and measures the disk again.
 func (l *Limiter) waitTurn(ctx context.Context, d disk, used Usage) (disk, error) {
 	if wait := time.Duration(d.steps(used) * float64(l.turn)); wait > 0 {
-		if err := sleep(ctx, wait); err != nil {
-			return d, err
+		if !retry.Pause(ctx, wait) {
+			return d, ctx.Err()
 		}
 	}
 	return l.measureDisk()
@@ -233,17 +234,6 @@ func shortage(ofBytes bool) string {
 // goOn does nothing before a decision waits.
 func goOn() {}
 
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 // A shareUse is what a drive was last measured to use while the disk was nearly full.
 type shareUse struct {
 	used Usage
@@ -317,7 +307,7 @@ func (l *Limiter) untilBelow(ctx context.Context, need Usage) (_ context.Context
 	ctx, cancel := context.WithCancelCause(ctx)
 	var group sync.WaitGroup
 	group.Go(func() {
-		for sleep(ctx, watchLeast) == nil {
+		for retry.Pause(ctx, watchLeast) {
 			if d, err := l.measureDisk(); err == nil && d.isBelow(need) {
 				cancel(errBelow)
 			}

@@ -14,6 +14,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/atelier-run/atelier/retry"
 	"github.com/atelier-run/atelier/volume"
 )
 
@@ -239,8 +240,8 @@ func TestWatch(t *testing.T) {
 			{Usage{5 << 30, 0}, false}, {Usage{9<<30 + 100<<20, 0}, true}, {Usage{9<<30 + 100<<20, 1<<30 - 1<<15}, true}, {Usage{}, false},
 		} {
 			d.set("ws_1", step.used)
-			if err := sleep(t.Context(), watchMost); err != nil {
-				t.Fatal(err)
+			if !retry.Pause(t.Context(), watchMost) {
+				t.Fatal(t.Context().Err())
 			}
 			synctest.Wait()
 			if got := len(first) > 0; got != step.falls || got != (len(second) > 0) {
@@ -311,8 +312,8 @@ func TestJournalAfterDeletion(t *testing.T) {
 				}
 				d.set("ws_1", Usage{0, 5})
 				d.set("ws_2", Usage{9_000, 5}) // the disk is as full as before
-				if err := sleep(t.Context(), recentFor); err != nil {
-					t.Fatal(err)
+				if !retry.Pause(t.Context(), recentFor) {
+					t.Fatal(t.Context().Err())
 				}
 				if err := errors.Join(less(l, d), l.CheckJournal("ws_1", 1)); err != nil {
 					t.Errorf("the journal of a workspace that has deleted its files: %v", err)

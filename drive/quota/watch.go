@@ -3,6 +3,8 @@ package quota
 import (
 	"context"
 	"time"
+
+	"github.com/atelier-run/atelier/retry"
 )
 
 // A process may write gigabytes within the second between two calls of Check. So the free space of the disk is measured more often as it
@@ -43,7 +45,7 @@ func (l *Limiter) Watch() (fell <-chan struct{}, stop func()) {
 func (l *Limiter) watch(ctx context.Context) {
 	var w falls
 	before, measured := disk{}, time.Time{}
-	for pause := watchLeast; sleep(ctx, pause) == nil; {
+	for pause := watchLeast; retry.Pause(ctx, pause); {
 		d, err := l.measureDisk()
 		if err != nil { // Check returns the error
 			pause = watchMost
