@@ -15,6 +15,7 @@ import (
 	"github.com/atelier-run/atelier/entity"
 	runtimev1 "github.com/atelier-run/atelier/messages/runtime/v1"
 	"github.com/atelier-run/atelier/persistence"
+	"github.com/atelier-run/atelier/retry"
 )
 
 // A state that was recorded before its kind declared timers or tasks has no rows for them. The first term of a partition under
@@ -27,9 +28,8 @@ const (
 	// declarePage limits the entities that are listed at once, maxDeclaring those that are sent the command concurrently.
 	declarePage  = 64
 	maxDeclaring = 8
-	// declareAttempts limits the attempts for one entity. The first pause between them is firstDeclarePause; it doubles.
-	declareAttempts   = 10
-	firstDeclarePause = 10 * time.Millisecond
+	// declareAttempts limits the attempts for one entity.
+	declareAttempts = 10
 )
 
 var errIncompleteDeclaration = errors.New("some entities have not written the rows of their timers and tasks")
@@ -101,10 +101,12 @@ func (s *System) declareIndex(ctx context.Context, p persistence.Partition, k *k
 	}
 }
 
+// declaring has the pauses between the attempts for one entity.
+var declaring = retry.Policy{First: 10 * time.Millisecond, Longest: 5 * time.Second}
+
 // declare sends DeclareEffects to one entity, until it succeeds or the attempts are used up.
 func (s *System) declare(ctx context.Context, p persistence.Partition, kind, identity string) error {
-	pause := firstDeclarePause
-	for attempt := 1; ; attempt++ {
+	for attempt := range declaring.Attempts(ctx) {
 		asking, cancel := context.WithTimeout(ctx, deliveryTimeout)
 		_, err := s.Ask(asking, p, entity.Command{
 			Kind: kind, Identity: identity, Principal: entity.Platform(), Message: &runtimev1.DeclareEffects{},
@@ -113,13 +115,6 @@ func (s *System) declare(ctx context.Context, p persistence.Partition, kind, ide
 		if err == nil || attempt == declareAttempts {
 			return err
 		}
-		timer := time.NewTimer(pause)
-		pause *= 2
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return ctx.Err()
-		}
 	}
+	return ctx.Err()
 }

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	runtimev1 "github.com/atelier-run/atelier/messages/runtime/v1"
+	"github.com/atelier-run/atelier/retry"
 )
 
 // An Executor runs the tasks of one kind, outside of the actors.
@@ -71,6 +72,11 @@ func (e Executor) complete() Executor {
 		e.LongestPause = max(time.Minute, e.FirstPause)
 	}
 	return e
+}
+
+// pauses has the pauses between the attempts at a task.
+func (e *Executor) pauses() retry.Policy {
+	return retry.Policy{First: e.FirstPause, Longest: e.LongestPause}
 }
 
 // An executor is an Executor with Limit slots in this process, which all partitions share. If no slot is free, the tasks actors

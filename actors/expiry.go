@@ -13,6 +13,7 @@ import (
 	journalv1 "github.com/atelier-run/atelier/messages/journal/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	"github.com/atelier-run/atelier/persistence"
+	"github.com/atelier-run/atelier/retry"
 )
 
 const (
@@ -74,18 +75,10 @@ func (r *reactor) startExpiry() {
 	running, every := r.running, r.system.expireEvery
 	r.system.launchLane(func() {
 		pause := every + every*time.Duration(x.partition)/time.Duration(len(x.system.terms))
-		for {
-			timer := time.NewTimer(pause)
-			select {
-			case <-timer.C:
-			case <-running.Done():
-				timer.Stop()
-				return
-			}
+		for ; retry.Pause(running, pause); pause = every {
 			if err := x.run(running); err != nil && running.Err() == nil {
 				x.system.log.Warn("cannot remove expired rows; trying again with the next search", slog.Int("partition", int(x.partition)), slog.Any("error", err))
 			}
-			pause = every
 		}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/atelier-run/atelier/persistence"
+	"github.com/atelier-run/atelier/retry"
 )
 
 // FailShard makes the shard of a partition panic, so that its supervisor restarts it with everything below it.
@@ -11,11 +12,11 @@ func (s *System) FailShard(p persistence.Partition) {
 	s.root.Send(s.terms[p].Load().shard, (*request)(nil))
 }
 
-// DelayWorkers sets the pause before a shard's reactor, timers or tasks are restarted for the first time after a failure.
+// DelayWorkers sets the longest pause before a shard's reactor, timers or tasks are restarted for the first time after a failure.
 // It comes before the first of these.
 func (s *System) DelayWorkers(pause time.Duration) {
 	workers := s.supervision.(supervision).workers
-	workers.first, workers.longest = pause, pause
+	workers.pauses = retry.Policy{First: pause, Longest: pause}
 }
 
 // Sweep makes every shard passivate idle entities now.

@@ -2,17 +2,14 @@ package actors
 
 import (
 	"log/slog"
-	"math/rand/v2"
 	"time"
 
 	"github.com/atelier-run/atelier/persistence"
+	"github.com/atelier-run/atelier/retry"
 )
 
-const (
-	// firstRetry and longestRetry limit the pause before a failed reaction is retried, which doubles.
-	firstRetry   = 20 * time.Millisecond
-	longestRetry = 5 * time.Second
-)
+// reacting has the pauses before a failed reaction is retried.
+var reacting = retry.Policy{First: 20 * time.Millisecond, Longest: 5 * time.Second}
 
 // A lane runs the reactions to one stream in order. It has no events in memory: each turn reads a batch from the stream.
 type lane struct {
@@ -241,11 +238,10 @@ func (r *reactor) retryOrPark(l *lane, m *laneEnded) {
 	r.pauseLane(l)
 }
 
-// pauseLane retries a lane after a pause, which doubles with each attempt and is jittered.
+// pauseLane retries a lane after a pause.
 func (r *reactor) pauseLane(l *lane) {
-	pause := min(firstRetry<<min(max(l.attempts-1, 0), 20), longestRetry)
 	l.state = lanePaused
-	l.timer = r.after(pause/2+rand.N(pause/2+1), laneDue{l})
+	l.timer = r.after(reacting.After(l.attempts), laneDue{l})
 }
 
 // requeue ends a lane's pause.

@@ -33,7 +33,7 @@ var (
 	errSkipUnknown = &entity.Error{
 		Code: entity.Unavailable, Message: "it is unknown whether the event is skipped; list the parked streams before you skip one again",
 	}
-	errResuming = &entity.Error{Code: entity.Unavailable, Message: "the stream's reactions are being retried", RetryAfter: longestRetry}
+	errResuming = &entity.Error{Code: entity.Unavailable, Message: "the stream's reactions are being retried", RetryAfter: reacting.Longest}
 )
 
 type (

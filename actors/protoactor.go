@@ -13,6 +13,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/atelier-run/atelier/persistence"
+	"github.com/atelier-run/atelier/retry"
 )
 
 // This file adapts protoactor: the dispatcher and the mailbox of all actors, the supervision of their failures, and the names
@@ -164,17 +165,18 @@ func answerDeadLetter(message any) {
 	}
 }
 
-// A backoff restarts a failing child after a pause that doubles from first to longest, and stops the child after more than
-// retries failures in a row. Failures are counted anew after the child has run for the time healthy.
+// A backoff restarts a failing child after a pause, and stops the child after more than retries failures in a row. Failures
+// are counted anew after the child has run for the time healthy.
 type backoff struct {
-	first, longest, healthy time.Duration
-	retries                 int
-	restarted               func(child *actor.PID, reason any, stopped bool)
+	pauses    retry.Policy
+	healthy   time.Duration
+	retries   int
+	restarted func(child *actor.PID, reason any, stopped bool)
 }
 
 func newBackoff(restarted func(child *actor.PID, reason any, stopped bool)) *backoff {
 	return &backoff{
-		first: 10 * time.Millisecond, longest: 5 * time.Second, healthy: time.Minute, retries: 10,
+		pauses: retry.Policy{First: 10 * time.Millisecond, Longest: 5 * time.Second}, healthy: time.Minute, retries: 10,
 		restarted: restarted,
 	}
 }
@@ -214,13 +216,7 @@ func (b *backoff) HandleFailure(_ *actor.ActorSystem, supervisor actor.Superviso
 		return
 	}
 	b.restarted(child, reason, false)
-	time.AfterFunc(b.pause(failures), func() { supervisor.RestartChildren(child) })
-}
-
-// pause returns the pause after the nth failure in a row.
-func (b *backoff) pause(n int) time.Duration {
-	pause := b.first << min(max(n-1, 0), 20)
-	return min(pause, b.longest)
+	time.AfterFunc(b.pauses.After(failures), func() { supervisor.RestartChildren(child) })
 }
 
 func shardName(p persistence.Partition, epoch uint64) string {

@@ -76,9 +76,10 @@ type reactor struct {
 	parked          map[persistence.Stream]*journalv1.Parked
 
 	// read is the sequence of the last event that was read from the feed.
-	read  uint64
-	pause time.Duration
-	retry *time.Timer
+	read uint64
+	// failures is the number of failures in a row to read the feed. again is the timer of the next attempt.
+	failures int
+	again    *time.Timer
 
 	lanes map[persistence.Stream]*lane
 	// full is set while the feed is not read because there are maxLanes lanes.
@@ -124,7 +125,7 @@ func (r *reactor) Receive(ctx actor.Context) {
 		r.readOn()
 	case continueReading:
 		if m.retried {
-			r.retry = nil
+			r.again = nil
 		}
 		r.readOn()
 	case *settleRequest:
@@ -173,7 +174,7 @@ func (r *reactor) stop() {
 		return
 	}
 	r.end()
-	for _, t := range []*time.Timer{r.retry, r.cursor.timer} {
+	for _, t := range []*time.Timer{r.again, r.cursor.timer} {
 		if t != nil {
 			t.Stop()
 		}
@@ -213,7 +214,7 @@ func (r *reactor) beginReports() {
 
 // readOn reads the feed, starts lanes and answers requests of Settle. If the feed cannot be read, it tries again after a pause.
 func (r *reactor) readOn() {
-	if r.retry != nil || r.running.Err() != nil {
+	if r.again != nil || r.running.Err() != nil {
 		return
 	}
 	err := r.loadState()
@@ -225,11 +226,11 @@ func (r *reactor) readOn() {
 	r.scheduleCursorWrite()
 	switch {
 	case err == nil:
-		r.pause = 0
+		r.failures = 0
 	case !errors.Is(err, persistence.ErrClosed):
 		r.system.log.Warn("cannot read the feed; trying again", slog.Int("partition", int(r.term.partition)), slog.Any("error", err))
-		r.pause = min(max(2*r.pause, firstRetry), longestRetry)
-		r.retry = r.after(r.pause, continueReading{retried: true})
+		r.failures++
+		r.again = r.after(reacting.After(r.failures), continueReading{retried: true})
 	}
 }
 

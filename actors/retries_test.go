@@ -5,6 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/atelier-run/atelier/retry"
 )
 
 func TestRetries(t *testing.T) {
@@ -12,7 +14,7 @@ func TestRetries(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var r retries
 			for i, pause := range []time.Duration{1, 2, 4, 8, 8} {
-				if attempts := r.add("a", time.Second, 8*time.Second); attempts != i+1 {
+				if attempts := r.add("a", retry.Policy{First: time.Second, Longest: 8 * time.Second}); attempts != i+1 {
 					t.Errorf("attempt %d is counted as %d", i+1, attempts)
 				}
 				if next := r.untilNext(); next < pause*time.Second/2 || next > pause*time.Second {
@@ -36,7 +38,7 @@ func TestRetries(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var r retries
 			for i := range maxRetries + 10 {
-				r.add(fmt.Sprint(i), time.Hour, time.Hour)
+				r.add(fmt.Sprint(i), retry.Policy{First: time.Hour, Longest: time.Hour})
 			}
 			if len(r.rows) != maxRetries || r.takeRescan() {
 				t.Errorf("%d rows are held", len(r.rows))

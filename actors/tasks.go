@@ -198,7 +198,7 @@ func (t *tasks) fill(q *taskQueue) {
 	if err := t.read(q, ready, begin); err != nil && !errors.Is(err, persistence.ErrClosed) {
 		t.system.log.Error("cannot read the rows of tasks; trying again", slog.Int("partition", int(t.partition)), slog.Any("error", err))
 		self := t.self
-		time.AfterFunc(firstRedelivery, func() { t.system.root.Send(self, runTasks{q.kind}) })
+		time.AfterFunc(redelivering.After(1), func() { t.system.root.Send(self, runTasks{q.kind}) })
 	}
 }
 
@@ -345,23 +345,18 @@ func (t *tasks) execute(ctx context.Context, e *executor, value string, row *run
 // report sends a completion until it is answered, the task is removed or the term ends, so that a long task does not run again
 // because its entity could not be reached.
 func (t *tasks) report(ctx context.Context, e *executor, row *runtimev1.Task, completion proto.Message) error {
-	for pause := e.FirstPause; ; pause = min(2*pause, e.LongestPause) {
+	var err error
+	for range e.pauses().Attempts(ctx) {
 		asking, cancel := context.WithTimeout(t.effects.ctx, deliveryTimeout)
-		_, err := t.system.ask(asking, entity.Command{
+		_, err = t.system.ask(asking, entity.Command{
 			Kind: row.GetKind(), Identity: row.GetIdentity(), Principal: entity.Platform(), Message: completion,
 		})
 		cancel()
-		if err == nil || entity.IsRefusal(err) || ctx.Err() != nil {
-			return err
-		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if err == nil || entity.IsRefusal(err) {
 			return err
 		}
 	}
+	return err
 }
 
 // ran handles the end of an attempt.
@@ -405,6 +400,6 @@ func (q *taskQueue) readAgain() bool {
 
 // retryLater retries a task after a pause.
 func (t *tasks) retryLater(q *taskQueue, value string, err error) {
-	attempts := q.retries.add(value, q.executor.FirstPause, q.executor.LongestPause)
+	attempts := q.retries.add(value, q.executor.pauses())
 	t.system.log.Warn("a task failed; trying again", slog.String("task", printable(value)), slog.Int("attempts", attempts), slog.Any("error", err))
 }

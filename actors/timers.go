@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"math"
-	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 	"github.com/atelier-run/atelier/entity"
 	runtimev1 "github.com/atelier-run/atelier/messages/runtime/v1"
 	"github.com/atelier-run/atelier/persistence"
+	"github.com/atelier-run/atelier/retry"
 )
 
 const (
@@ -24,12 +24,12 @@ const (
 	deliveryTimeout = 10 * time.Second
 	// longestNap is the longest pause between two readings of the clock, which may be set at any time.
 	longestNap = 15 * time.Second
-	// A timer that still exists after its command was answered is delivered again after firstRedelivery, then after pauses that
-	// double up to longestRedelivery. maxRetries limits the rows of which this is remembered.
-	firstRedelivery   = 100 * time.Millisecond
-	longestRedelivery = time.Minute
-	maxRetries        = 1024
+	// maxRetries limits the rows of which it is remembered that they are delivered again.
+	maxRetries = 1024
 )
+
+// redelivering has the pauses before a timer that still exists after its command was answered is delivered again.
+var redelivering = retry.Policy{First: 100 * time.Millisecond, Longest: time.Minute}
 
 type (
 	// timerSet notifies the timers actor of a timer that is due earlier than those that it knows.
@@ -118,7 +118,7 @@ func (t *timers) check() {
 		return
 	case err != nil:
 		t.system.log.Error("cannot read the rows of timers; trying again", slog.Int("partition", int(t.partition)), slog.Any("error", err))
-		pause = firstRedelivery
+		pause = redelivering.After(1)
 	case due < math.MaxInt64:
 		pause = min(pause, max(time.UnixMilli(due).Sub(t.system.clock()), 0))
 	}
@@ -245,7 +245,7 @@ func (t *timers) delivered(d delivered) {
 			outcome, reason = "remains", errTimerRemains
 		}
 		t.system.metrics.timers.WithLabelValues(outcome).Inc()
-		attempts := t.retries.add(d.value, firstRedelivery, longestRedelivery)
+		attempts := t.retries.add(d.value, redelivering)
 		t.system.log.Warn("a timer was delivered and still exists; trying again", slog.String("timer", printable(d.value[8:])), slog.Int("attempts", attempts),
 			slog.Any("error", reason))
 	}
@@ -285,13 +285,13 @@ type retryRow struct {
 
 func (h *retries) has(value string) bool { return h.rows[value] != nil }
 
-// add records that a row failed, and returns the number of its failures. Its pause doubles from first to longest.
-func (h *retries) add(value string, first, longest time.Duration) (attempts int) {
+// add records that a row failed, and returns the number of its failures. It is tried again after a pause of the policy.
+func (h *retries) add(value string, pauses retry.Policy) (attempts int) {
 	row := h.rows[value]
 	if row == nil {
 		if len(h.rows) >= maxRetries {
 			if h.overflowed.IsZero() {
-				h.overflowed = time.Now().Add(longest)
+				h.overflowed = time.Now().Add(pauses.Longest)
 			}
 			return 1
 		}
@@ -302,8 +302,7 @@ func (h *retries) add(value string, first, longest time.Duration) (attempts int)
 		h.rows[value] = row
 	}
 	row.attempts++
-	pause := min(first<<min(row.attempts-1, 20), longest)
-	row.next = time.Now().Add(pause/2 + rand.N(pause/2+1))
+	row.next = time.Now().Add(pauses.After(row.attempts))
 	return row.attempts
 }
 

@@ -11,6 +11,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/atelier-run/atelier/retry"
 )
 
 // disk is the file system that Pebble uses. It differs from Options.FS in five ways:
@@ -177,10 +179,6 @@ func (f vitalFile) SyncTo(length int64) (bool, error) {
 }
 
 const (
-	// minDescriptorPause and maxDescriptorPause bound the time between attempts to open a file while the process has no
-	// file descriptor left.
-	minDescriptorPause = time.Millisecond
-	maxDescriptorPause = 100 * time.Millisecond
 	// descriptorTimeout bounds the attempts to open a file for reading.
 	descriptorTimeout = 5 * time.Second
 )
@@ -191,20 +189,23 @@ func outOfDescriptors(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
 
+// reopening has the pauses between attempts to open a file while the process has no file descriptor left.
+var reopening = retry.Policy{First: time.Millisecond, Longest: 100 * time.Millisecond}
+
 // openWhenPossible calls open until a file descriptor is available: for a vital file, without which Pebble cannot
 // continue, as long as the journal is running, and otherwise for descriptorTimeout.
 func (d *disk) openWhenPossible(name string, vital bool, open func() (vfs.File, error)) (vfs.File, error) {
 	began := time.Now()
-	for pause := minDescriptorPause; ; pause = min(2*pause, maxDescriptorPause) {
+	for n := 1; ; n++ {
 		file, err := open()
 		if !outOfDescriptors(err) || !(vital && d.running.Load()) && time.Since(began) > descriptorTimeout {
 			return file, err
 		}
-		if pause == minDescriptorPause {
+		if n == 1 {
 			d.errors.failure.logger.Error("the journal waits for a file descriptor: the process has none left, raise its limit",
 				slog.String("file", name), slog.Any("error", err))
 		}
-		time.Sleep(pause)
+		time.Sleep(reopening.After(n))
 	}
 }
 
