@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -24,15 +23,14 @@ import (
 	journalv1 "github.com/atelier-run/atelier/messages/journal/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	"github.com/atelier-run/atelier/persistence"
+	"github.com/atelier-run/atelier/retry"
 )
 
-const (
-	// DefaultDeadline is the Deadline of a new Router.
-	DefaultDeadline = 10 * time.Second
-	// firstPause is the pause before the first retry. It doubles with each retry, up to longestPause.
-	firstPause   = time.Millisecond
-	longestPause = 50 * time.Millisecond
-)
+// DefaultDeadline is the Deadline of a new Router.
+const DefaultDeadline = 10 * time.Second
+
+// delivering has the pauses before a command is delivered again.
+var delivering = retry.Policy{First: time.Millisecond, Longest: 50 * time.Millisecond}
 
 // Router sends commands and queries to entities by kind and identity. All errors that its methods return are *entity.Error.
 type Router struct {
@@ -276,27 +274,20 @@ func (r *Router) Progress(ctx context.Context, p persistence.Partition) (progres
 	return progress, err
 }
 
-// retry calls attempt until it returns another error than actors.ErrRetry or the deadline passes. Pauses grow and have
-// jitter.
+// retry calls attempt until it returns another error than actors.ErrRetry or the deadline passes.
 func (r *Router) retry(ctx context.Context, attempt func(context.Context) error) error {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, r.Deadline)
 		defer cancel()
 	}
-	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+	for range delivering.Attempts(ctx) {
 		err := attempt(ctx)
 		if !errors.Is(err, actors.ErrRetry) {
 			return asEntityError(err)
 		}
-		timer := time.NewTimer(pause/2 + rand.N(pause))
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return asEntityError(ctx.Err())
-		}
 	}
+	return asEntityError(ctx.Err())
 }
 
 // asEntityError converts an error to an *entity.Error.

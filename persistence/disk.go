@@ -1,6 +1,7 @@
 package persistence
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -178,10 +179,8 @@ func (f vitalFile) SyncTo(length int64) (bool, error) {
 	return full, f.disk.endJournalOn(err)
 }
 
-const (
-	// descriptorTimeout bounds the attempts to open a file for reading.
-	descriptorTimeout = 5 * time.Second
-)
+// descriptorTimeout bounds the attempts to open a file for reading.
+const descriptorTimeout = 5 * time.Second
 
 // outOfDescriptors reports whether an error means that the process or the machine has no file descriptor left. The
 // condition passes by itself.
@@ -205,7 +204,7 @@ func (d *disk) openWhenPossible(name string, vital bool, open func() (vfs.File, 
 			d.errors.failure.logger.Error("the journal waits for a file descriptor: the process has none left, raise its limit",
 				slog.String("file", name), slog.Any("error", err))
 		}
-		time.Sleep(reopening.After(n))
+		retry.Pause(context.Background(), reopening.After(n))
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/atelier-run/atelier/retry"
 )
 
 // DefaultMember is the member that leads every partition when a journal is opened. A Store acts for it.
@@ -281,13 +283,11 @@ func (w *watchers) endAllTerms() {
 	}
 }
 
-const (
-	// minRecoveryPause and maxRecoveryPause bound the pause before a failed partition gets an owner again. The pause
-	// doubles with each failure, and starts over once the partition has been healthy for healthyAfter.
-	minRecoveryPause = 100 * time.Millisecond
-	maxRecoveryPause = 30 * time.Second
-	healthyAfter     = 5 * time.Minute
-)
+// recovering has the pauses before a failed partition gets an owner again. They start over once the partition has been healthy for
+// healthyAfter.
+var recovering = retry.Policy{First: 100 * time.Millisecond, Longest: 30 * time.Second}
+
+const healthyAfter = 5 * time.Minute
 
 // Recover gives each partition that fails back to DefaultMember after a pause, until ctx ends, or the journal is closed
 // or fails. It returns at once. It is called at most once, and only if DefaultMember is the only member.
@@ -353,7 +353,7 @@ func (r *recovery) nextPause(p Partition, now time.Time) time.Duration {
 		a.failures = 0
 	}
 	a.failures, a.last = a.failures+1, now
-	return min(minRecoveryPause<<min(a.failures-1, 20), maxRecoveryPause)
+	return recovering.After(a.failures)
 }
 
 // recoverPartition moves a failed partition to DefaultMember. If that fails, it schedules another attempt.

@@ -7,19 +7,16 @@ package pending
 
 import (
 	"context"
-	"math/rand/v2"
 	"time"
 
 	"github.com/atelier-run/atelier/cluster"
 	"github.com/atelier-run/atelier/entity"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+	"github.com/atelier-run/atelier/retry"
 )
 
-const (
-	// firstPause and longestPause bound the pause between two queries of a workspace's state. The pause doubles.
-	firstPause   = time.Millisecond
-	longestPause = 50 * time.Millisecond
-)
+// looking has the pauses between two queries of a workspace's state.
+var looking = retry.Policy{First: time.Millisecond, Longest: 50 * time.Millisecond}
 
 // A Router is a cluster.Router with a Settle that also waits for the tasks of a workspace.
 type Router struct {
@@ -39,7 +36,7 @@ func (r Router) Settle(ctx context.Context, kind, identity string) error {
 	if err != nil || kind != entity.KindWorkspace {
 		return err
 	}
-	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+	for range looking.Attempts(ctx) {
 		described, err := entity.AskAsPlatform[*workspacev1.Description](ctx, r, kind, identity, &workspacev1.DescribeWorkspace{})
 		if err != nil {
 			return ctx.Err() // the caller's next command gets the error
@@ -47,14 +44,8 @@ func (r Router) Settle(ctx context.Context, kind, identity string) error {
 		if !hasPendingTask(described.GetWorkspace(), r.Clock().Add(-r.Limit)) {
 			return nil
 		}
-		timer := time.NewTimer(pause/2 + rand.N(pause))
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return ctx.Err()
-		}
 	}
+	return ctx.Err()
 }
 
 // hasPendingTask reports whether a workspace has an open task, provisioning or the removal of locks, that was opened after a
