@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"strings"
 	"sync"
@@ -231,19 +230,14 @@ func (f *Fleet) recordEnd(r *Running, exit Exit) {
 	defer f.processes.remove(r)
 	r.exit = exit
 	report := &computerv1.ReportProcessEnded{ProcessId: r.ID, Status: uint32(exit.Status), Reason: string(exit.Reason)}
-	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
+	_ = entity.AskUntilAnswered(f.running, func() error {
 		_, err := f.ask(f.running, r.WorkspaceID, report)
-		if err == nil || entity.IsRefusal(err) {
-			return
+		if err != nil && !entity.IsRefusal(err) {
+			f.o.Log.Warn("cannot report the end of a process; retrying", slog.String("workspace", r.WorkspaceID),
+				slog.String("process", r.ID), slog.Any("error", err))
 		}
-		f.o.Log.Warn("cannot report the end of a process; retrying", slog.String("workspace", r.WorkspaceID),
-			slog.String("process", r.ID), slog.Any("error", err))
-		select {
-		case <-time.After(pause/2 + rand.N(pause)):
-		case <-f.running.Done():
-			return
-		}
-	}
+		return err
+	})
 }
 
 // withoutProcesses calls work while the computer of a workspace has no process and none can be started. Its processes are

@@ -3,7 +3,6 @@ package apps
 import (
 	"context"
 	"log/slog"
-	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/app"
 	appv1 "github.com/atelier-run/atelier/messages/app/v1"
+	"github.com/atelier-run/atelier/retry"
 )
 
 const (
@@ -44,6 +44,9 @@ func wanted(a *appv1.App) *configuration {
 	return c
 }
 
+// following has the pauses before a query for changes that has failed is repeated.
+var following = retry.Policy{First: time.Second, Longest: time.Second}
+
 // follow sends the app whenever it has changed, until ctx ends.
 func (l *loop) follow(ctx context.Context, news chan<- *appv1.App) {
 	revision := uint64(0)
@@ -52,7 +55,7 @@ func (l *loop) follow(ctx context.Context, news chan<- *appv1.App) {
 		described, err := entity.ReplyAs[*appv1.Description](l.s.ask(asking, l.identity, &appv1.AwaitRuntime{Revision: revision}))
 		cancel()
 		if err != nil {
-			pause(ctx, time.Second) // the deadline of the query, or a partition that moves
+			retry.Pause(ctx, following.After(1)) // the deadline of the query, or a partition that moves
 			continue
 		}
 		revision = described.GetApp().GetRevision()
@@ -63,29 +66,17 @@ func (l *loop) follow(ctx context.Context, news chan<- *appv1.App) {
 	}
 }
 
-// pause waits, with jitter. It reports false if ctx ends first.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d/2 + rand.N(d/2+1))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
 // report sends a report until the app has answered it. Another state of the app makes a report void, so a refusal is no failure.
 func (l *loop) report(ctx context.Context, m proto.Message) {
-	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
+	_ = entity.AskUntilAnswered(ctx, func() error {
 		asking, cancel := context.WithTimeout(ctx, askTimeout)
+		defer cancel()
 		_, err := l.s.ask(asking, l.identity, m)
-		cancel()
-		if err == nil || entity.IsRefusal(err) || !pause(ctx, wait) {
-			return
+		if err != nil && !entity.IsRefusal(err) && ctx.Err() == nil {
+			l.s.o.Log.Warn("cannot report to an app; retrying", slog.String("app", l.identity), slog.Any("error", err))
 		}
-		l.s.o.Log.Warn("cannot report to an app; retrying", slog.String("app", l.identity), slog.Any("error", err))
-	}
+		return err
+	})
 }
 
 // excerpt returns the beginning of a text that the entity of an app stores.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/atelier-run/atelier/computer"
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/retry"
 )
 
 // An instance is a running process of an app, which accepts connections.
@@ -318,24 +319,20 @@ func (i *instance) await(ctx context.Context, limit time.Duration) error {
 				return nil
 			}
 		}
-		timer := time.NewTimer(min(max(time.Since(began)/8, firstProbe), longestProbe))
-		select {
-		case <-timer.C:
+		if retry.PauseUnless(limited, min(max(time.Since(began)/8, firstProbe), longestProbe), i.gone) {
 			continue
-		case <-i.gone:
-			timer.Stop()
-			exit, _ := i.process.Wait(context.Background()) // it has ended
-			if isStopped(exit) {
-				return errStopped
-			}
-			return fmt.Errorf("the process ended before it accepted connections on port %d: %s%s", i.port, describeExit(exit), i.l.log.tail(i.output))
-		case <-limited.Done():
-			timer.Stop()
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
+		}
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case limited.Err() != nil:
 			return fmt.Errorf("the process did not accept connections on port %d within %s%s", i.port, limit, i.l.log.tail(i.output))
 		}
+		exit, _ := i.process.Wait(context.Background()) // it has ended
+		if isStopped(exit) {
+			return errStopped
+		}
+		return fmt.Errorf("the process ended before it accepted connections on port %d: %s%s", i.port, describeExit(exit), i.l.log.tail(i.output))
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/atelier-run/atelier/entity/app"
 	appv1 "github.com/atelier-run/atelier/messages/app/v1"
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
+	"github.com/atelier-run/atelier/retry"
 )
 
 // A process that is to end may not do so: the computer does not answer, or the kernel does not end it. Its port is then in use, and a
@@ -76,9 +77,7 @@ func (l *loop) retire(old *instance) {
 		old.drain(l.s.o.Drain, l.stopping)
 		for old.end(context.Background()) != nil {
 			l.s.o.Log.Warn("a process of an app does not end; trying again", slog.String("app", l.identity))
-			select {
-			case <-time.After(l.s.o.LongestPause):
-			case <-l.stopping:
+			if !retry.PauseUnless(context.Background(), l.s.o.LongestPause, l.stopping) {
 				l.s.leave(old)
 				return
 			}
@@ -164,8 +163,8 @@ func (s *Supervisor) endLeft(ctx context.Context, identity string) error {
 	}
 }
 
-// firstLook is the pause between two queries whether processes of an app are recorded.
-const firstLook = 100 * time.Millisecond
+// looking has the pauses between two queries whether processes of an app are recorded.
+var looking = retry.Policy{First: 100 * time.Millisecond, Longest: 2 * time.Second}
 
 // awaitEnd returns when no process of an app is left, wherever it runs:
 //
@@ -191,15 +190,15 @@ func (s *Supervisor) awaitEnd(ctx context.Context, identity string) error {
 		return err
 	}
 	workspaceID, appID := app.SplitIdentity(identity)
-	for wait := firstLook; ; wait = min(2*wait, 2*time.Second) {
-		recorded, err := entity.AskAsPlatform[*computerv1.Computer](ctx, s.o.Asker, entity.KindComputer, workspaceID, &computerv1.DescribeComputer{})
+	var err error
+	for range looking.Attempts(ctx) {
+		var recorded *computerv1.Computer
+		recorded, err = entity.AskAsPlatform[*computerv1.Computer](ctx, s.o.Asker, entity.KindComputer, workspaceID, &computerv1.DescribeComputer{})
 		if err == nil && !records(recorded, appID) {
 			return nil
 		}
-		if !pause(ctx, wait) {
-			return errors.Join(errNotEnded, err)
-		}
 	}
+	return errors.Join(errNotEnded, err)
 }
 
 // records reports whether a computer has a record of a process of an app.

@@ -165,9 +165,9 @@ func TestBackOffAfterCrashes(t *testing.T) {
 		first.fail <- computer.Exit{Status: 9}
 		time.Sleep(10 * time.Minute)
 		all := w.started()
-		for i, want := range []int{1, 2, 4, 8, 16, 32, 60, 60} {
-			if got := int(all[i+1].at.Sub(all[i].at.Add(all[i].life)).Seconds()); got != want && i > 0 {
-				t.Errorf("the pause before start %d was %d s, want %d", i+1, got, want)
+		for i, longest := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
+			if got := all[i+1].at.Sub(all[i].at.Add(all[i].life)); (got < longest*time.Second/2 || got > longest*time.Second) && i > 0 {
+				t.Errorf("the pause before start %d was %s, want at most %d s", i+1, got, longest)
 			}
 		}
 		w.expectStatus(w.state(), reconciledStatus)
@@ -186,7 +186,7 @@ func TestBackOffAfterCrashes(t *testing.T) {
 		at := time.Now()
 		healthy[0].fail <- computer.Exit{Status: 1}
 		time.Sleep(5 * time.Second)
-		if again := w.alive(); len(again) != 1 || again[0].at.Sub(at) != time.Second {
+		if again := w.alive(); len(again) != 1 || again[0].at.Sub(at) > time.Second {
 			t.Errorf("the pause after a healthy time was not the first one")
 		}
 	})

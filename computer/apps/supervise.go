@@ -10,6 +10,7 @@ import (
 	"github.com/atelier-run/atelier/computer"
 	"github.com/atelier-run/atelier/entity/app"
 	appv1 "github.com/atelier-run/atelier/messages/app/v1"
+	"github.com/atelier-run/atelier/retry"
 )
 
 // A loop runs one app while its task is open.
@@ -285,8 +286,8 @@ func (r *runState) crashed(ctx context.Context, exit computer.Exit) {
 
 // fail records that the accepted configuration does not run, and sets the time of the next attempt.
 func (r *runState) fail(ctx context.Context, generation uint64, reason string) {
-	wait := min(r.s.o.FirstPause<<min(r.failures, 16), r.s.o.LongestPause)
 	r.failures++
+	wait := retry.Policy{First: r.s.o.FirstPause, Longest: r.s.o.LongestPause}.After(r.failures).Round(time.Millisecond)
 	r.retryAt, r.retryOf = time.Now().Add(wait), generation
 	r.set(r.now(), r.now() == nil)
 	r.s.metrics.crashes.Inc()

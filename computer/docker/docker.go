@@ -71,6 +71,7 @@ import (
 	"github.com/atelier-run/atelier/computer"
 	"github.com/atelier-run/atelier/entity"
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
+	"github.com/atelier-run/atelier/retry"
 )
 
 // Drives creates, finds and measures the drives of workspaces.
@@ -366,9 +367,7 @@ func (d *Driver) remove(ctx context.Context, id string) error {
 		if client.IsErrConnectionFailed(missing) {
 			return unavailable("remove the container "+id, err)
 		}
-		select {
-		case <-time.After(100 * time.Millisecond):
-		case <-ctx.Done():
+		if !retry.Pause(ctx, 100*time.Millisecond) {
 			return unavailable("remove the container "+id, err)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/atelier-run/atelier/computer"
 	"github.com/atelier-run/atelier/computer/docker/agent"
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/retry"
 )
 
 // A process is a computer.Process.
@@ -192,6 +193,9 @@ func (c *runningContainer) endReason() computer.EndReason {
 	return computer.EndedLost
 }
 
+// inspecting has the pauses between two questions for an exit status.
+var inspecting = retry.Policy{First: time.Millisecond, Longest: 100 * time.Millisecond}
+
 // exitStatus asks the engine for the exit status of a process of which init has reported the end. The engine may notice the
 // end a little later, and Podman does so only when it could send all output, for which it waits for the reader. If it does not, the
 // status is that of a killed process and the process counts as lost.
@@ -199,7 +203,7 @@ func (p *process) exitStatus(reply agent.Reply) computer.Exit {
 	exit := computer.Exit{Status: 128 + int(syscall.SIGKILL), Signal: syscall.SIGKILL, Reason: computer.EndedLost, At: time.Now()}
 	d := p.container.driver
 	deadline := time.Now().Add(d.options.Timeout)
-	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+	for n := 1; ; n++ {
 		ctx, cancel := d.limit(context.Background())
 		inspected, err := d.engine.ExecInspect(ctx, p.session.execID, client.ExecInspectOptions{})
 		cancel()
@@ -210,13 +214,10 @@ func (p *process) exitStatus(reply agent.Reply) computer.Exit {
 		if err == nil && !p.isKilled.Load() && (p.session.stdout.isFull() || p.session.stderr.isFull()) {
 			deadline = time.Now().Add(d.options.Timeout)
 		}
-		select {
-		case <-time.After(pause):
-			if time.Now().Before(deadline) {
-				continue
-			}
-		case <-p.container.ended:
+		if !retry.PauseUnless(context.Background(), inspecting.After(n), p.container.ended) {
 			exit.Reason = p.container.endReason()
+		} else if time.Now().Before(deadline) {
+			continue
 		}
 		return exit
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/atelier-run/atelier/computer/docker/agent"
+	"github.com/atelier-run/atelier/retry"
 )
 
 // A session is a command of the agent that the engine runs, and the connection to its streams.
@@ -154,24 +155,18 @@ func (c *runningContainer) hostPID(ctx context.Context, execID string, i agent.I
 	return 0
 }
 
-// The pauses between queries for a process id, and the number of queries.
-const (
-	firstPIDPause = time.Millisecond
-	pidQueries    = 10
-)
+// queryingPID has the pauses between queries for a process id, pidQueries is the number of queries. All pauses together are at least a second.
+var queryingPID = retry.Policy{First: time.Millisecond, Longest: time.Second}
+
+const pidQueries = 12
 
 // enginePID returns the process id of a command as the engine knows it, or 0. Docker may record it only after the process has begun to
 // write.
 func (c *runningContainer) enginePID(ctx context.Context, execID string) int {
-	for query := range pidQueries {
+	for query := range queryingPID.Attempts(ctx) {
 		inspected, err := c.driver.engine.ExecInspect(ctx, execID, client.ExecInspectOptions{})
-		if err != nil || inspected.PID > 0 {
+		if err != nil || inspected.PID > 0 || query == pidQueries {
 			return inspected.PID
-		}
-		select {
-		case <-time.After(firstPIDPause << query):
-		case <-ctx.Done():
-			return 0
 		}
 	}
 	return 0

@@ -21,6 +21,7 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/network/ipv4"
 
 	"github.com/atelier-run/atelier/computer/egress/guest"
+	"github.com/atelier-run/atelier/retry"
 )
 
 const (
@@ -109,7 +110,7 @@ func (d *dns) acceptConnections(listener *gonet.TCPListener) {
 			return
 		}
 		if err != nil {
-			d.pause(acceptPause)
+			retry.Pause(d.running, acceptPause)
 			continue
 		}
 		d.serveConnection(conn)

@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"os"
 	"time"
+
+	"github.com/atelier-run/atelier/retry"
 )
 
 // acceptPause is the pause after a connection could not be accepted, for example because the node has no free file descriptor.
@@ -38,7 +40,7 @@ func (c *computer) serveProxy(file *os.File) error {
 				c.egress.warnings.Do(func() {
 					c.log.Warn("a connection of a computer to the proxy could not be accepted", "error", err)
 				})
-				c.pause(acceptPause)
+				retry.Pause(c.running, acceptPause)
 			default:
 				c.forward(socket{conn})
 			}
@@ -70,14 +72,4 @@ func (c *computer) forward(inner socket) {
 		}
 		c.relay(inner, socket{conn.(*net.TCPConn)})
 	}()
-}
-
-// pause returns after some time, or when the computer is detached.
-func (c *computer) pause(d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-c.running.Done():
-	}
 }

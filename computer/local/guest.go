@@ -17,19 +17,20 @@ import (
 	"github.com/atelier-run/atelier/computer/local/cgroup"
 	"github.com/atelier-run/atelier/computer/local/sandbox"
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/retry"
 )
 
 const (
 	// endTimeout limits how long the end of processes that were killed is waited for.
 	endTimeout = 30 * time.Second
-	// firstPause is the pause after the first failure to start a computer, longestPause the longest one.
-	firstPause   = 200 * time.Millisecond
-	longestPause = 30 * time.Second
 	// maxProcesses limits the processes of a computer that the server has started.
 	maxProcesses = 1024
 	// scratchFiles limits the files of the temporary folders of a computer.
 	scratchFiles = 200_000
 )
+
+// starting has the pauses after failures to start a computer.
+var starting = retry.Policy{First: 200 * time.Millisecond, Longest: 30 * time.Second}
 
 // A guest is the computer of a workspace, running or not.
 type guest struct {

@@ -15,6 +15,7 @@ import (
 	"github.com/atelier-run/atelier/computer/local/cgroup"
 	"github.com/atelier-run/atelier/computer/local/sandbox"
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/retry"
 )
 
 // ensure starts the computer if it does not run. The caller holds the turn. After a failure it returns the same error until a
@@ -52,7 +53,7 @@ func (g *guest) ensure(ctx context.Context) error {
 		return nil
 	}
 	g.failures++
-	g.retryAt = time.Now().Add(min(firstPause<<min(g.failures-1, 16), longestPause))
+	g.retryAt = time.Now().Add(starting.After(g.failures))
 	g.failed = entity.Errorf(entity.Unavailable, "cannot start the computer of workspace %s: %v", g.id, err)
 	g.log("cannot start a computer", err)
 	return g.failed
@@ -270,10 +271,7 @@ func (g *guest) revive() {
 		pause := time.Until(g.retryAt)
 		g.mu.Unlock()
 		g.give()
-		select {
-		case <-time.After(max(pause, firstPause)):
-		case <-g.driver.running.Done():
-		}
+		retry.Pause(g.driver.running, max(pause, starting.First))
 		g.turn <- struct{}{}
 		g.mu.Lock()
 		wanted := g.failed != nil

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/atelier-run/atelier/retry"
 	"github.com/atelier-run/atelier/tests/testmachine"
 )
 
@@ -240,8 +241,8 @@ func TestKill(t *testing.T) {
 			m := start(t, child, test.script)
 			m.line(t)
 			for u, _ := g.Usage(); u.Processes < test.processes; u, _ = g.Usage() {
-				if err := sleep(t.Context(), time.Millisecond); err != nil {
-					t.Fatal(err)
+				if !retry.Pause(t.Context(), time.Millisecond) {
+					t.Fatal(t.Context().Err())
 				}
 			}
 			if test.frozen {

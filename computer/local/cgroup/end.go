@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/atelier-run/atelier/retry"
 )
 
 // freezeLimit limits the time for which Freeze waits.
@@ -37,9 +39,12 @@ func (g *Group) Suspend(suspended bool) error {
 	return g.wrap("suspend or resume", g.setFrozen(suspended))
 }
 
+// looking has the pauses between two looks at a group whose processes stop or end.
+var looking = retry.Policy{First: time.Millisecond, Longest: 50 * time.Millisecond}
+
 // freeze suspends the group's processes. If ctx ends first, some may be suspended.
 func (g *Group) freeze(ctx context.Context) error {
-	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+	for range looking.Attempts(ctx) {
 		// Version 1 may stop half-way, and continues when it is told to again.
 		if err := g.setFrozen(true); err != nil {
 			return err
@@ -47,10 +52,8 @@ func (g *Group) freeze(ctx context.Context) error {
 		if is, err := g.isFrozen(); err != nil || is {
 			return err
 		}
-		if err := sleep(ctx, pause); err != nil {
-			return err
-		}
 	}
+	return ctx.Err()
 }
 
 func (g *Group) setFrozen(frozen bool) error {
@@ -76,18 +79,16 @@ func (g *Group) Kill(ctx context.Context) error {
 	g.mu.Lock()
 	g.isKilled = true
 	g.mu.Unlock()
-	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+	for range looking.Attempts(ctx) {
 		left, err := g.kill(ctx)
-		if err == nil && !left {
-			return nil
-		}
-		if err == nil {
-			err = sleep(ctx, pause)
-		}
 		if err != nil {
 			return g.failed("end the processes of", err)
 		}
+		if !left {
+			return nil
+		}
 	}
+	return g.failed("end the processes of", ctx.Err())
 }
 
 // kill sends SIGKILL to all processes of the group and reports whether there were any.
@@ -207,18 +208,17 @@ func (g *Group) Remove(ctx context.Context) error {
 }
 
 func (r *Root) remove(ctx context.Context, dir string) error {
-	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
-		err := r.rmdir(dir)
+	var err error
+	for range looking.Attempts(ctx) {
+		err = r.rmdir(dir)
 		if isGone(err) {
 			return nil
 		}
 		if err == nil || !errors.Is(err, unix.EBUSY) {
 			return err
 		}
-		if ctxErr := sleep(ctx, pause); ctxErr != nil {
-			return errors.Join(ctxErr, err)
-		}
 	}
+	return errors.Join(ctx.Err(), err)
 }
 
 // visit calls f for each group below a directory, and then for the directory. It returns f's first error.
@@ -240,15 +240,3 @@ func visit(dir string, f func(dir string) error) error {
 
 // isGone reports whether an error means that a group does not exist, or was removed while it was used.
 func isGone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) }
-
-// sleep waits. It returns ctx's error if ctx ends first.
-func sleep(ctx context.Context, pause time.Duration) error {
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
