@@ -300,7 +300,7 @@ func (t *turn) addUsage(ctx context.Context) {
 		InputTokens: used.GetInputTokens(), OutputTokens: used.GetOutputTokens(),
 		RunningMs: max(time.Since(time.UnixMilli(t.s.GetTurn().GetStartedAt())).Milliseconds(), 0),
 	}
-	_ = retry(ctx, func() error {
+	_ = entity.AskUntilAnswered(ctx, func() error {
 		_, err := t.askWorkspace(ctx, t.runID, &workspacev1.AddAgentUsage{SessionId: t.id.session, Work: work})
 		return err
 	})

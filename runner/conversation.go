@@ -12,6 +12,7 @@ import (
 
 	"github.com/atelier-run/atelier/entity"
 	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
+	"github.com/atelier-run/atelier/retry"
 	"github.com/atelier-run/atelier/runner/gateway"
 	"github.com/atelier-run/atelier/runner/meta"
 )
@@ -268,20 +269,17 @@ func (l *agent) cancel(ctx context.Context) bool {
 	// Some agents, such as those with the SDK of the protocol, handle messages at the same time, and lose a cancellation that they
 	// handle before the prompt. It is repeated, but not after the end of the prompt, because the agent could take it for that of the
 	// next one.
-	for again := firstCancelPause; !p.hasEnded(); again *= 2 {
+	for n := 1; !p.hasEnded(); n++ {
 		_ = l.peer.sendNotification(ctx, acp.AgentMethodSessionCancel, acp.CancelNotification{SessionId: l.session})
-		select {
-		case <-p.done:
-		case <-time.After(again):
-		case <-ctx.Done():
+		if !retry.PauseUnless(ctx, cancelling.After(n), p.done) && !p.hasEnded() {
 			return false
 		}
 	}
 	return p.isAnswered()
 }
 
-// firstCancelPause is the time after which a cancellation is sent again. It doubles.
-const firstCancelPause = 250 * time.Millisecond
+// cancelling has the pauses after which a cancellation is sent again.
+var cancelling = retry.Policy{First: 250 * time.Millisecond, Longest: time.Minute}
 
 // awaitSent waits until the request is on its way to the agent, or ctx ends.
 func (p *prompt) awaitSent(ctx context.Context) {

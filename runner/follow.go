@@ -15,6 +15,7 @@ import (
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/session"
 	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
+	"github.com/atelier-run/atelier/retry"
 	"github.com/atelier-run/atelier/runner/meta"
 )
 
@@ -80,7 +81,7 @@ func (t *turn) watch(ctx context.Context, news chan<- *sessionv1.Session) {
 		cancel()
 		switch {
 		case err != nil && !entity.IsRefusal(err):
-			if !pause(ctx, time.Second) {
+			if !retry.Pause(ctx, watching.After(1)) {
 				return
 			}
 			continue
@@ -104,17 +105,8 @@ func (t *turn) watch(ctx context.Context, news chan<- *sessionv1.Session) {
 // watchTimeout bounds one AwaitTurn, so that a request that was lost is repeated.
 const watchTimeout = 10 * time.Minute
 
-// pause waits and reports false if ctx has ended.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
+// watching has the pauses before a request that failed is repeated.
+var watching = retry.Policy{First: time.Second, Longest: time.Second}
 
 // changed handles news of the session. It returns the end of the turn, or nil.
 func (t *turn) changed(ctx context.Context, s *sessionv1.Session) *sessionv1.EndTurn {

@@ -396,7 +396,7 @@ func (f *feed) record(ctx context.Context, batch *sessionv1.RecordRows) bool {
 	defer context.AfterFunc(detached, func() { time.AfterFunc(closeTimeout, cancel) })()
 	f.batch++
 	batch.TurnId, batch.RunId, batch.Batch = f.turnID, f.runID, f.batch
-	err := retry(ctx, func() error { return tell(ctx, f.o.asker, f.o.identity, batch) })
+	err := entity.AskUntilAnswered(ctx, func() error { return tell(ctx, f.o.asker, f.o.identity, batch) })
 	f.lastReport = time.Now()
 	if err != nil && entity.IsRefusal(err) {
 		f.refusal = err
@@ -404,23 +404,6 @@ func (f *feed) record(ctx context.Context, batch *sessionv1.RecordRows) bool {
 		return false
 	}
 	return err == nil
-}
-
-// retry calls f until it succeeds, is refused for good or ctx ends.
-func retry(ctx context.Context, f func() error) error {
-	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
-		err := f()
-		if err == nil || entity.IsRefusal(err) || ctx.Err() != nil {
-			return err
-		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return err
-		}
-	}
 }
 
 // ask sends a message to a session as the platform.

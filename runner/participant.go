@@ -17,6 +17,7 @@ import (
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+	"github.com/atelier-run/atelier/retry"
 )
 
 // participantInterval is the time between two checks of the participant while a turn runs.
@@ -114,7 +115,7 @@ func (r *Runner) checkMember(ctx context.Context, workspaceID, userID string) er
 // watchParticipant sends the failure with which the turn ends once the participant of the session has lost the access. A member
 // with access whose input joins the turn becomes the participant, so that the turn goes on. While the access cannot be checked, the turn goes on.
 func (t *turn) watchParticipant(ctx context.Context, lost chan<- *failure) {
-	for pause(ctx, participantInterval) {
+	for retry.Pause(ctx, participantInterval) {
 		if f, is := errors.AsType[*failure](t.r.checkParticipant(ctx, t.id.workspace, t.l.Participant(), t.l.bounds)); is {
 			select {
 			case lost <- f:

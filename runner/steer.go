@@ -7,14 +7,16 @@ import (
 
 	"github.com/coder/acp-go-sdk"
 
+	"github.com/atelier-run/atelier/entity"
 	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
+	"github.com/atelier-run/atelier/retry"
 	"github.com/atelier-run/atelier/runner/meta"
 )
 
 // steer gives the agent inputs while the turn runs. It returns the end of the turn if the agent fails.
 func (t *turn) steer(ctx context.Context, seqs []uint64) *sessionv1.EndTurn {
 	var inputs []row
-	err := retry(ctx, func() (err error) {
+	err := entity.AskUntilAnswered(ctx, func() (err error) {
 		inputs, err = t.r.inputs(ctx, t.identity, seqs)
 		return err
 	})
@@ -46,11 +48,11 @@ func (t *turn) steer(ctx context.Context, seqs []uint64) *sessionv1.EndTurn {
 	return nil
 }
 
-// steerAttempts is how often an agent is given inputs, and firstSteerPause the first pause between, which doubles.
-const (
-	steerAttempts   = 4
-	firstSteerPause = 50 * time.Millisecond
-)
+// steerAttempts is how often an agent is given inputs.
+const steerAttempts = 4
+
+// steering has the pauses between these attempts.
+var steering = retry.Policy{First: 100 * time.Millisecond, Longest: time.Second}
 
 // steerExtended gives inputs to an agent with the extension. Those that it does not accept start the next turn. An answer that comes
 // late counts nevertheless, because the next turn would give the agent the inputs again.
@@ -87,11 +89,7 @@ func (l *agent) steerRunning(ctx context.Context, p *prompt, inputs []row) (bool
 		if accepted || err != nil || attempt == steerAttempts {
 			return accepted, err
 		}
-		select {
-		case <-p.done:
-			return false, nil
-		case <-time.After(firstSteerPause << (attempt - 1)):
-		case <-ctx.Done():
+		if !retry.PauseUnless(ctx, steering.After(attempt), p.done) {
 			return false, ctx.Err()
 		}
 	}

@@ -170,7 +170,7 @@ func checkBounds(choice Choice, bounds *sessionv1.Bounds) error {
 // claim takes the turn. If the session refuses, it returns the end of the turn.
 func (t *turn) claim(ctx context.Context) (*sessionv1.EndTurn, error) {
 	var described *sessionv1.Description
-	err := retry(ctx, func() (err error) {
+	err := entity.AskUntilAnswered(ctx, func() (err error) {
 		described, err = ask[*sessionv1.Description](ctx, t.r.o.Asker, t.identity, &sessionv1.ClaimTurn{TurnId: t.turnID, RunId: t.runID})
 		return err
 	})
@@ -262,7 +262,7 @@ func (t *turn) begin(ctx context.Context) *sessionv1.EndTurn {
 	var end *sessionv1.EndTurn
 	beginning, cancel := context.WithTimeout(ctx, t.r.o.StartTimeout)
 	defer cancel()
-	err := retry(beginning, func() (err error) {
+	err := entity.AskUntilAnswered(beginning, func() (err error) {
 		end, err = t.tryBegin(beginning)
 		return err
 	})

@@ -11,6 +11,7 @@ import (
 	"github.com/coder/acp-go-sdk"
 
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/retry"
 	"github.com/atelier-run/atelier/runner/builtin/runbook"
 	"github.com/atelier-run/atelier/runner/builtin/tools"
 	"github.com/atelier-run/atelier/runner/meta"
@@ -333,8 +334,8 @@ func (p platform) awaitPart(ctx context.Context, ids []string) ([]meta.DoneSessi
 		if len(result.Running) == 0 {
 			return result.Done, nil
 		}
-		if err := pauseFor(ctx, awaitPause); err != nil {
-			return nil, err
+		if !retry.Pause(ctx, awaitPause) {
+			return nil, ctx.Err()
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/atelier-run/atelier/retry"
 	"github.com/atelier-run/atelier/runner/meta"
 )
 
@@ -26,8 +27,10 @@ const (
 	callTimeout    = 10 * time.Minute
 	// callAttempts is how often a call of the platform that can be repeated is tried while the platform restarts.
 	callAttempts = 5
-	firstRetry   = 200 * time.Millisecond
 )
+
+// calling has the pauses between these attempts, which are at least 6 s together.
+var calling = retry.Policy{First: 800 * time.Millisecond, Longest: 10 * time.Second}
 
 // servers are the MCP servers of a session.
 type servers struct {
@@ -235,7 +238,7 @@ func (s *servers) platform(ctx context.Context, tool string, arguments, result a
 		return errors.New("this needs the tools of the platform, which the client does not offer")
 	}
 	isRepeatable := tool != meta.ToolStartSession && tool != meta.ToolMessageSession
-	for attempt := 1; ; attempt++ {
+	for attempt := range calling.Attempts(ctx) {
 		answer, err := platform.call(ctx, tool, arguments)
 		switch {
 		case ctx.Err() != nil:
@@ -251,21 +254,8 @@ func (s *servers) platform(ctx context.Context, tool string, arguments, result a
 		if !isLost || !isRepeatable || attempt == callAttempts {
 			return fmt.Errorf("call the platform: %w", err)
 		}
-		if err := pauseFor(ctx, firstRetry<<attempt); err != nil {
-			return err
-		}
 	}
-}
-
-func pauseFor(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
+	return ctx.Err()
 }
 
 // decodeResult reads the structured content of a result, or its text.

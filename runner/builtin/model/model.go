@@ -25,6 +25,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/atelier-run/atelier/retry"
 	"github.com/atelier-run/atelier/runner/meta"
 )
 
@@ -166,8 +167,6 @@ func temporary(code, format string, arguments ...any) *Error {
 
 const (
 	attempts      = 3
-	firstPause    = 500 * time.Millisecond
-	longestPause  = time.Minute
 	defaultIdle   = 5 * time.Minute
 	openAIURL     = "https://api.openai.com/v1"
 	anthropicURL  = "https://api.anthropic.com"
@@ -211,14 +210,10 @@ func New(s Server) (Model, error) {
 }
 
 func wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
+	if !retry.Pause(ctx, d) {
 		return ctx.Err()
-	case <-timer.C:
-		return nil
 	}
+	return nil
 }
 
 // Stream implements Model.
@@ -239,7 +234,7 @@ func (c *client) Stream(ctx context.Context, r Request, emit func(Delta)) (Reply
 			return Reply{}, stopped
 		}
 		failure := asError(err)
-		if !failure.isTemporary || hasEmitted || attempt == attempts || failure.retryAfter > longestPause {
+		if !failure.isTemporary || hasEmitted || attempt == attempts || failure.retryAfter > retrying.Longest {
 			return Reply{}, failure
 		}
 		if err := c.Wait(ctx, pause(attempt, failure.retryAfter)); err != nil {
@@ -256,10 +251,11 @@ func asError(err error) *Error {
 	return failed(meta.CodeModelError, "%s", err)
 }
 
+// retrying has the pauses between the attempts at a request.
+var retrying = retry.Policy{First: time.Second, Longest: time.Minute}
+
 // pause returns the time before the next attempt: at least what the server asks for, and random, so that agents that were
 // refused together do not return together.
 func pause(attempt int, asked time.Duration) time.Duration {
-	backoff := firstPause << (attempt - 1)
-	backoff += rand.N(backoff)
-	return min(max(backoff, asked+rand.N(firstPause)), longestPause)
+	return min(max(retrying.After(attempt), asked+rand.N(retrying.First/2)), retrying.Longest)
 }
