@@ -29,6 +29,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/atelier-run/atelier/retry"
 )
 
 // Client sends requests to one server, with one credential.
@@ -286,12 +288,8 @@ const shortestPause = 50 * time.Millisecond
 // cause of the context if the context ends first.
 func pause(ctx context.Context, d time.Duration) error {
 	d = max(d, shortestPause)
-	timer := time.NewTimer(d + rand.N(d/2))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
+	if !retry.Pause(ctx, d+rand.N(d/2)) {
 		return context.Cause(ctx)
 	}
+	return nil
 }

@@ -13,6 +13,8 @@ import (
 	"net/url"
 	"strconv"
 	"time"
+
+	"github.com/atelier-run/atelier/retry"
 )
 
 // Frame is a row of a stream, with the cursor that resumes the stream after it.
@@ -104,7 +106,7 @@ func (f *follower) follow(ctx context.Context) error {
 				return err
 			}
 			f.failures++
-			wait = min(f.retry<<min(f.failures-1, 10), longestRetry)
+			wait = retry.Policy{First: f.retry, Longest: longestRetry}.Limit(f.failures)
 			if refused != nil {
 				wait = max(wait, min(refused.RetryAfter, longestRetry))
 			}

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"net/url"
 	"time"
+
+	"github.com/atelier-run/atelier/retry"
 )
 
 // Session is an agent session, as lists have it.
@@ -305,8 +307,8 @@ func (c *Client) wait(ctx context.Context, path string, in any) (SessionWaited, 
 		case sent.SessionID == "" || ctx.Err() != nil || !isTemporary(err):
 			return sent, err
 		default:
-			again = min(firstRetry<<min(failures, 10), longestRetry)
 			failures++
+			again = retry.Policy{First: firstRetry, Longest: longestRetry}.Limit(failures)
 			if refused := (*Error)(nil); errors.As(err, &refused) {
 				again = max(again, min(refused.RetryAfter, longestRetry))
 			}

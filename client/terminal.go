@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -15,6 +14,8 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+
+	"github.com/atelier-run/atelier/retry"
 )
 
 // TerminalOptions select a terminal and its size.
@@ -76,9 +77,6 @@ const (
 	pingEvery = 15 * time.Second
 	// maxInputBytes is the greatest length of a message with input.
 	maxInputBytes = 32 << 10
-	// firstReconnect and longestReconnect are pauses before another connection.
-	firstReconnect   = 250 * time.Millisecond
-	longestReconnect = 10 * time.Second
 )
 
 // OpenTerminal opens a shell in the computer of a workspace, or resumes one that is open. The terminal stays open on the server
@@ -303,21 +301,18 @@ func (t *Terminal) isFinal(err error) bool {
 		websocket.CloseStatus(err) == websocket.StatusPolicyViolation
 }
 
+// reconnecting has the pauses before another connection.
+var reconnecting = retry.Policy{First: 250 * time.Millisecond, Longest: 10 * time.Second}
+
 // reconnect opens a connection, with growing pauses between attempts. Errors: isFinal.
 func (t *Terminal) reconnect() (*websocket.Conn, error) {
-	for wait := firstReconnect; ; wait = min(2*wait, longestReconnect) {
-		timer := time.NewTimer(wait/2 + rand.N(wait))
-		select {
-		case <-timer.C:
-		case <-t.ctx.Done():
-			timer.Stop()
-			return nil, context.Cause(t.ctx)
-		}
+	for n := 1; retry.Pause(t.ctx, reconnecting.After(n)); n++ {
 		conn, err := t.connect("")
 		if err == nil || t.isFinal(err) {
 			return conn, err
 		}
 	}
+	return nil, context.Cause(t.ctx)
 }
 
 // receive passes the output of a connection on, until the connection breaks or the terminal ends.
