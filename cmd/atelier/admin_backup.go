@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/atelier-run/atelier/retry"
 )
 
 // backupCommands is atelier admin backup.
@@ -206,8 +208,8 @@ func (w taskWaiter) computer(ctx context.Context) (computerState, error) {
 	return answer.Computer, err
 }
 
-// maxPollInterval is the longest pause between two requests for the state of a task.
-const maxPollInterval = time.Second
+// polling has the pauses between two requests for the state of a task.
+var polling = retry.Policy{First: 20 * time.Millisecond, Longest: time.Second}
 
 // await waits until the task has ended, and shows its progress. It returns an error with the reason if the task failed. If ctx
 // ends, or after the duration wait, it returns an error with the exit code exitUnfinished, which says that the task continues
@@ -217,7 +219,7 @@ func (w taskWaiter) await(ctx context.Context, out console, wait time.Duration) 
 	defer cancel()
 	meter := newMeter(out.errors, w.description)
 	defer meter.end()
-	for pause := 20 * time.Millisecond; ; pause = min(2*pause, maxPollInterval) {
+	for range polling.Attempts(ctx) {
 		state, err := w.computer(ctx)
 		switch {
 		case ctx.Err() != nil:
@@ -230,14 +232,8 @@ func (w taskWaiter) await(ctx context.Context, out console, wait time.Duration) 
 			return nil
 		}
 		meter.show(time.Now(), state.Task.DoneBytes, state.Task.TotalBytes)
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return w.unfinished(ctx)
-		}
 	}
+	return w.unfinished(ctx)
 }
 
 // unfinished returns the error of a command that ends before its task. ctx has ended; its cause says why.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/atelier-run/atelier/client"
 	"github.com/atelier-run/atelier/computer"
+	"github.com/atelier-run/atelier/retry"
 )
 
 // appsCommands are the commands for apps.
@@ -172,11 +173,7 @@ const runPause = time.Second
 // await waits until an app that may run is reconciled or has failed.
 func (r appRun) await(ctx context.Context, a client.App) (client.App, error) {
 	for a.RuntimeStatus == runtimeReconciling && a.DisabledAt == 0 && a.AnchorState == "active" {
-		timer := time.NewTimer(runPause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if !retry.Pause(ctx, runPause) {
 			return a, ctx.Err()
 		}
 		var err error

@@ -22,6 +22,7 @@ import (
 	slugv1 "github.com/atelier-run/atelier/messages/slug/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 	"github.com/atelier-run/atelier/persistence/datadir"
+	"github.com/atelier-run/atelier/retry"
 )
 
 // DomainOptions are the settings of custom domains and certificates. The zero value requests no certificates.
@@ -165,13 +166,7 @@ func (n *Node) maintainStandardAddress(ctx context.Context, o Options, identity 
 			end()
 			present, end = host, n.maintainHost(ctx, host)
 		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-renamed:
-		case <-timer.C:
-		case <-ctx.Done():
-		}
-		timer.Stop()
+		retry.PauseUnless(ctx, wait, renamed)
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/atelier-run/atelier/retry"
 )
 
 // A relay listens on the port of an app in the network of the computer, and passes connections on to the present process, which has a
@@ -82,7 +84,7 @@ func (r *relay) serve(l *loop) {
 		}
 		if err != nil {
 			l.s.o.Log.Warn("cannot accept a connection to an app; trying again", slog.String("app", l.identity), slog.Any("error", err))
-			time.Sleep(acceptPause)
+			retry.Pause(context.Background(), acceptPause)
 			continue
 		}
 		select {

@@ -22,6 +22,7 @@ import (
 	"github.com/atelier-run/atelier/entity/binding"
 	bindingv1 "github.com/atelier-run/atelier/messages/binding/v1"
 	certificatesv1 "github.com/atelier-run/atelier/messages/certificates/v1"
+	"github.com/atelier-run/atelier/retry"
 )
 
 const (
@@ -29,13 +30,15 @@ const (
 	issueTimeout = 4 * time.Minute
 	// unknownPause is the pause after a refusal because of a limit that does not say when it ends.
 	unknownPause = time.Hour
-	// firstRetry is the first pause after a certificate of an own host was not obtained; it doubles. longestCheck is the longest pause
-	// between two looks at its certificate, which another member may have renewed, or an operator removed.
-	firstRetry   = 2 * time.Minute
+	// longestCheck is the longest pause between two looks at the certificate of an own host, which another member may have renewed, or
+	// an operator removed.
 	longestCheck = time.Hour
 	// longestRetry limits the pause for which an authority may ask, as that of entity/binding does for custom domains.
 	longestRetry = 7 * 24 * time.Hour
 )
+
+// obtaining has the pauses after a certificate of an own host was not obtained.
+var obtaining = retry.Policy{First: 2 * time.Minute, Longest: longestCheck}
 
 // slashes replaces the separators of a URL's path.
 var slashes = strings.NewReplacer("/", "-")
@@ -84,13 +87,7 @@ func (d *Domains) Maintain(ctx context.Context, hosts []string) {
 				if failures++; err == nil {
 					failures = 0
 				}
-				timer := time.NewTimer(wait)
-				select {
-				case <-timer.C:
-				case <-wake:
-					timer.Stop()
-				case <-ctx.Done():
-					timer.Stop()
+				if !retry.PauseUnless(ctx, wait, wake) && ctx.Err() != nil {
 					return
 				}
 			}
@@ -103,9 +100,9 @@ func (d *Domains) Maintain(ctx context.Context, hosts []string) {
 func nextObtain(due time.Duration, failures int, err error) time.Duration {
 	wait := min(longestCheck, due)
 	if err != nil {
-		wait = max(min(longestCheck, firstRetry<<min(failures, 10)), min(due, longestRetry))
+		wait = max(obtaining.After(failures+1), min(due, longestRetry))
 	}
-	return max(wait, firstRetry)
+	return max(wait, obtaining.First)
 }
 
 // A failure is the reason for which there is no certificate.

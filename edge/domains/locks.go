@@ -10,6 +10,7 @@ import (
 
 	"github.com/atelier-run/atelier/entity"
 	certificatesv1 "github.com/atelier-run/atelier/messages/certificates/v1"
+	"github.com/atelier-run/atelier/retry"
 )
 
 const (
@@ -59,21 +60,9 @@ func (l *locks) acquire(ctx context.Context, f *files, name string) error {
 			return nil
 		}
 		wait := time.UnixMilli(acquired.GetExpiresAt()).Sub(f.clock())
-		if err := pause(ctx, min(max(wait, longestWait/20), longestWait)); err != nil {
-			return err
+		if !retry.Pause(ctx, min(max(wait, longestWait/20), longestWait)) {
+			return ctx.Err()
 		}
-	}
-}
-
-// pause waits for a time. It returns the error of ctx if that ends first.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }
 
@@ -90,7 +79,7 @@ func (l *locks) add(f *files, name string, token uint64) {
 // renew extends the lease until ctx is canceled or the lock was lost. After the loss the store refuses the fence.
 func (h *heldLock) renew(ctx context.Context, f *files) {
 	defer close(h.stopped)
-	for pause(ctx, lease/3) == nil {
+	for retry.Pause(ctx, lease/3) {
 		_, err := f.ask(ctx, &certificatesv1.RenewLock{Name: h.name, Token: h.token, LeaseMs: lease.Milliseconds()})
 		if entity.HasCode(err, entity.Forbidden) {
 			f.log.Warn("a lock of the store of certificates was lost", slog.String("lock", h.name), slog.Uint64("token", h.token))

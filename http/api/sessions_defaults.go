@@ -14,6 +14,7 @@ import (
 	"github.com/atelier-run/atelier/http/server"
 	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+	"github.com/atelier-run/atelier/retry"
 )
 
 // The default session of an owner, which is an agent or the root of the drive, is a pointer of the workspace:
@@ -193,30 +194,21 @@ func (s sessions) defaultEvents(c *server.Call) error {
 	})
 }
 
-// firstAgain and longestAgain are the shortest and the longest time after which a refused query of a stream is repeated.
-const (
-	firstAgain   = 250 * time.Millisecond
-	longestAgain = 10 * time.Second
-)
+// awaiting has the pauses after which a refused query of a stream is repeated.
+var awaiting = retry.Policy{First: 250 * time.Millisecond, Longest: 10 * time.Second}
 
 // awaitAnotherDefault returns when another session than one is the default of an owner. The entity holds the query, and refuses it if it holds
-// too many or has failed. The query is then repeated, so that the stream ends at most longestAgain late. Errors: the context's.
+// too many or has failed. The query is then repeated, so that the stream ends at most awaiting.Longest late. Errors: the context's.
 func awaitAnotherDefault(c *server.Call, owner defaultOwner, sessionID string) error {
-	for again := firstAgain; ; again = min(2*again, longestAgain) {
+	for range awaiting.Attempts(c.Context) {
 		_, err := server.Ask[*workspacev1.DefaultSessions](c, workspaceQuery(c, &workspacev1.ReadDefaultSessions{
 			Owner: owner.id, SessionId: sessionID,
 		}))
 		if err == nil {
 			return nil
 		}
-		timer := time.NewTimer(again)
-		select {
-		case <-timer.C:
-		case <-c.Context.Done():
-			timer.Stop()
-			return c.Context.Err()
-		}
 	}
+	return c.Context.Err()
 }
 
 // defaultPositions returns the positions in the stream of the default session of an owner, which contain the id of the session. A position

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/retry"
 )
 
 // RunLong runs an operation that lasts as long as its purpose and counts as a stream. ctx ends when the client has gone. It ends
@@ -118,10 +119,8 @@ func (c *Call) EndLasting(l Lasting) {
 			return
 		}
 		c.Log().Error("ending a process failed", "error", err)
-		select {
-		case <-l.Ended():
+		if !retry.PauseUnless(context.Background(), endPause, l.Ended()) {
 			return
-		case <-time.After(endPause):
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/atelier-run/atelier/limit"
+	"github.com/atelier-run/atelier/retry"
 )
 
 // alpnChallenge is the protocol of the handshakes with which an authority validates a name (RFC 8737). They have no requests.
@@ -200,6 +201,9 @@ func newTLSListener(l net.Listener, config *tls.Config, s *Server) *tlsListener 
 	return t
 }
 
+// acceptPause is the pause after a temporary failure of accept.
+const acceptPause = 50 * time.Millisecond
+
 // accept accepts connections until the listener is closed. A temporary failure, such as the limit of open files, passes.
 func (t *tlsListener) accept() {
 	for {
@@ -211,7 +215,7 @@ func (t *tlsListener) accept() {
 		c, err := t.Listener.Accept()
 		if err != nil {
 			<-t.slots
-			if temporary, is := err.(interface{ Temporary() bool }); is && temporary.Temporary() && t.pause() {
+			if temporary, is := err.(interface{ Temporary() bool }); is && temporary.Temporary() && retry.Pause(t.running, acceptPause) {
 				continue
 			}
 			t.end(err)
@@ -236,18 +240,6 @@ func (t *tlsListener) admit(c net.Conn) (counted limit.Counted, ok bool) {
 		return limit.Counted{}, true
 	}
 	return t.clients.Acquire(limit.Client{Address: peer.Addr()}, maxClientHandshakes)
-}
-
-// pause waits before accept tries again. It reports false if the listener was closed.
-func (t *tlsListener) pause() bool {
-	timer := time.NewTimer(50 * time.Millisecond)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-t.running.Done():
-		return false
-	}
 }
 
 // handshake carries out the handshake of a connection, and passes the connection to Accept.

@@ -16,6 +16,7 @@ import (
 	"github.com/atelier-run/atelier/drive"
 	"github.com/atelier-run/atelier/entity"
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
+	"github.com/atelier-run/atelier/retry"
 )
 
 // Source is the running node that Create backs up.
@@ -113,29 +114,22 @@ func Create(ctx context.Context, s Source, id string, now time.Time, report func
 	return m, nil
 }
 
-// The attempts to read a drive that is unavailable, such as one of too many in use. The pause between them doubles; all pauses together
-// are half a minute.
-const (
-	driveAttempts = 5
-	firstPause    = 2 * time.Second
-)
+// driveAttempts is the number of attempts to read a drive that is unavailable, such as one of too many in use.
+const driveAttempts = 5
+
+// reading has the pauses between these attempts. All pauses together are at most half a minute.
+var reading = retry.Policy{First: 2 * time.Second, Longest: time.Minute}
 
 // patiently calls read again, after pauses, while it returns Unavailable.
 func patiently(ctx context.Context, read func() error) error {
-	for attempt, pause := 1, firstPause; ; attempt, pause = attempt+1, 2*pause {
-		err := read()
-		var refusal *entity.Error
-		if !errors.As(err, &refusal) || refusal.Code != entity.Unavailable || attempt == driveAttempts {
-			return err
-		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+	var err error
+	for attempt := range reading.Attempts(ctx) {
+		err = read()
+		if !entity.HasCode(err, entity.Unavailable) || attempt == driveAttempts {
 			return err
 		}
 	}
+	return err
 }
 
 // saveJournal takes a checkpoint of the journal and stores it.
