@@ -13,6 +13,7 @@ import (
 	"github.com/atelier-run/atelier/entity"
 	entitycomputer "github.com/atelier-run/atelier/entity/computer"
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
+	"github.com/atelier-run/atelier/retry"
 )
 
 // The samples of a share are spread over turns, to even out their cost. A computer is running while its workspace is in use.
@@ -39,11 +40,7 @@ func (f *Fleet) Follow(ctx context.Context, s Share) {
 	defer f.overdue.forget(followed)
 	f.checkSchedules(ctx, followed)
 	pause := f.o.SampleEvery / turns
-	first := time.NewTimer(rand.N(pause)) // spreads the shares that a process acquires together
-	select {
-	case <-first.C:
-	case <-ctx.Done():
-		first.Stop()
+	if !retry.Pause(ctx, rand.N(pause)) { // spreads the shares that a process acquires together
 		return
 	}
 	ticker := time.NewTicker(pause)
