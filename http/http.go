@@ -26,6 +26,7 @@ import (
 	"github.com/atelier-run/atelier/http/operator"
 	"github.com/atelier-run/atelier/http/server"
 	"github.com/atelier-run/atelier/keys"
+	"github.com/atelier-run/atelier/service/session"
 )
 
 // Options configures a Server. Asker, Secret, Streams, Drive, Skills, and Timelines and Folders of Sessions are required.
@@ -86,6 +87,9 @@ func New(o Options) (*Server, error) {
 	}
 	operations := api.Routes(api.Options{
 		Streams: o.Streams, Drive: o.Drive, Skills: o.Skills, Links: links, Computers: o.Computers, Sessions: o.Sessions, Apps: o.Apps,
+		SessionService: &session.Service{
+			Asker: o.Asker, NewID: o.NewID, Folders: o.Sessions.Folders, Agents: o.Skills, Images: o.Sessions.Images,
+		},
 		Workspaces: o.Limits.Workspaces,
 	})
 	authorization := oauth.New(oauth.Options{

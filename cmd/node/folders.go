@@ -8,7 +8,7 @@ import (
 	"github.com/atelier-run/atelier/drive"
 	"github.com/atelier-run/atelier/drive/locks"
 	"github.com/atelier-run/atelier/entity"
-	"github.com/atelier-run/atelier/http/api"
+	"github.com/atelier-run/atelier/service/session"
 )
 
 // folders implements api.Folders.
@@ -27,11 +27,11 @@ func (f folders) ResolveFolder(ctx context.Context, workspaceID, path string) (s
 	case !is:
 		return real, err
 	case refused.Code == entity.NotFound:
-		return "", api.ErrNoFolder
+		return "", session.ErrNoFolder
 	case refused.Code == drive.NotFolder:
-		return "", api.ErrNotFolder
+		return "", session.ErrNotFolder
 	case refused.Code == drive.Outside:
-		return "", api.ErrOutsideDrive
+		return "", session.ErrOutsideDrive
 	}
 	return "", err
 }

@@ -127,7 +127,7 @@ func start(call entity.Call, s *sessionv1.Session, c *sessionv1.StartSession) ([
 	if s.GetStarted() {
 		return nil, Visible(call, s)
 	}
-	if err := checkStart(c); err != nil {
+	if err := CheckStart(c); err != nil {
 		return nil, err
 	}
 	d := draft{call: call, state: s}
@@ -149,7 +149,8 @@ func start(call entity.Call, s *sessionv1.Session, c *sessionv1.StartSession) ([
 	return d.events, nil
 }
 
-func checkStart(c *sessionv1.StartSession) error {
+// CheckStart validates the command that creates a session, as the session does. Errors: invalid_request.
+func CheckStart(c *sessionv1.StartSession) error {
 	if err := checkInput(c.GetPrompt()); err != nil {
 		return err
 	}

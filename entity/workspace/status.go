@@ -21,6 +21,14 @@ var (
 	errOperator  = entity.Errorf(entity.Forbidden, "an operator has suspended the workspace; only an operator can change or end this suspension")
 )
 
+// EffectiveTier returns the tier of turns in a workspace for which nothing else sets a tier.
+func EffectiveTier(s *workspacev1.Workspace) workspacev1.Tier {
+	if tier := s.GetDefaultTier(); tier != workspacev1.Tier_TIER_UNSPECIFIED {
+		return tier
+	}
+	return workspacev1.Tier_TIER_BALANCED
+}
+
 // CheckName returns an error unless a text may be the name of a workspace. Errors: invalid_request.
 func CheckName(name string) *entity.Error {
 	return entity.CheckText("name", name, 1, entity.MaxNameLength)

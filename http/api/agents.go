@@ -7,20 +7,22 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
-	"github.com/atelier-run/atelier/entity/skill"
 	"github.com/atelier-run/atelier/entity/slug"
 	"github.com/atelier-run/atelier/entity/workspace"
 	"github.com/atelier-run/atelier/http/server"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+	sessionservice "github.com/atelier-run/atelier/service/session"
 )
 
 // agents serves the agents of a workspace: folders of its drive with an AGENT.md, each bound by an anchor. The workspace stores
 // the content of AGENT.md as it was last read: when the agent was registered, when it was requested alone, or when a session of
 // it started.
-type agents struct{ files Skills }
+type agents struct {
+	files    Skills
+	sessions *sessionservice.Service
+}
 
 func (a agents) routes() []server.Route {
 	const (
@@ -146,29 +148,8 @@ func (a agents) read(c *server.Call, _ server.None) (agentAnswer, error) {
 	if err != nil {
 		return agentAnswer{}, err
 	}
-	anchor, err = refreshAgent(c, a.files, anchor)
+	anchor, err = a.sessions.For(c.Sender(), c.Workspace.ID).RefreshAgent(c.Context, anchor)
 	return agentAnswer{viewAgent(anchor)}, err
-}
-
-// refreshAgent returns an agent with the present content of its AGENT.md, which the workspace then stores; if that cannot be
-// read, with the stored content.
-func refreshAgent(c *server.Call, files Skills, anchor *workspacev1.Anchor) (*workspacev1.Anchor, error) {
-	text, err := files.Agent(c.Context, c.Workspace.ID, anchor.GetPath())
-	if err != nil || isAgentText(anchor.GetAgent(), text) {
-		return anchor, nil
-	}
-	_, err = server.Ask[proto.Message](c, PlatformCommand(c, entity.KindWorkspace, c.Workspace.ID, &workspacev1.UpdateAgent{
-		AnchorId: anchor.GetId(), Path: anchor.GetPath(), Name: text.Name, Description: text.Description, Tier: text.Tier,
-	}))
-	if err != nil {
-		return nil, err
-	}
-	return findAgent(c, anchor.GetAgent().GetId())
-}
-
-// isAgentText reports whether the stored agent equals its AGENT.md.
-func isAgentText(a *workspacev1.Agent, text skill.Agent) bool {
-	return a.GetName() == text.Name && a.GetDescription() == text.Description && a.GetTier() == text.Tier
 }
 
 func (a agents) remove(c *server.Call, _ server.None) (agentRemoved, error) {

@@ -52,6 +52,7 @@ import (
 	"github.com/atelier-run/atelier/entity/activity"
 	"github.com/atelier-run/atelier/entity/skill"
 	"github.com/atelier-run/atelier/http/server"
+	sessionservice "github.com/atelier-run/atelier/service/session"
 )
 
 // Streams opens live streams of file activity; package server describes the whole flow.
@@ -79,19 +80,18 @@ type Skills interface {
 	// List returns the skills of a working directory, a path on the drive or "" for the root, in the order of their Position.
 	// Errors: invalid_request if the path is no folder, unavailable if the drive cannot be read.
 	List(ctx context.Context, workspaceID, cwd string) ([]skill.Skill, error)
-	// Agent reads the AGENT.md in a folder. Errors: not_found if there is none, invalid_request if it is malformed, unavailable if
-	// the drive cannot be read.
-	Agent(ctx context.Context, workspaceID, folder string) (skill.Agent, error)
+	sessionservice.Agents
 }
 
-// Options are the dependencies of the operations, besides entities. Streams, Drive, Skills and Links are required.
+// Options are the dependencies of the operations, besides entities. Streams, Drive, Skills, Links and SessionService are required.
 type Options struct {
 	Streams Streams
 	Drive   Drive
 	Skills  Skills
 	Links   *Links
-	// Sessions configures the operations of agent sessions.
-	Sessions SessionOptions
+	// Sessions configures the operations of agent sessions, whose steps SessionService has.
+	Sessions       SessionOptions
+	SessionService *sessionservice.Service
 	// Apps configures the operations of apps.
 	Apps AppOptions
 	// Computers runs processes; nil: the server runs none, and refuses to.
@@ -105,7 +105,7 @@ func Routes(o Options) []server.Route {
 	return slices.Concat(
 		fileActivity{o.Streams}.routes(),
 		drive{o.Drive}.routes(),
-		sessions{o.Sessions.withDefaults(), o.Drive, o.Skills}.routes(),
+		sessions{o.Sessions.withDefaults(), o.Drive, o.SessionService}.routes(),
 		apps{o.Apps.withDefaults(), o.Sessions.Folders}.routes(),
 		whoami{}.routes(),
 		workspaces{o.Workspaces}.routes(),
@@ -113,7 +113,7 @@ func Routes(o Options) []server.Route {
 		computers{o.Drive}.routes(),
 		processes{o.Computers}.routes(),
 		anchors{o.Drive}.routes(),
-		agents{o.Skills}.routes(),
+		agents{o.Skills, o.SessionService}.routes(),
 		skills{o.Skills}.routes(),
 		auditLog{}.routes(),
 		members{}.routes(),

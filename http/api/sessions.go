@@ -5,13 +5,11 @@ import (
 	"net/http"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/session"
 	"github.com/atelier-run/atelier/http/server"
 	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
-	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+	sessionservice "github.com/atelier-run/atelier/service/session"
 )
 
 // Timelines opens live streams of the timelines of entities.
@@ -21,31 +19,19 @@ type Timelines interface {
 	FollowTimeline(ctx context.Context, s entity.TimelineSubscription) (follow func(ctx context.Context) error, err error)
 }
 
-// Folders looks up the files and folders of drives.
+// Folders looks up and creates the files and folders of drives.
 type Folders interface {
-	// ResolveFolder returns the path of the real folder that a path names, without links; the empty path is the root of the
-	// drive. Errors: ErrNoFolder, ErrNotFolder, ErrOutsideDrive, those of the drive.
-	ResolveFolder(ctx context.Context, workspaceID, path string) (real string, err error)
-	// FileSize returns the size of a file in bytes. Errors: not_found if the path names no file.
-	FileSize(ctx context.Context, workspaceID, path string) (int64, error)
+	sessionservice.Folders
 	// MakeFolders creates the folders of a path that do not exist, as the principal. Errors: path_in_use if the path has something
 	// else than folders or is locked, limit_reached if no space is left, those of access and of the drive.
 	MakeFolders(ctx context.Context, workspaceID, path string, access entity.DriveAccess) error
-}
-
-// Images stores the images of the inputs of sessions.
-type Images interface {
-	// KeepImages makes images of a session durable, which need not exist yet, and then calls commit, which makes the input durable
-	// that names them. The keys of images are their SHA-256. Errors: insufficient_storage, before anything is written, if the quota of the
-	// workspace or the disk has no space; unavailable; those of commit. If commit is refused, images that no input names are removed.
-	KeepImages(ctx context.Context, workspaceID, sessionID string, images map[string][]byte, commit func() error) error
 }
 
 // SessionOptions configures the operations of sessions. Timelines, Folders and Images are required.
 type SessionOptions struct {
 	Timelines Timelines
 	Folders   Folders
-	Images    Images
+	Images    sessionservice.Images
 	// DeliveryTime is the time in which a run may take an input before the response says that it is queued; 0: one second.
 	DeliveryTime time.Duration
 	// WaitTime is the time for which a request waits for the terminal of its input; 0: 30 seconds.
@@ -64,21 +50,18 @@ func (o SessionOptions) withDefaults() SessionOptions {
 
 // sessions serves the agent sessions of a workspace.
 //
-// An input passes these steps, in a request to create a session, to send a message, a note or an answer:
-//
-//  1. sessions_input.go decodes and validates it, and computes the digest of the request.
-//  2. If the client's request id is known in the session, its digest is compared, and the remaining steps use that input
-//     (findRequest).
-//  3. Attachments and the working directory are looked up on the drive. A parent admits its child (AdmitChild).
-//  4. Images are written to files beside the drive (Images.KeepImages). The input has their digests, types and sizes.
-//  5. StartSession or SendInput makes the input durable. The rules authorize it and determine its author. Its command id
-//     makes it idempotent also if two requests with the same request id pass step 2 together. If it is refused, the files are removed.
-//  6. AwaitInput waits for a run that takes the input, for SessionOptions.DeliveryTime: delivery is accepted or queued. A
-//     request that waits (sessions_wait.go) waits for the terminal instead, for SessionOptions.WaitTime.
+// A request decodes and validates its input (sessions_input.go), computes the digest of the request, and calls an operation of package
+// service/session, whose comment has the steps of an input. The answer to an input says whether a run has taken it within
+// SessionOptions.DeliveryTime; a request that waits (sessions_wait.go) waits for the terminal instead, for SessionOptions.WaitTime.
 type sessions struct {
 	SessionOptions
-	files  Drive
-	skills Skills
+	files   Drive
+	service *sessionservice.Service
+}
+
+// request returns the request as the operations of package service/session take it.
+func (s sessions) request(c *server.Call) sessionservice.Request {
+	return s.service.For(c.Sender(), c.Workspace.ID)
 }
 
 const (
@@ -192,14 +175,4 @@ func (s sessions) describe(c *server.Call, _ server.None) (sessionDetail, error)
 		return sessionDetail{}, err
 	}
 	return viewDetail(c, found)
-}
-
-// findSessionRow decodes the row with a key in one of the lists of sessions, as the platform, into row. It returns false if there
-// is none. No other key of the list may begin with the key.
-func findSessionRow(c *server.Call, list, key string, row proto.Message) (bool, error) {
-	found, err := server.Ask[*wirev1.Page](c, workspaceQuery(c, &wirev1.List{Name: list, Prefix: []byte(key), Limit: 1}))
-	if err != nil || len(found.GetRows()) == 0 {
-		return false, err
-	}
-	return true, proto.Unmarshal(found.GetRows()[0], row)
 }

@@ -54,25 +54,17 @@ func checkMove(in *cwdRequest) error {
 	return nil
 }
 
-// moveCwd moves the working directory of the session in the path. It compares the directory that the session had when the
-// request began. Errors: invalid_cwd, cwd_conflict if another request has moved it meanwhile.
+// moveCwd moves the working directory of the session in the path.
 func (s sessions) moveCwd(c *server.Call, in cwdRequest) (sessionChanged, error) {
-	if err := c.Authorize(); err != nil {
-		return sessionChanged{}, err
-	}
 	id, err := pathSession(c, "sessionId")
 	if err != nil {
 		return sessionChanged{}, err
 	}
-	before, err := describeSession(c, id)
+	moved, err := s.request(c).MoveCwd(c.Context, id, *in.Cwd)
 	if err != nil {
 		return sessionChanged{}, err
 	}
-	cwd, err := s.resolveCwd(c.Context, c.Workspace.ID, *in.Cwd)
-	if err != nil {
-		return sessionChanged{}, err
-	}
-	return changeAndView(c, &sessionv1.MoveCwd{Cwd: cwd, Expected: before.GetSession().GetCwd()})
+	return viewChanged(c, moved)
 }
 
 type sessionTitleRequest struct {
@@ -138,7 +130,7 @@ func (s sessions) changeAudience(c *server.Call, in audienceRequest) (sessionCha
 	if in.Kind != nil {
 		command.Specific = proto.Bool(*in.Kind == "specific")
 	}
-	if err := checkAreMembers(c, "add", in.Add); err != nil {
+	if err := s.request(c).CheckMembers(c.Context, "add", in.Add); err != nil {
 		return sessionChanged{}, withholdAudience(c, err)
 	}
 	return changeAndView(c, command)

@@ -1,8 +1,6 @@
 package api
 
 import (
-	"bytes"
-	"context"
 	"crypto/sha256"
 	"fmt"
 	"mime"
@@ -17,7 +15,7 @@ import (
 	"github.com/atelier-run/atelier/entity/session"
 	"github.com/atelier-run/atelier/http/server"
 	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
-	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+	sessionservice "github.com/atelier-run/atelier/service/session"
 )
 
 const (
@@ -99,6 +97,23 @@ type sessionInput struct {
 	isSpecific bool
 }
 
+// content returns the input as the operations of package service/session take it.
+func (in *sessionInput) content() sessionservice.Input {
+	return sessionservice.Input{Input: in.input, Images: in.images}
+}
+
+// start returns a request to start a session. Without memberUserIds, its audience is the workspace.
+func (in *sessionInput) start(parentID string) sessionservice.Start {
+	start := sessionservice.Start{
+		Input: in.content(), ParentID: parentID, AgentID: in.agentID, Mode: in.mode,
+		Audience: &sessionv1.Audience{Specific: in.isSpecific, UserIds: in.members},
+	}
+	if in.hasCwd {
+		start.Cwd = &in.cwd
+	}
+	return start
+}
+
 // requestDigest has the values from which the digest of a request is computed. A request with the same id in which one of them
 // differs is another request, and is refused.
 type requestDigest struct {
@@ -162,7 +177,7 @@ func (s sessions) decodeStart(c *server.Call) (*sessionInput, error) {
 	}
 	if body.AgentID != nil {
 		if in.agentID = *body.AgentID; !entity.IsID(in.agentID) {
-			return nil, errNoAgent
+			return nil, sessionservice.ErrNoAgent
 		}
 	}
 	if body.Cwd != nil {
@@ -269,7 +284,7 @@ func (in *sessionInput) setRequest(requestID, source *string) error {
 	}
 	if source != nil {
 		if in.input.SourceSessionId = *source; !session.IsID(*source) {
-			return errNoSource
+			return sessionservice.ErrNoSource
 		}
 	}
 	return nil
@@ -363,84 +378,4 @@ func checkMembers(field string, ids []string, most int) error {
 
 var (
 	errTierName = server.Invalid("tier must be one of frontier, balanced, openai-frontier, openai-max, anthropic-frontier, anthropic-max")
-	errNoAgent  = server.Invalid("agentId must be the id of an agent of the workspace")
-	errNoSource = server.Invalid("sourceSessionId must be the id of a session of the workspace")
 )
-
-// checkReferences checks the references of an input: the files of its attachments, which the caller must be allowed to read, and the
-// session that it comes from. Errors: invalid_request, forbidden.
-func (s sessions) checkReferences(c *server.Call, in *sessionv1.Input) error {
-	if source := in.GetSourceSessionId(); source != "" {
-		if _, err := describeSession(c, source); entity.HasCode(err, entity.NotFound) {
-			return errNoSource
-		} else if err != nil {
-			return err
-		}
-	}
-	attachments := in.GetAttachments()
-	if len(attachments) > 0 {
-		_, err := server.Ask[*workspacev1.Authorized](c, entity.Command{
-			Kind: entity.KindWorkspace, Identity: c.Workspace.ID, Message: &workspacev1.Authorize{Any: []string{entity.FilesRead}},
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return server.ForEach(len(attachments), func(i int) error {
-		size, err := s.Folders.FileSize(c.Context, c.Workspace.ID, attachments[i].GetPath())
-		switch {
-		case entity.HasCode(err, entity.NotFound):
-			return server.Invalid("attachments/%d/path does not name a file", i)
-		case err == nil && size != attachments[i].GetSize():
-			return server.Invalid("attachments/%d/size is not the size of the file", i)
-		}
-		return err
-	})
-}
-
-// checkAreMembers returns invalid_request unless all users are members of the workspace.
-func checkAreMembers(c *server.Call, field string, ids []string) error {
-	if len(ids) == 0 {
-		return nil
-	}
-	found, err := describeMembers(c, ids)
-	if err == nil && len(found) < len(ids) {
-		return server.Invalid("%s must be ids of members of the workspace", field)
-	}
-	return err
-}
-
-// accept sends the command that makes an input of a session durable, after its images are durable. Errors: request_id_reused if an
-// earlier input with the same request id has other content, those of Images.KeepImages and of the rules.
-func (s sessions) accept(c *server.Call, sessionID string, in *sessionInput, command entity.Command) (reply *sessionv1.Accepted, err error) {
-	commit := func() (err error) {
-		reply, err = server.Ask[*sessionv1.Accepted](c, command)
-		if err == nil && in.input.GetClientRequestId() != "" && !bytes.Equal(reply.GetDigest(), in.input.GetDigest()) {
-			err = errRequestReused
-		}
-		return err
-	}
-	if len(in.images) == 0 {
-		err = commit()
-	} else {
-		err = s.Images.KeepImages(c.Context, c.Workspace.ID, sessionID, in.images, commit)
-	}
-	return reply, err
-}
-
-// resolveCwd returns the real folder that a working directory in a request names. Errors: invalid_cwd with a reason.
-func (s sessions) resolveCwd(ctx context.Context, workspaceID, cwd string) (string, error) {
-	clean, refused := cleanCwd(cwd)
-	if refused != nil {
-		return "", refused
-	}
-	return s.Folders.ResolveFolder(ctx, workspaceID, clean)
-}
-
-// effectiveTier returns the default tier of a workspace.
-func effectiveTier(w *workspacev1.Workspace) workspacev1.Tier {
-	if w.GetDefaultTier() != workspacev1.Tier_TIER_UNSPECIFIED {
-		return w.GetDefaultTier()
-	}
-	return defaultTier
-}

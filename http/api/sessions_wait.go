@@ -3,12 +3,9 @@ package api
 import (
 	"context"
 	"net/http"
-	"time"
 
-	"github.com/atelier-run/atelier/entity"
-	"github.com/atelier-run/atelier/entity/session"
 	"github.com/atelier-run/atelier/http/server"
-	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
+	sessionservice "github.com/atelier-run/atelier/service/session"
 )
 
 // waitedView is the response to a request that waits. Without a terminal, the client repeats the request.
@@ -23,7 +20,7 @@ var errNoRequestID = server.Invalid("clientRequestId is required: the request is
 // waitFor returns the handler of a request that waits for the terminal of an input. submit makes the input durable, or finds it
 // if an earlier request has done so; it has the time of an ordinary request. The request counts as a stream, because it needs no
 // more resources than one: the query that waits is held by the actor of the session. A client that disconnects ends only the query.
-func (s sessions) waitFor(submit func(c *server.Call) (accepted, error)) server.Handler {
+func (s sessions) waitFor(submit func(c *server.Call) (sessionservice.Accepted, error)) server.Handler {
 	return func(c *server.Call) error {
 		return c.RunLong(func(ctx context.Context) error {
 			sent, err := server.Submit(ctx, c, submit)
@@ -59,68 +56,50 @@ func waiting(decode func(*server.Call) (*sessionInput, error)) func(*server.Call
 	}
 }
 
-func (s sessions) startWaiting(c *server.Call) (accepted, error) {
+func (s sessions) startWaiting(c *server.Call) (sessionservice.Accepted, error) {
 	in, err := ofSession(waiting(s.decodeStart))(c)
 	if err != nil {
-		return accepted{}, err
+		return sessionservice.Accepted{}, err
 	}
 	return s.start(c, "", in)
 }
 
-func (s sessions) childWaiting(c *server.Call) (accepted, error) {
+func (s sessions) childWaiting(c *server.Call) (sessionservice.Accepted, error) {
 	in, err := ofSession(waiting(s.decodeStart))(c)
 	if err != nil {
-		return accepted{}, err
+		return sessionservice.Accepted{}, err
 	}
 	parent, err := pathSession(c, "parentSessionId")
 	if err != nil {
-		return accepted{}, err
+		return sessionservice.Accepted{}, err
 	}
 	return s.start(c, parent, in)
 }
 
-func (s sessions) messageWaiting(c *server.Call) (accepted, error) {
+func (s sessions) messageWaiting(c *server.Call) (sessionservice.Accepted, error) {
 	in, err := ofSession(waiting(s.decodeMessage))(c)
 	if err != nil {
-		return accepted{}, err
+		return sessionservice.Accepted{}, err
 	}
 	return s.sendToPath(c, in)
 }
 
-func (s sessions) answerWaiting(c *server.Call) (accepted, error) {
+func (s sessions) answerWaiting(c *server.Call) (sessionservice.Accepted, error) {
 	in, err := ofSession(waiting(s.decodeAnswer))(c)
 	if err != nil {
-		return accepted{}, err
+		return sessionservice.Accepted{}, err
 	}
 	return s.sendToPath(c, in)
 }
 
 // awaitTerminal waits for the terminal of an input, for WaitTime. The terminal is nil if there is none yet.
-func (s sessions) awaitTerminal(ctx context.Context, c *server.Call, sent accepted) (waitedView, error) {
-	view := waitedView{SessionID: sent.sessionID, InputSeq: sent.seq}
-	if _, err := await(ctx, c, s.WaitTime, sent.sessionID, &sessionv1.AwaitInput{Seq: sent.seq}); err != nil {
+func (s sessions) awaitTerminal(ctx context.Context, c *server.Call, sent sessionservice.Accepted) (waitedView, error) {
+	view := waitedView{SessionID: sent.SessionID, InputSeq: sent.Seq}
+	row, err := s.request(c).AwaitTerminal(ctx, sent, s.WaitTime, c.RequestTime())
+	if err != nil || row == nil {
 		return view, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.RequestTime())
-	defer cancel()
-	var row sessionv1.TerminalRow
-	found, err := findSessionRow(c.With(ctx), session.TerminalList, session.Key(sent.sessionID, entity.AscendingKey(sent.seq)), &row)
-	if err != nil || !found {
-		return view, err
-	}
-	terminal := viewTerminal(&row)
+	terminal := viewTerminal(row)
 	view.Terminal = &terminal
 	return view, nil
-}
-
-// await sends a query that waits, and returns its answer, or nil if it has none within the time. Errors: those of the query, and
-// of ctx.
-func await(ctx context.Context, c *server.Call, limit time.Duration, sessionID string, query *sessionv1.AwaitInput) (*sessionv1.Description, error) {
-	waiting, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	found, err := server.Ask[*sessionv1.Description](c.With(waiting), sessionCommand(c, sessionID, query))
-	if err != nil && ctx.Err() == nil && waiting.Err() != nil {
-		return nil, nil
-	}
-	return found, err
 }

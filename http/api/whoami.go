@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/workspace"
 	"github.com/atelier-run/atelier/http/server"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
@@ -69,9 +70,6 @@ type tierView struct {
 	Effective  string `json:"effective"`
 	Configured string `json:"configured,omitzero"`
 }
-
-// defaultTier is the tier of workspaces that have configured none.
-const defaultTier = workspacev1.Tier_TIER_BALANCED
 
 func (w whoami) describe(c *server.Call, _ server.None) (whoamiView, error) {
 	user, workspaces, err := describeSubject(c)
@@ -143,10 +141,7 @@ func viewWorkspace(d *workspacev1.Description) workspaceView {
 		Role:                     RoleNames[d.GetRole()],
 		BillingUserID:            w.GetBillingUserId(),
 		Funding:                  fundingView{Active: true},
-		DefaultTier:              tierView{Effective: tierNames[defaultTier], Configured: tierNames[w.GetDefaultTier()]},
-	}
-	if view.DefaultTier.Configured != "" {
-		view.DefaultTier.Effective = view.DefaultTier.Configured
+		DefaultTier:              tierView{Effective: tierNames[workspace.EffectiveTier(w)], Configured: tierNames[w.GetDefaultTier()]},
 	}
 	switch suspension := w.GetSuspension(); {
 	case suspension.GetByOperator():

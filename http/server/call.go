@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/service"
 )
 
 // Call is a request of an operation, with the services of the server that its handler needs.
@@ -100,11 +101,22 @@ func (c *Call) Variable(name string) string { return c.Response.variables[name] 
 
 // Ask sends a command to an entity and returns its reply. A command without a principal is sent as the caller.
 func Ask[Reply proto.Message](c *Call, command entity.Command) (Reply, error) {
-	if command.Principal == nil {
-		command.Principal = c.Caller.Principal
+	return service.Ask[Reply](c.Context, c.server.options.Asker, c.sender(), command)
+}
+
+// Sender returns the caller as the operations of package service take it.
+func (c *Call) Sender() service.Caller {
+	sender := c.sender()
+	sender.Authenticate = c.Reauthenticate
+	return sender
+}
+
+// sender is Sender for commands, which need no Authenticate.
+func (c *Call) sender() service.Caller {
+	if c.Caller == nil {
+		return service.Caller{RequestID: c.Response.ID}
 	}
-	command.RequestID = c.Response.ID
-	return entity.Ask[Reply](c.Context, c.server.options.Asker, command)
+	return service.Caller{Principal: c.Caller.Principal, RequestID: c.Response.ID}
 }
 
 // Settle waits until all reactions to the events that an entity has recorded so far are done; see Asker.

@@ -21,7 +21,8 @@ var directions = map[string][]string{
 	"persistence": {"persistence", "entity", "messages", "volume", "retry"},
 	"drive":       {"drive", "entity", "messages", "limit", "volume", "retry"},
 	"computer":    {"computer", "entity", "messages", "keys", "retry"},
-	"runner":      {"runner", "entity", "messages", "retry"},
+	"service":     {"service", "entity", "messages", "retry"},
+	"runner":      {"runner", "service", "entity", "messages", "retry"},
 	"cache":       {"cache", "entity"},
 	"keys":        {"keys", "entity"},
 	"limit":       {"limit"},
@@ -30,7 +31,7 @@ var directions = map[string][]string{
 	"mail":        {"mail"},
 	"actors":      {"actors", "entity", "messages", "persistence", "drive", "computer", "runner", "edge", "retry"},
 	"cluster":     {"cluster", "actors", "entity", "messages", "persistence", "retry"},
-	"http":        {"http", "entity", "messages", "cache", "keys", "limit", "retry"},
+	"http":        {"http", "service", "entity", "messages", "cache", "keys", "limit", "retry"},
 	"client":      {"client", "retry"},
 }
 

@@ -1,6 +1,7 @@
-package api
+package session
 
 import (
+	"context"
 	"path"
 	"strings"
 
@@ -15,7 +16,7 @@ const (
 	reasonInvalid      = "invalid_path"
 )
 
-// The errors for a working directory that no session can have. An implementation of Folders returns the first three.
+// Errors for a working directory that no session can have. An implementation of Folders returns the first three.
 var (
 	ErrNoFolder     = invalidCwd(reasonNotFound, "the working directory does not exist")
 	ErrNotFolder    = invalidCwd(reasonNotDirectory, "the working directory is not a folder")
@@ -44,4 +45,14 @@ func cleanCwd(cwd string) (string, *entity.Error) {
 		return "", errCwdPath
 	}
 	return clean, nil
+}
+
+// ResolveCwd returns the real folder that a working directory in a request names, without links: a path relative to the root of the
+// drive. Errors: invalid_cwd with a reason, those of the drive.
+func (s *Service) ResolveCwd(ctx context.Context, workspaceID, cwd string) (string, error) {
+	clean, refused := cleanCwd(cwd)
+	if refused != nil {
+		return "", refused
+	}
+	return s.Folders.ResolveFolder(ctx, workspaceID, clean)
 }
