@@ -35,13 +35,13 @@ func TestDelete(t *testing.T) {
 		f.start("go", confirm)
 		f.mustRun() // the agent waits for an answer
 		child := session.DerivedID(runnertest.WorkspaceID, &sessionv1.Sender{}, "child")
-		f.must(entity.Platform(), &sessionv1.AdmitChild{ChildId: child})
-		f.ask(child, &sessionv1.StartSession{ParentId: sessionID, Prompt: &sessionv1.Input{Text: "part"}})
+		f.must(entity.Platform(), &sessionv1.AdmitChild{ChildId: child, Mode: sessionv1.Mode_MODE_CONFIRM})
+		f.ask(child, &sessionv1.StartSession{ParentId: sessionID, Mode: sessionv1.Mode_MODE_CONFIRM, Prompt: &sessionv1.Input{Text: "part"}})
 		foreign := session.DerivedID(runnertest.WorkspaceID, &sessionv1.Sender{}, "foreign")
-		f.must(entity.Platform(), &sessionv1.AdmitChild{ChildId: foreign})
-		f.ask(foreign, &sessionv1.StartSession{ParentId: "ses_other", Prompt: &sessionv1.Input{Text: "part of another"}})
+		f.must(entity.Platform(), &sessionv1.AdmitChild{ChildId: foreign, Mode: sessionv1.Mode_MODE_CONFIRM})
+		f.ask(foreign, &sessionv1.StartSession{ParentId: "ses_other", Mode: sessionv1.Mode_MODE_CONFIRM, Prompt: &sessionv1.Input{Text: "part of another"}})
 		unborn := session.DerivedID(runnertest.WorkspaceID, &sessionv1.Sender{}, "unborn")
-		f.must(entity.Platform(), &sessionv1.AdmitChild{ChildId: unborn})
+		f.must(entity.Platform(), &sessionv1.AdmitChild{ChildId: unborn, Mode: sessionv1.Mode_MODE_CONFIRM})
 		f.ask("ses_other", &sessionv1.StartSession{Prompt: &sessionv1.Input{Text: "other", ClientRequestId: "r0"}})
 		f.images.Put("ses_other", sum(nil), nil)
 		for i := range 120 {

@@ -14,6 +14,7 @@ import (
 	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	"github.com/atelier-run/atelier/runner/tools"
+	"github.com/atelier-run/atelier/service"
 )
 
 // toolNeeds has, for each tool of the platform, the capability that the tool needs, which is the capability that the operation of the API
@@ -84,7 +85,7 @@ func TestToolsByGrants(t *testing.T) {
 	s.must(http.StatusCreated, s.request("MKCOL", "/drive/taken", nil), nil)
 	parent := s.startSession("say Hello.", nil)
 	owner := &wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_USER, UserId: s.userID}
-	registered, _ := s.connect(tools.Caller{Principal: owner}).call("register_app", takenApp)
+	registered, _ := s.connect(tools.Caller{Caller: service.Caller{Principal: owner}}).call("register_app", takenApp)
 	if registered.IsError {
 		t.Fatal(registered.Content[0])
 	}
@@ -160,7 +161,7 @@ func (s *agentSite) expectTools(c credentialKind, parent string, granted []strin
 	if c.kind == wirev1.CredentialKind_CREDENTIAL_KIND_LIMITED_KEY {
 		p.WorkspaceIds = []string{"ws_01jd0000000000000000000001", s.workspaceID}
 	}
-	caller := tools.Caller{Principal: p}
+	caller := tools.Caller{Caller: service.Caller{Principal: p}}
 	if c.kind == wirev1.CredentialKind_CREDENTIAL_KIND_SESSION {
 		caller = tools.SessionCaller(s.workspaceID, parent, s.userID, granted, &sessionv1.Participant{UserId: s.userID}, nil)
 	}

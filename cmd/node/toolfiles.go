@@ -9,9 +9,11 @@ import (
 	"path"
 
 	"github.com/atelier-run/atelier/drive"
+	"github.com/atelier-run/atelier/drive/skills"
 	"github.com/atelier-run/atelier/entity"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	"github.com/atelier-run/atelier/runner/tools"
+	"github.com/atelier-run/atelier/service"
 )
 
 // newTools returns the tools for agents over the parts of the node. The runner serves them to the agents of sessions, and
@@ -19,10 +21,8 @@ import (
 func (n *Node) newTools(o Options) (*tools.Tools, error) {
 	return tools.New(tools.Options{
 		Asker: n.asker(o), NewID: o.HTTP.NewID, Files: toolFiles{n.Drives}, Clock: o.Clock, Log: o.Log,
-		Version: ReadBuild().Version,
-		Apps: &tools.AppOptions{
-			Folders: folders{n.Drives}, Logs: appLogs{n.apps}, Addresses: o.appAddresses(),
-		},
+		Version: ReadBuild().Version, Folders: folders{n.Drives}, Agents: skills.New(n.Drives),
+		Apps: &tools.AppOptions{Logs: appLogs{n.apps}, Addresses: o.appAddresses()},
 	})
 }
 
@@ -31,7 +31,7 @@ type mcpTools struct{ *tools.Tools }
 
 // ServeTools implements mcp.Tools.
 func (t mcpTools) ServeTools(w nethttp.ResponseWriter, r *nethttp.Request, p *wirev1.Principal, requestID string, authenticate func() error) {
-	t.Tools.ServeTools(w, r, tools.Caller{Principal: p, RequestID: requestID, Authenticate: authenticate})
+	t.Tools.ServeTools(w, r, tools.Caller{Caller: service.Caller{Principal: p, RequestID: requestID, Authenticate: authenticate}})
 }
 
 // toolFiles implements tools.Files.

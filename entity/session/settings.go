@@ -16,6 +16,7 @@ var (
 	errNoReader   = entity.Errorf(entity.Forbidden, "the credential belongs to no person")
 	errReadSeq    = entity.Errorf(entity.InvalidRequest, "seq must not be after the last event of the session")
 	errNoAudience = entity.Errorf(entity.InvalidRequest, "members can be added and removed only if kind is specific")
+	errChildMode  = entity.Errorf(entity.Forbidden, "a session in mode confirm cannot have a child in mode auto")
 	errChildID    = entity.Errorf(entity.InvalidRequest, "childId is not the id of a session")
 	errNotSealed  = entity.Errorf(entity.InvalidRequest, "the session is not being deleted")
 )
@@ -137,10 +138,15 @@ func markRead(call entity.Call, s *sessionv1.Session, c *sessionv1.MarkRead) ([]
 	return []sessionv1.Event{&sessionv1.ReadMarked{UserId: user, Seq: c.GetSeq()}}, nil
 }
 
-// admitChild records a child that is about to be created. The row of the list ChildList is written again if it exists.
+// admitChild records a child that is about to be created. The row of the list ChildList is written again if it exists. A child of a
+// session that confirms confirms too, so that no session starts another session to get what a person would have to grant. Errors:
+// invalid_request, forbidden.
 func admitChild(s *sessionv1.Session, c *sessionv1.AdmitChild) ([]sessionv1.Event, error) {
-	if !IsID(c.GetChildId()) || c.GetChildId() == s.GetId() {
+	switch {
+	case !IsID(c.GetChildId()) || c.GetChildId() == s.GetId():
 		return nil, errChildID
+	case s.GetMode() == sessionv1.Mode_MODE_CONFIRM && c.GetMode() != sessionv1.Mode_MODE_CONFIRM:
+		return nil, errChildMode
 	}
 	return []sessionv1.Event{&sessionv1.ChildAdmitted{ChildId: c.GetChildId()}}, nil
 }

@@ -17,20 +17,12 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// AppOptions has what the tools for apps need beside the entities. Folders is required.
+// AppOptions has what the tools for apps need beside the entities.
 type AppOptions struct {
-	Folders Folders
 	// Logs has the output of the processes of apps; nil: there is none.
 	Logs AppLogs
 	// Addresses has the parts of the addresses of apps, with their defaults.
 	Addresses app.Addresses
-}
-
-// Folders looks up folders of the drives of workspaces.
-type Folders interface {
-	// ResolveFolder returns the path of the real folder that a path names, without links; the empty path is the root of the drive.
-	// Errors: invalid_cwd if there is none, those of the drive.
-	ResolveFolder(ctx context.Context, workspaceID, path string) (real string, err error)
 }
 
 // appTools returns the tools for apps.
@@ -68,7 +60,7 @@ func (a appCaller) Settle(kind, identity string) error { return a.Asker.Settle(a
 
 // FindFolder implements flow.Caller.
 func (a appCaller) FindFolder(path string) (string, error) {
-	return a.Apps.Folders.ResolveFolder(a.ctx, a.WorkspaceID, path)
+	return a.Folders.ResolveFolder(a.ctx, a.WorkspaceID, path)
 }
 
 // NewID implements flow.Caller.

@@ -2,9 +2,7 @@ package tools
 
 import (
 	"context"
-	"errors"
 	"slices"
-	"sync"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -75,7 +73,7 @@ func awaitSessions(ctx context.Context, c *call, in awaitIn) (awaitOut, error) {
 			return out, entity.Errorf(entity.InvalidRequest, "a session cannot await itself")
 		}
 	}
-	ended, err := c.awaitAll(ctx, ids, waitTime(in.TimeoutSeconds), in.Until == "any")
+	ended, err := c.request().AwaitEnds(ctx, ids, in.Until == "any", waitTime(in.TimeoutSeconds))
 	if err != nil {
 		return out, err
 	}
@@ -98,73 +96,6 @@ func waitTime(seconds int) time.Duration {
 		return defaultWait
 	}
 	return min(time.Duration(seconds)*time.Second, MaxWait)
-}
-
-// awaitAll waits until all sessions, or one, have ended their turns, or the time is over. It returns the sessions that have
-// ended, and nil for each other one. It fails if the caller may not read one of them, or ctx ends.
-func (c *call) awaitAll(ctx context.Context, ids []string, most time.Duration, any bool) ([]*sessionv1.Session, error) {
-	waiting, stop := context.WithTimeout(ctx, most)
-	defer stop()
-	ended, failed := make([]*sessionv1.Session, len(ids)), make([]error, len(ids))
-	var waits sync.WaitGroup
-	for i, id := range ids {
-		waits.Go(func() {
-			ended[i], failed[i] = c.awaitEnd(waiting, id)
-			if failed[i] != nil || any {
-				stop()
-			}
-		})
-	}
-	waits.Wait()
-	if ctx.Err() != nil {
-		return nil, ctx.Err()
-	}
-	for _, err := range failed {
-		if err == nil || waiting.Err() != nil && isInterrupted(err) {
-			continue
-		}
-		return nil, err
-	}
-	return ended, nil
-}
-
-// isInterrupted reports whether a query has failed because its context has ended. The router says so as unavailable.
-func isInterrupted(err error) bool {
-	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || entity.HasCode(err, entity.Unavailable)
-}
-
-// awaitEnd waits until a session runs no turn and no input waits for one, and returns it.
-func (c *call) awaitEnd(ctx context.Context, id string) (*sessionv1.Session, error) {
-	described, err := ask[*sessionv1.Description](ctx, c, c.sessionQuery(id, &sessionv1.DescribeSession{}))
-	for {
-		if err != nil {
-			return nil, err
-		}
-		seq := openInput(described.GetSession())
-		if seq == 0 {
-			return described.GetSession(), nil
-		}
-		described, err = ask[*sessionv1.Description](ctx, c, c.sessionQuery(id, &sessionv1.AwaitInput{Seq: seq}))
-	}
-}
-
-// openInput returns the seq of the last input of the running turn, or else of the last one that waits; 0 if there is none. A note
-// waits for no turn of its own, and a follow-up of a session that asks or sleeps, perhaps after the running turn, waits for
-// somebody else.
-func openInput(s *sessionv1.Session) uint64 {
-	var last uint64
-	switch {
-	case s.GetTurn() != nil:
-		return slices.Max(s.GetTurn().GetInputs())
-	case s.GetAsk() != nil || s.GetWakeAt() != 0:
-		return 0
-	}
-	for _, p := range s.GetPending() {
-		if p.GetKind() != sessionv1.InputKind_INPUT_KIND_NOTE {
-			last = max(last, p.GetSeq())
-		}
-	}
-	return last
 }
 
 // children returns the ids of the newest children of the caller's session. Those that do not exist yet, or any more, are not

@@ -140,14 +140,3 @@ func TestListFiles(t *testing.T) {
 		t.Error(got)
 	}
 }
-
-func TestWorkingDirectoryMustExist(t *testing.T) {
-	drive := newFiles()
-	drive.folders["here"] = nil
-	c := newWorld(t, func(o *tools.Options) { o.Files = drive }).client(person)
-	for cwd, want := range map[string]string{"here": "", ".": "", "there": "invalid_cwd: cwd must name a folder that exists"} {
-		if got := c.call("start_session", arguments{"workspace": slugName, "prompt": "x", "cwd": cwd}, nil); got != want {
-			t.Errorf("%s: %q, want %q", cwd, got, want)
-		}
-	}
-}

@@ -17,6 +17,7 @@ import (
 	"github.com/atelier-run/atelier/entity/slug"
 	slugv1 "github.com/atelier-run/atelier/messages/slug/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+	"github.com/atelier-run/atelier/service"
 )
 
 // callers is the kind of callers that have a tool.
@@ -225,20 +226,19 @@ func (c *call) authorize(ctx context.Context, capability string, changes bool) e
 
 // ask sends a command to an entity and returns its reply. A command without a principal is sent as the caller.
 func ask[Reply proto.Message](ctx context.Context, c *call, command entity.Command) (Reply, error) {
-	if command.Principal == nil {
-		command.Principal = c.Principal
-	}
-	command.RequestID = c.RequestID
-	return entity.Ask[Reply](ctx, c.Asker, command)
+	return service.Ask[Reply](ctx, c.Asker, c.Caller.Caller, command)
 }
 
-// publicText returns the part of an error that the caller may see: its code and message. Other errors are logged.
+// publicText returns the part of an error that the caller may see: its code, message and reason. Other errors are logged.
 func (c *call) publicText(tool string, err error) string {
 	var refused *entity.Error
 	switch {
 	case errors.As(err, &refused) && refused.Code != entity.Internal:
-		if refused.RetryAfter > 0 {
-			return fmt.Sprintf("%s (try again in %s)", clip(refused.Error(), maxProblem), refused.RetryAfter)
+		switch problem := clip(refused.Error(), maxProblem); {
+		case refused.RetryAfter > 0:
+			return fmt.Sprintf("%s (try again in %s)", problem, refused.RetryAfter)
+		case refused.Reason != "":
+			return fmt.Sprintf("%s (reason: %s)", problem, refused.Reason)
 		}
 		return clip(refused.Error(), maxProblem)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):

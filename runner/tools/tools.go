@@ -31,8 +31,8 @@
 //  2. tool.serve validates the arguments against the schema of the tool, which has a bound for each of them.
 //  3. For a caller elsewhere, Tools.findWorkspace resolves the workspace's slug.
 //  4. The function of the tool sends commands and queries as the caller; the entities authorize them. Only the tools for files
-//     need a question to the workspace first (call.authorize), because no command decides what they read. The tools for apps take
-//     the steps of package entity/app/flow, as the API does.
+//     need a question to the workspace first (call.authorize), because no command decides what they read. The tools for
+//     sessions and apps take the steps of packages service/session and entity/app/flow, as the API does.
 //  5. The result is one JSON object of at most MaxResult bytes. An error of an entity becomes a result that says so, with its code
 //     and message; the details of any other error are logged and not shown.
 //
@@ -55,6 +55,8 @@ import (
 	"github.com/atelier-run/atelier/entity"
 	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+	"github.com/atelier-run/atelier/service"
+	sessionservice "github.com/atelier-run/atelier/service/session"
 )
 
 const (
@@ -97,9 +99,12 @@ type Turn interface {
 	Progress(ctx context.Context, step string, completed, total uint64) error
 }
 
-// Options configures Tools. Asker is required.
+// Options configures Tools. Asker, Folders and Agents are required.
 type Options struct {
 	Asker entity.AskSettler
+	// Folders looks up folders of the drives, and Agents reads the files of agents there.
+	Folders sessionservice.Folders
+	Agents  sessionservice.Agents
 	// NewID returns a new id; prefix names its kind and ends in an underscore: "ses_". nil: a ULID.
 	NewID func(prefix string) string
 	// Files has the drives; nil: there are no tools for files.
@@ -115,16 +120,11 @@ type Options struct {
 
 // Caller is the sender of a request.
 type Caller struct {
-	// Principal is the sender of the commands of the tools.
-	Principal *wirev1.Principal
-	// RequestID is the id of the request for logs; it may be empty.
-	RequestID string
+	service.Caller
 	// WorkspaceID is the workspace of Session; empty for a caller elsewhere.
 	WorkspaceID string
 	// Session is the session whose agent calls; nil: the caller is elsewhere.
 	Session *Session
-	// Authenticate verifies that the credential is still valid, right before a file is changed; nil: it remains valid.
-	Authenticate func() error
 }
 
 // Session is the session whose agent calls.
@@ -140,13 +140,13 @@ func SessionCaller(
 	workspaceID, sessionID, userID string, grants []string, participant *sessionv1.Participant, turn Turn,
 ) Caller {
 	return Caller{
-		Principal: &wirev1.Principal{
+		Caller: service.Caller{Principal: &wirev1.Principal{
 			Kind: wirev1.CredentialKind_CREDENTIAL_KIND_SESSION, CredentialId: sessionID, UserId: userID, WorkspaceId: workspaceID,
 			Grants: grants, Participant: &wirev1.Participant{
 				UserId: participant.GetUserId(), GrantId: participant.GetGrantId(), CredentialId: participant.GetCredentialId(),
 				AppId: participant.GetAppId(),
 			},
-		},
+		}},
 		WorkspaceID: workspaceID, Session: &Session{ID: sessionID, Turn: turn},
 	}
 }
@@ -154,6 +154,7 @@ func SessionCaller(
 // Tools serves the tools. It is safe for concurrent use.
 type Tools struct {
 	Options
+	sessions *sessionservice.Service
 	// inSession and elsewhere serve each kind of caller.
 	inSession, elsewhere *mcp.Server
 	handler              http.Handler
@@ -161,8 +162,8 @@ type Tools struct {
 
 // New returns Tools. Errors: a required option is missing.
 func New(o Options) (*Tools, error) {
-	if o.Asker == nil {
-		return nil, errors.New("tools: Asker is required")
+	if o.Asker == nil || o.Folders == nil || o.Agents == nil {
+		return nil, errors.New("tools: Asker, Folders and Agents are required")
 	}
 	if o.NewID == nil {
 		o.NewID = func(prefix string) string { return prefix + strings.ToLower(ulid.Make().String()) }
@@ -182,7 +183,7 @@ func New(o Options) (*Tools, error) {
 			elsewhere = append(elsewhere, one.elsewhere())
 		}
 	}
-	t := &Tools{Options: o}
+	t := &Tools{Options: o, sessions: &sessionservice.Service{Asker: o.Asker, NewID: o.NewID, Folders: o.Folders, Agents: o.Agents}}
 	t.inSession, t.elsewhere = t.newServer(inSession, sessionInstructions), t.newServer(elsewhere, elsewhereInstructions)
 	// The tools are not for browsers, and each request has a bearer token: a host name that resolves to this machine gives a page
 	// nothing.

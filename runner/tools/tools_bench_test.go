@@ -12,7 +12,7 @@ import (
 
 // BenchmarkServeTools measures a request without the work of its tool.
 func BenchmarkServeTools(b *testing.B) {
-	served, err := tools.New(tools.Options{Asker: &world{}, Clock: func() time.Time { return now }, Files: newFiles()})
+	served, err := tools.New(tools.Options{Asker: &world{}, Folders: &world{}, Agents: &world{}, Clock: func() time.Time { return now }, Files: newFiles()})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -287,10 +287,19 @@ func TestStartSession(t *testing.T) {
 	if got := c.call("start_session", arguments{"prompt": "A part", "mode": "auto"}, nil); !strings.HasPrefix(got, "forbidden") {
 		t.Errorf("a session in mode confirm has started one in mode auto: %q", got)
 	}
-	for _, cwd := range []string{"..", "../x", "a/../../x"} {
-		if got := c.call("start_session", arguments{"prompt": "A part", "cwd": cwd}, nil); !strings.HasPrefix(got, "invalid_cwd") {
+	for cwd, reason := range map[string]string{
+		"..": "outside_drive", "../x": "outside_drive", "a/../../x": "outside_drive", "/x": "invalid_path", "none": "not_found",
+	} {
+		got := c.call("start_session", arguments{"prompt": "A part", "cwd": cwd}, nil)
+		if !strings.HasPrefix(got, "invalid_cwd: ") || !strings.HasSuffix(got, "(reason: "+reason+")") {
 			t.Errorf("%s: %q", cwd, got)
 		}
+	}
+	if got := c.call("start_session", arguments{"prompt": " "}, nil); !strings.HasPrefix(got, "invalid_request") {
+		t.Errorf("a blank prompt: %q", got)
+	}
+	if n := w.state(root.SessionID).GetChildren(); n != 1 {
+		t.Errorf("the parent has %d children after refused starts", n)
 	}
 	if got := c.call("start_session", arguments{"prompt": "A part", "agentId": "agt_2"}, nil); !strings.HasPrefix(got, "invalid_request: agentId") {
 		t.Error(got)
@@ -302,8 +311,10 @@ func TestStartSession(t *testing.T) {
 	}
 }
 
+// TestSessionOfAgent expects that the AGENT.md is read again: it has another tier than the workspace has stored.
 func TestSessionOfAgent(t *testing.T) {
 	w := newWorld(t)
+	w.agentTier, w.agentText.Tier = workspacev1.Tier_TIER_OPENAI_MAX, workspacev1.Tier_TIER_FRONTIER
 	var out struct{ SessionID string }
 	w.client(person).must("start_session", arguments{"workspace": slugName, "prompt": "Do it", "agentId": "agt_1"}, &out)
 	s := w.state(out.SessionID)

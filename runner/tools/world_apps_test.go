@@ -16,6 +16,7 @@ import (
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 	"github.com/atelier-run/atelier/runner/tools"
+	"github.com/atelier-run/atelier/service"
 )
 
 // appSeq is the position of the activity.
@@ -49,7 +50,7 @@ func newAppWorld(t *testing.T, edit ...func(*tools.Options)) *appWorld {
 	}
 	addresses := app.Addresses{EdgeHost: "apps.example.org", Scheme: "https"}
 	a.world = newWorld(t, append([]func(*tools.Options){func(o *tools.Options) {
-		o.Apps = &tools.AppOptions{Folders: a, Logs: a, Addresses: addresses}
+		o.Folders, o.Apps = a, &tools.AppOptions{Logs: a, Addresses: addresses}
 	}}, edit...)...)
 	a.world.apps = a
 	for _, c := range []proto.Message{
@@ -232,7 +233,7 @@ func (a *appWorld) app(slug string) *appv1.App {
 
 // oauth returns a caller elsewhere with a grant of capabilities.
 func oauth(userID string, grants ...string) tools.Caller {
-	return tools.Caller{Principal: &wirev1.Principal{
+	return tools.Caller{Caller: service.Caller{Principal: &wirev1.Principal{
 		Kind: wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH, CredentialId: fmt.Sprint("grt_", userID), UserId: userID, WorkspaceId: workspaceID, Grants: grants,
-	}}
+	}}}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/session"
+	"github.com/atelier-run/atelier/entity/skill"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
 	slugv1 "github.com/atelier-run/atelier/messages/slug/v1"
@@ -24,6 +25,8 @@ import (
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 	"github.com/atelier-run/atelier/runner/tools"
+	"github.com/atelier-run/atelier/service"
+	sessionservice "github.com/atelier-run/atelier/service/session"
 )
 
 const (
@@ -49,6 +52,9 @@ type world struct {
 	asked []entity.Command
 	// failure, if it is set, is the error of each command to a workspace.
 	failure error
+	// agentTier is the tier of the agent as the workspace has stored it, and agentText its AGENT.md.
+	agentTier workspacev1.Tier
+	agentText skill.Agent
 	// apps has the workspace and its apps, if the test has any.
 	apps *appWorld
 }
@@ -61,7 +67,7 @@ func newWorld(t *testing.T, edit ...func(*tools.Options)) *world {
 		T: t, sessions: map[string]*sessionv1.Session{}, events: map[string][]*wirev1.TimelineEvent{},
 		rows: map[string]map[string]proto.Message{}, replies: map[string]proto.Message{}, changed: make(chan struct{}),
 	}
-	o := tools.Options{Asker: w, NewID: w.newID, Clock: func() time.Time { return now }}
+	o := tools.Options{Asker: w, NewID: w.newID, Folders: w, Agents: w, Clock: func() time.Time { return now }}
 	for _, one := range edit {
 		one(&o)
 	}
@@ -108,6 +114,22 @@ func (w *world) Ask(ctx context.Context, c entity.Command) (proto.Message, error
 	return nil, fmt.Errorf("the test has no %s", c.Kind)
 }
 
+// ResolveFolder implements the lookup of folders: every folder exists, except none.
+func (w *world) ResolveFolder(_ context.Context, _, path string) (string, error) {
+	if path == "none" {
+		return "", sessionservice.ErrNoFolder
+	}
+	return path, nil
+}
+
+// FileSize implements the lookup of files, which no tool attaches.
+func (w *world) FileSize(context.Context, string, string) (int64, error) {
+	return 0, entity.Errorf(entity.NotFound, "not found")
+}
+
+// Agent returns the AGENT.md of the agent.
+func (w *world) Agent(context.Context, string, string) (skill.Agent, error) { return w.agentText, nil }
+
 // Settle implements tools.Asker.
 func (w *world) Settle(_ context.Context, kind, identity string) error {
 	w.mu.Lock()
@@ -129,7 +151,10 @@ func (w *world) askWorkspace(c entity.Command) (proto.Message, error) {
 		if m.GetAgentId() != "agt_1" {
 			return nil, entity.Errorf(entity.NotFound, "not found")
 		}
-		return &workspacev1.Anchor{Path: "agents/one", Agent: &workspacev1.Agent{Tier: workspacev1.Tier_TIER_FRONTIER}}, nil
+		return &workspacev1.Anchor{Path: "agents/one", Agent: &workspacev1.Agent{Id: "agt_1", Tier: w.agentTier}}, nil
+	case *workspacev1.UpdateAgent:
+		w.agentTier = m.GetTier()
+		return &wirev1.Done{}, nil
 	case *workspacev1.Authorize:
 		return &workspacev1.Authorized{}, w.failure
 	case *wirev1.List:
@@ -313,9 +338,9 @@ func (w *world) end(id, text string, end *sessionv1.EndTurn) {
 }
 
 // person is a caller elsewhere.
-var person = tools.Caller{Principal: &wirev1.Principal{
+var person = tools.Caller{Caller: service.Caller{Principal: &wirev1.Principal{
 	Kind: wirev1.CredentialKind_CREDENTIAL_KIND_USER, CredentialId: "key_1", UserId: "usr_1",
-}}
+}}}
 
 // agent returns the caller for the agent of a session.
 func agent(id string, turn tools.Turn) tools.Caller {

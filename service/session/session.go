@@ -7,7 +7,7 @@
 //  3. If the client's request id is known in the session, its digest is compared, and the remaining steps use the earlier input
 //     (findRequest).
 //  4. Attachments, the agent's AGENT.md and the working directory are looked up on the drive. The session's own rules for its start are
-//     checked (CheckStart). Then a parent admits its child (AdmitChild): a refused start leaves nothing.
+//     checked (CheckStart). Then a parent admits its child, or refuses the child (AdmitChild): a refused start leaves nothing.
 //  5. Images are written to files beside the drive (Images.KeepImages). The input has their digests, types and sizes.
 //  6. StartSession or SendInput makes the input durable. The rules authorize it and determine its author. Its command id makes it
 //     idempotent also if two requests with the same request id pass step 3 together. If it is refused, the files are removed.

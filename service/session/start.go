@@ -28,7 +28,7 @@ type Start struct {
 }
 
 // Start creates a session, or finds the one that an earlier request with the same id has created. Errors: not_found if the caller does
-// not see the parent, forbidden, invalid_request, invalid_cwd with a reason,
+// not see the parent, forbidden, also if the parent confirms and the child would not, invalid_request, invalid_cwd with a reason,
 // request_id_reused, insufficient_storage, those of the rules.
 func (r Request) Start(ctx context.Context, in Start) (Accepted, error) {
 	if err := r.authorize(ctx); err != nil {
@@ -47,7 +47,7 @@ func (r Request) Start(ctx context.Context, in Start) (Accepted, error) {
 	}
 	// The deletion of the parent deletes an admitted child, also if it was not created.
 	if in.ParentID != "" {
-		_, err := ask[*sessionv1.Description](ctx, r, r.command(in.ParentID, &sessionv1.AdmitChild{ChildId: id}))
+		_, err := ask[*sessionv1.Description](ctx, r, r.command(in.ParentID, &sessionv1.AdmitChild{ChildId: id, Mode: start.GetMode()}))
 		if err != nil {
 			return Accepted{}, err
 		}

@@ -3196,11 +3196,13 @@ func (x *AwaitInput) GetTaken() bool {
 	return false
 }
 
-// AdmitChild records a child before it is created, so that the deletion of the parent finds it. Its reply is Description of
-// the parent.
+// AdmitChild records a child before it is created, so that the deletion of the parent finds it. A parent that confirms admits no
+// child that does not. Its reply is Description of the parent.
 type AdmitChild struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	ChildId       string                 `protobuf:"bytes,1,opt,name=child_id,json=childId,proto3" json:"child_id,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	ChildId string                 `protobuf:"bytes,1,opt,name=child_id,json=childId,proto3" json:"child_id,omitempty"`
+	// The mode that the child is created with.
+	Mode          Mode `protobuf:"varint,2,opt,name=mode,proto3,enum=atelier.session.v1.Mode" json:"mode,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3240,6 +3242,13 @@ func (x *AdmitChild) GetChildId() string {
 		return x.ChildId
 	}
 	return ""
+}
+
+func (x *AdmitChild) GetMode() Mode {
+	if x != nil {
+		return x.Mode
+	}
+	return Mode_MODE_UNSPECIFIED
 }
 
 // ClaimTurn takes a turn for a run. A turn that another run has taken is refused with turn_taken.
@@ -5894,10 +5903,11 @@ const file_messages_session_v1_session_proto_rawDesc = "" +
 	"\n" +
 	"AwaitInput\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x14\n" +
-	"\x05taken\x18\x02 \x01(\bR\x05taken\"'\n" +
+	"\x05taken\x18\x02 \x01(\bR\x05taken\"U\n" +
 	"\n" +
 	"AdmitChild\x12\x19\n" +
-	"\bchild_id\x18\x01 \x01(\tR\achildId\";\n" +
+	"\bchild_id\x18\x01 \x01(\tR\achildId\x12,\n" +
+	"\x04mode\x18\x02 \x01(\x0e2\x18.atelier.session.v1.ModeR\x04mode\";\n" +
 	"\tClaimTurn\x12\x17\n" +
 	"\aturn_id\x18\x01 \x01(\x04R\x06turnId\x12\x15\n" +
 	"\x06run_id\x18\x02 \x01(\tR\x05runId\"Q\n" +
@@ -6292,46 +6302,47 @@ var file_messages_session_v1_session_proto_depIdxs = []int32{
 	35, // 57: atelier.session.v1.SendInput.start:type_name -> atelier.session.v1.StartSession
 	24, // 58: atelier.session.v1.Interrupt.reason:type_name -> atelier.session.v1.Failure
 	9,  // 59: atelier.session.v1.ArchiveSession.scope:type_name -> atelier.session.v1.ArchiveScope
-	15, // 60: atelier.session.v1.RecordRows.rows:type_name -> atelier.session.v1.Row
-	34, // 61: atelier.session.v1.RecordRows.agent:type_name -> atelier.session.v1.AgentState
-	26, // 62: atelier.session.v1.RecordRows.usage:type_name -> atelier.session.v1.Usage
-	33, // 63: atelier.session.v1.RecordRows.progress:type_name -> atelier.session.v1.Machine
-	0,  // 64: atelier.session.v1.EndTurn.status:type_name -> atelier.session.v1.TurnStatus
-	24, // 65: atelier.session.v1.EndTurn.error:type_name -> atelier.session.v1.Failure
-	21, // 66: atelier.session.v1.EndTurn.ask:type_name -> atelier.session.v1.Ask
-	34, // 67: atelier.session.v1.EndTurn.agent:type_name -> atelier.session.v1.AgentState
-	26, // 68: atelier.session.v1.EndTurn.usage:type_name -> atelier.session.v1.Usage
-	55, // 69: atelier.session.v1.EraseRows.rows:type_name -> atelier.session.v1.RowKey
-	12, // 70: atelier.session.v1.MoveImage.image:type_name -> atelier.session.v1.Image
-	27, // 71: atelier.session.v1.Description.session:type_name -> atelier.session.v1.Session
-	60, // 72: atelier.session.v1.Description.permissions:type_name -> atelier.session.v1.Permissions
-	2,  // 73: atelier.session.v1.SessionStarted.mode:type_name -> atelier.session.v1.Mode
-	29, // 74: atelier.session.v1.SessionStarted.audience:type_name -> atelier.session.v1.Audience
-	10, // 75: atelier.session.v1.SessionStarted.created_by:type_name -> atelier.session.v1.Sender
-	5,  // 76: atelier.session.v1.SessionStarted.title_origin:type_name -> atelier.session.v1.TitleOrigin
-	15, // 77: atelier.session.v1.RowAdded.row:type_name -> atelier.session.v1.Row
-	89, // 78: atelier.session.v1.RowAdded.resolved_tier:type_name -> atelier.workspace.v1.Tier
-	28, // 79: atelier.session.v1.RowAdded.participant:type_name -> atelier.session.v1.Participant
-	30, // 80: atelier.session.v1.TurnStarted.turn:type_name -> atelier.session.v1.Turn
-	34, // 81: atelier.session.v1.BatchRecorded.agent:type_name -> atelier.session.v1.AgentState
-	26, // 82: atelier.session.v1.BatchRecorded.usage:type_name -> atelier.session.v1.Usage
-	33, // 83: atelier.session.v1.BatchRecorded.progress:type_name -> atelier.session.v1.Machine
-	0,  // 84: atelier.session.v1.TurnEnded.status:type_name -> atelier.session.v1.TurnStatus
-	24, // 85: atelier.session.v1.TurnEnded.error:type_name -> atelier.session.v1.Failure
-	34, // 86: atelier.session.v1.TurnEnded.agent:type_name -> atelier.session.v1.AgentState
-	26, // 87: atelier.session.v1.TurnEnded.total:type_name -> atelier.session.v1.Usage
-	26, // 88: atelier.session.v1.TurnEnded.usage:type_name -> atelier.session.v1.Usage
-	24, // 89: atelier.session.v1.InterruptRequested.reason:type_name -> atelier.session.v1.Failure
-	9,  // 90: atelier.session.v1.SessionArchived.scope:type_name -> atelier.session.v1.ArchiveScope
-	29, // 91: atelier.session.v1.AudienceChanged.audience:type_name -> atelier.session.v1.Audience
-	26, // 92: atelier.session.v1.UsageAllowed.usage:type_name -> atelier.session.v1.Usage
-	27, // 93: atelier.session.v1.SummaryRow.session:type_name -> atelier.session.v1.Session
-	23, // 94: atelier.session.v1.TerminalRow.terminal:type_name -> atelier.session.v1.Terminal
-	95, // [95:95] is the sub-list for method output_type
-	95, // [95:95] is the sub-list for method input_type
-	95, // [95:95] is the sub-list for extension type_name
-	95, // [95:95] is the sub-list for extension extendee
-	0,  // [0:95] is the sub-list for field type_name
+	2,  // 60: atelier.session.v1.AdmitChild.mode:type_name -> atelier.session.v1.Mode
+	15, // 61: atelier.session.v1.RecordRows.rows:type_name -> atelier.session.v1.Row
+	34, // 62: atelier.session.v1.RecordRows.agent:type_name -> atelier.session.v1.AgentState
+	26, // 63: atelier.session.v1.RecordRows.usage:type_name -> atelier.session.v1.Usage
+	33, // 64: atelier.session.v1.RecordRows.progress:type_name -> atelier.session.v1.Machine
+	0,  // 65: atelier.session.v1.EndTurn.status:type_name -> atelier.session.v1.TurnStatus
+	24, // 66: atelier.session.v1.EndTurn.error:type_name -> atelier.session.v1.Failure
+	21, // 67: atelier.session.v1.EndTurn.ask:type_name -> atelier.session.v1.Ask
+	34, // 68: atelier.session.v1.EndTurn.agent:type_name -> atelier.session.v1.AgentState
+	26, // 69: atelier.session.v1.EndTurn.usage:type_name -> atelier.session.v1.Usage
+	55, // 70: atelier.session.v1.EraseRows.rows:type_name -> atelier.session.v1.RowKey
+	12, // 71: atelier.session.v1.MoveImage.image:type_name -> atelier.session.v1.Image
+	27, // 72: atelier.session.v1.Description.session:type_name -> atelier.session.v1.Session
+	60, // 73: atelier.session.v1.Description.permissions:type_name -> atelier.session.v1.Permissions
+	2,  // 74: atelier.session.v1.SessionStarted.mode:type_name -> atelier.session.v1.Mode
+	29, // 75: atelier.session.v1.SessionStarted.audience:type_name -> atelier.session.v1.Audience
+	10, // 76: atelier.session.v1.SessionStarted.created_by:type_name -> atelier.session.v1.Sender
+	5,  // 77: atelier.session.v1.SessionStarted.title_origin:type_name -> atelier.session.v1.TitleOrigin
+	15, // 78: atelier.session.v1.RowAdded.row:type_name -> atelier.session.v1.Row
+	89, // 79: atelier.session.v1.RowAdded.resolved_tier:type_name -> atelier.workspace.v1.Tier
+	28, // 80: atelier.session.v1.RowAdded.participant:type_name -> atelier.session.v1.Participant
+	30, // 81: atelier.session.v1.TurnStarted.turn:type_name -> atelier.session.v1.Turn
+	34, // 82: atelier.session.v1.BatchRecorded.agent:type_name -> atelier.session.v1.AgentState
+	26, // 83: atelier.session.v1.BatchRecorded.usage:type_name -> atelier.session.v1.Usage
+	33, // 84: atelier.session.v1.BatchRecorded.progress:type_name -> atelier.session.v1.Machine
+	0,  // 85: atelier.session.v1.TurnEnded.status:type_name -> atelier.session.v1.TurnStatus
+	24, // 86: atelier.session.v1.TurnEnded.error:type_name -> atelier.session.v1.Failure
+	34, // 87: atelier.session.v1.TurnEnded.agent:type_name -> atelier.session.v1.AgentState
+	26, // 88: atelier.session.v1.TurnEnded.total:type_name -> atelier.session.v1.Usage
+	26, // 89: atelier.session.v1.TurnEnded.usage:type_name -> atelier.session.v1.Usage
+	24, // 90: atelier.session.v1.InterruptRequested.reason:type_name -> atelier.session.v1.Failure
+	9,  // 91: atelier.session.v1.SessionArchived.scope:type_name -> atelier.session.v1.ArchiveScope
+	29, // 92: atelier.session.v1.AudienceChanged.audience:type_name -> atelier.session.v1.Audience
+	26, // 93: atelier.session.v1.UsageAllowed.usage:type_name -> atelier.session.v1.Usage
+	27, // 94: atelier.session.v1.SummaryRow.session:type_name -> atelier.session.v1.Session
+	23, // 95: atelier.session.v1.TerminalRow.terminal:type_name -> atelier.session.v1.Terminal
+	96, // [96:96] is the sub-list for method output_type
+	96, // [96:96] is the sub-list for method input_type
+	96, // [96:96] is the sub-list for extension type_name
+	96, // [96:96] is the sub-list for extension extendee
+	0,  // [0:96] is the sub-list for field type_name
 }
 
 func init() { file_messages_session_v1_session_proto_init() }
