@@ -2,6 +2,7 @@ package rules
 
 import (
 	"go/ast"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -108,6 +109,23 @@ func TestLibrariesDoNotPrint(t *testing.T) {
 				strings.HasPrefix(name, "log.")
 			if printing || name == "os.Exit" {
 				s.complain(t, at, "%s in a library; return the error or use the logger", name)
+			}
+		})
+	}
+}
+
+// TestSessionsHaveOneImplementation finds commands that start sessions or send inputs outside package service/session: the API and the
+// tools for agents must call the operations of that package, so that each check holds for both.
+func TestSessionsHaveOneImplementation(t *testing.T) {
+	steps := []string{"StartSession", "AdmitChild", "SendInput", "MoveCwd", "BindDefaultSession"}
+	for _, s := range sources(t) {
+		if s.in("messages", "entity", "service/session") || s.isTest() {
+			continue
+		}
+		s.calls(func(at ast.Node, name string) {
+			inMessages, is := strings.CutPrefix(name, module+"messages/")
+			if _, command, _ := strings.Cut(inMessages, "."); is && slices.Contains(steps, command) {
+				s.complain(t, at, "%s outside service/session", command)
 			}
 		})
 	}
