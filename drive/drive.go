@@ -82,9 +82,6 @@ func (d *Drive) Hold(ctx context.Context, paths ...string) (release func(), err 
 	return d.locks.acquire(ctx, paths...)
 }
 
-// CheckReading returns Full if files may not be read, because the workspace has no room in the journal (Options.Room).
-func (d *Drive) CheckReading() error { return d.drives.room(d.workspaceID) }
-
 // RecordRead appends a row to the sequence: the author has read content of the file. It returns the errors of Asker.
 func (d *Drive) RecordRead(path string, author *activityv1.Author) error {
 	op := d.operation(activityv1.Kind_KIND_READ, activityv1.EntryKind_ENTRY_KIND_UNSPECIFIED, path, author)

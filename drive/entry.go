@@ -79,6 +79,19 @@ func (d *Drive) Open(path string) (*os.File, Entry, error) {
 	return file, newEntry(info.Name(), info), nil
 }
 
+// OpenToRead is Open for a read that RecordRead records. It also returns the error of Options.Room: what has been read is recorded, also when
+// the workspace has no room in the journal.
+func (d *Drive) OpenToRead(path string) (*os.File, Entry, error) {
+	file, entry, err := d.Open(path)
+	if err != nil {
+		return nil, Entry{}, err
+	}
+	if err := d.drives.room(d.workspaceID); err != nil {
+		return nil, Entry{}, errors.Join(err, file.Close())
+	}
+	return file, entry, nil
+}
+
 // A Folder is an open folder of the drive, for listing.
 type Folder struct {
 	drive *Drive

@@ -46,7 +46,7 @@ func (f toolFiles) Read(
 		return nil, 0, err
 	}
 	defer release()
-	file, entry, err := d.Open(path)
+	file, entry, err := d.OpenToRead(path)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -73,7 +73,7 @@ func TestProcessesAreSuspendedWhileSpaceIsDecided(t *testing.T) {
 		})
 	}
 	expectRunning(true)
-	for _, failure := range []error{nil, errors.New("the disk does not answer"), entity.Errorf(local.Full, "the drive is full")} {
+	for _, failure := range []error{nil, errors.New("the disk does not answer"), entity.Errorf(entity.InsufficientStorage, "the drive is full")} {
 		suspended, decided, checked := make(chan struct{}), make(chan struct{}), make(chan struct{})
 		files.setCheck(func(suspend func(bool)) error {
 			files.setCheck(nil)
@@ -90,7 +90,7 @@ func TestProcessesAreSuspendedWhileSpaceIsDecided(t *testing.T) {
 		expectRunning(false)
 		close(decided)
 		<-checked
-		if entity.HasCode(failure, local.Full) {
+		if entity.HasCode(failure, entity.InsufficientStorage) {
 			if exit := p.wait(t); exit.Reason != computer.EndedDiskFull {
 				t.Errorf("got %+v", exit)
 			}

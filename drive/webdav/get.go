@@ -17,7 +17,11 @@ const smallFile = 32 << 10
 
 // get answers GET and HEAD. For a folder the response is a plain list of names, one on a line, with a slash after folders.
 func (c *call) get() error {
-	file, entry, err := c.drive.Open(c.path)
+	open := c.drive.OpenToRead
+	if c.r.Method == http.MethodHead {
+		open = c.drive.Open
+	}
+	file, entry, err := open(c.path)
 	if codeOf(err) == drive.IsFolder {
 		return c.listFolder()
 	}
@@ -25,11 +29,6 @@ func (c *call) get() error {
 		return err
 	}
 	defer file.Close()
-	if c.r.Method == http.MethodGet { // a read is recorded when it can no longer be refused
-		if err := c.drive.CheckReading(); err != nil {
-			return err
-		}
-	}
 	header := c.w.Header()
 	setContentHeaders(header)
 	header.Set("Content-Type", contentType(c.path))

@@ -48,10 +48,11 @@ func TestNoSleepsInTests(t *testing.T) {
 	}
 }
 
-// TestSkips finds tests that are skipped by themselves. Package testmachine decides which of them fail in continuous integration.
+// TestSkips finds tests that are skipped by themselves. Package testmachine decides which of them fail in continuous integration,
+// and package race leaves out tests that are run without the race detector.
 func TestSkips(t *testing.T) {
 	for _, s := range sources(t) {
-		if s.in("tests/testmachine") {
+		if s.in("tests/testmachine") || s.in("tests/race") {
 			continue
 		}
 		ast.Inspect(s.file, func(n ast.Node) bool {
