@@ -405,14 +405,14 @@ func (g *guest) freeze(ctx context.Context, frozen bool) error {
 	if g.box == nil {
 		return nil
 	}
-	if err := g.signalFrozen(ctx, frozen, (*cgroup.Group).Freeze); err != nil {
+	if err := g.signalFrozen(ctx, frozen, func(p *process) error { return p.control.Freeze(frozen) }); err != nil {
 		return entity.Errorf(entity.Unavailable, "cannot freeze the computer of workspace %s: %v", g.id, err)
 	}
 	return nil
 }
 
-// signalFrozen suspends or resumes the processes of the running computer: each control group by freeze. The caller holds mu.
-func (g *guest) signalFrozen(ctx context.Context, frozen bool, freeze func(*cgroup.Group, bool) error) error {
+// signalFrozen suspends or resumes the processes of the running computer: each process with a control group by freeze. The caller holds mu.
+func (g *guest) signalFrozen(ctx context.Context, frozen bool, freeze func(*process) error) error {
 	if g.control == nil {
 		s := syscall.SIGCONT
 		if frozen {
@@ -422,7 +422,7 @@ func (g *guest) signalFrozen(ctx context.Context, frozen bool, freeze func(*cgro
 	}
 	var failed []error
 	for _, p := range g.processes {
-		if err := freeze(p.control, frozen); err != nil && (p.process == nil || !p.hasEnded()) {
+		if err := freeze(p); err != nil && (p.process == nil || !p.hasEnded()) {
 			failed = append(failed, err)
 		}
 	}

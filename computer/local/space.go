@@ -6,13 +6,16 @@ import (
 	"time"
 
 	"github.com/atelier-run/atelier/computer"
-	"github.com/atelier-run/atelier/computer/local/cgroup"
 	"github.com/atelier-run/atelier/computer/local/sandbox"
 	"github.com/atelier-run/atelier/entity"
 )
 
-// spaceEvery is the time between two checks of the space of a drive while processes run.
-const spaceEvery = time.Second
+const (
+	// spaceEvery is the time between two checks of the space of a drive while processes run.
+	spaceEvery = time.Second
+	// suspendTimeout limits the time in which the init of a computer without control groups suspends or resumes its processes.
+	suspendTimeout = 2 * time.Second
+)
 
 // checkSpace is computer.CheckSpace of the computer's drive.
 func (g *guest) checkSpace(ctx context.Context, suspend func(bool)) error {
@@ -41,29 +44,41 @@ func (g *guest) followSpace(box *sandbox.Computer) {
 		case <-fell:
 		}
 		if all := g.running(); len(all) > 0 {
-			if isFull(g.checkSpace(ctx, g.suspend)) {
+			suspend := func(suspended bool) { g.suspend(box, suspended) }
+			if isFull(g.checkSpace(ctx, suspend)) {
 				g.endFull(ctx, all)
 			}
-			g.suspend(false)
+			suspend(false)
 		}
 	}
 }
 
-// suspend suspends the processes of the computer for a moment, or resumes those that it has suspended. It does not wait until they are
-// suspended. Without control groups, it also resumes what has stopped by itself.
-func (g *guest) suspend(suspended bool) {
+// suspend suspends the processes of a computer for a moment, or resumes those that it has suspended. It does nothing if another computer runs
+// now. It does not wait until the processes are suspended. A process that waits at its gate is not suspended: it writes nothing, and Start
+// waits for its answer. A process that could not be resumed is resumed at the next check. Without control groups, suspend also resumes
+// what has stopped by itself.
+func (g *guest) suspend(box *sandbox.Computer, suspended bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.suspended == suspended {
+	if g.box != box || g.suspended == suspended {
 		return
 	}
-	g.suspended = suspended
-	if g.box == nil || g.frozen { // Freeze resumes them
+	if g.frozen { // Freeze resumes them
+		g.suspended = suspended
 		return
 	}
-	if err := g.signalFrozen(g.driver.running, suspended, (*cgroup.Group).Suspend); err != nil {
+	ctx, cancel := context.WithTimeout(g.driver.running, suspendTimeout)
+	defer cancel()
+	err := g.signalFrozen(ctx, suspended, func(p *process) error {
+		if suspended && p.process == nil {
+			return nil
+		}
+		return p.control.Suspend(suspended)
+	})
+	if err != nil {
 		g.log("cannot suspend or resume the processes of a nearly full drive", err)
 	}
+	g.suspended = suspended || err != nil
 }
 
 // running returns the processes that have been started and have not ended.

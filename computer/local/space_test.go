@@ -1,6 +1,7 @@
 package local_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -101,4 +102,30 @@ func TestProcessesAreSuspendedWhileSpaceIsDecided(t *testing.T) {
 	if got := c.run(t, "echo again"); got != "again\n" {
 		t.Errorf("got %q", got)
 	}
+}
+
+// TestProcessAtItsGateIsNotSuspended verifies that a process starts, and writes nothing before, while the processes of its computer are
+// suspended: Start waits for an answer of the process.
+func TestProcessAtItsGateIsNotSuspended(t *testing.T) {
+	d, files := openHost(t, nil)
+	c := provision(t, d, files, "ws_1")
+	c.start(t, "echo ready; while :; do :; done").expect(t, "ready") // spaces are checked while a process runs
+	atGate, suspended, decided := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	files.setCheck(func(suspend func(bool)) error {
+		files.setCheck(nil)
+		<-atGate
+		suspend(true)
+		close(suspended)
+		<-decided
+		return nil
+	})
+	s := c.spec("echo started")
+	s.Prepare = func(context.Context, computer.Network) error {
+		close(atGate)
+		<-suspended
+		return nil
+	}
+	started := c.begin(t, s)
+	close(decided)
+	started.expect(t, "started")
 }

@@ -44,11 +44,12 @@ func (d *Driver) argv(asked []string) (argv []string, program string, err error)
 	if !d.report.Unisolated {
 		return asked, "", nil
 	}
-	if program, err = d.program.Path(); err != nil {
-		return nil, "", err
-	}
+	program, err = d.program.Path()
 	if asked[0] != computer.ProgramPath {
-		return asked, program, nil
+		return asked, program, nil // without the server's program, if it was replaced and cannot be copied
+	}
+	if err != nil {
+		return nil, "", err
 	}
 	return append([]string{program}, asked[1:]...), program, nil
 }

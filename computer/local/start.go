@@ -117,6 +117,7 @@ func (g *guest) boot(ctx context.Context) (err error) {
 	}
 	g.mu.Lock()
 	g.box, g.control, g.uid, g.detach, g.stopping = box, control, config.UID, detach, false
+	g.suspended = false
 	g.mu.Unlock()
 	go g.follow(box)
 	go g.followSpace(box)
@@ -168,7 +169,7 @@ func hostname(workspaceID string) string {
 func (g *guest) halt(ctx context.Context) error {
 	g.mu.Lock()
 	box, control := g.box, g.control
-	g.failed, g.failures, g.frozen, g.suspended = nil, 0, false, false
+	g.failed, g.failures, g.frozen = nil, 0, false
 	if box == nil {
 		g.mu.Unlock()
 		return nil
