@@ -96,6 +96,16 @@ func (d *Drive) Lock(ctx context.Context, wanted locks.Lock, timeout time.Durati
 	if err != nil {
 		return nil, err
 	}
+	held, err := d.acquireLock(ctx, table, wanted, timeout, c)
+	if err != nil {
+		return nil, err
+	}
+	return confirmLock(table, held, c)
+}
+
+// acquireLock is Lock without the question, which other members may have to answer, whether the caller still has the access: the path is held
+// for acquireLock alone.
+func (d *Drive) acquireLock(ctx context.Context, table *locks.Table, wanted locks.Lock, timeout time.Duration, c Change) (*locks.Lock, error) {
 	release, err := d.Hold(ctx, wanted.Path)
 	if err != nil {
 		return nil, err
@@ -108,11 +118,7 @@ func (d *Drive) Lock(ctx context.Context, wanted locks.Lock, timeout time.Durati
 		return nil, err
 	}
 	wanted.Creator = locks.CreatorOf(c.Author)
-	held, err := table.Acquire(wanted, timeout)
-	if err != nil {
-		return nil, err
-	}
-	return confirmLock(table, held, c)
+	return table.Acquire(wanted, timeout)
 }
 
 // LockNew creates an empty file and acquires a lock on its path before another operation can reach the file. It returns Exists if the
