@@ -128,9 +128,10 @@ func messageSession(ctx context.Context, c *call, in messageIn) (messageOut, err
 	if err := checkRequestID(in.RequestID); err != nil {
 		return messageOut{}, err
 	}
+	sender := session.SenderOf(c.Principal)
 	input := &sessionv1.Input{
 		Kind: sessionv1.InputKind_INPUT_KIND_MESSAGE, Text: in.Text, Behavior: sessionv1.Behavior_BEHAVIOR_STEER,
-		ClientRequestId: in.RequestID, Digest: digest(in),
+		ClientRequestId: in.RequestID, Digest: digest([]any{sender.GetKind(), sender.GetId(), in}),
 	}
 	if in.Behavior == "follow_up" {
 		input.Behavior = sessionv1.Behavior_BEHAVIOR_FOLLOW_UP

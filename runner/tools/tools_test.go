@@ -336,6 +336,15 @@ func TestMessageSession(t *testing.T) {
 	if first != again || first.InputSeq == 0 {
 		t.Errorf("sent %+v and %+v", first, again)
 	}
+	for range 2 { // the second time without the outcome of the command
+		// Agents choose the same ids and texts, such as "1" and "done". Another sender's message is no repetition.
+		for _, other := range []tools.Caller{agent("ses_01j00000000000000000000008", nil), agent("ses_01j00000000000000000000007", nil)} {
+			if got := w.client(other).call("message_session", in, nil); !strings.HasPrefix(got, "request_id_reused") {
+				t.Errorf("another sender: %q", got)
+			}
+		}
+		clear(w.replies)
+	}
 	in["text"] = "Slower"
 	if got := c.call("message_session", in, nil); !strings.HasPrefix(got, "request_id_reused") {
 		t.Error(got)
