@@ -99,6 +99,11 @@ func (f toolFiles) Write(ctx context.Context, access entity.DriveAccess, file st
 		return false, err
 	}
 	defer release()
+	defer func() {
+		if cause, is := errors.AsType[*entity.Error](context.Cause(ctx)); err != nil && is { // why the caller lost the access
+			err = cause
+		}
+	}()
 	change := drive.NewChange(access)
 	put := func() (created bool, err error) {
 		_, created, err = d.Put(ctx, file, drive.Upload{Body: bytes.NewReader(content), Size: int64(len(content))}, change)
