@@ -21,15 +21,19 @@ type Program struct {
 	file *os.File
 }
 
-// copyName is the name of the copy. Workspaces have no such name.
-const copyName = ".program"
+const (
+	// copyName is the name of the copy. Workspaces have no such name.
+	copyName = ".program"
+	// partialSuffix follows copyName in the name of a copy that is being written.
+	partialSuffix = ".new"
+)
 
 // OpenProgram opens the program at a path. If it is the path of this program, it opens the file that this process runs. The copy is a
 // file of the folder, which is that of the drives, because computers have files of this folder already. A copy that an earlier process
 // has left there is removed.
 func OpenProgram(path, folder string) (*Program, error) {
 	p := &Program{path: path, copied: filepath.Join(folder, copyName)}
-	if err := os.Remove(p.copied); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := p.removeCopies(); err != nil {
 		return nil, err
 	}
 	source := path
@@ -72,10 +76,10 @@ func (p *Program) Path() (string, error) {
 
 // copy writes the copy. Its name is only that of a complete file.
 func (p *Program) copy(size int64) (err error) {
-	partial := p.copied + ".new"
-	if err := os.Remove(partial); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := p.removeCopies(); err != nil {
 		return err
 	}
+	partial := p.copied + partialSuffix
 	to, err := os.OpenFile(partial, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o700)
 	if err != nil {
 		return err
@@ -95,9 +99,15 @@ func (p *Program) Close() error {
 	if p.file == nil {
 		return nil
 	}
-	err := os.Remove(p.copied)
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
+	return errors.Join(p.removeCopies(), p.file.Close())
+}
+
+// removeCopies removes the copy, and what a process that was killed has left of one.
+func (p *Program) removeCopies() error {
+	for _, path := range []string{p.copied, p.copied + partialSuffix} {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
 	}
-	return errors.Join(err, p.file.Close())
+	return nil
 }
