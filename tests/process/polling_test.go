@@ -243,7 +243,15 @@ func newToolPoller(s *site, name string, interval time.Duration) *poller {
 			NextSeq uint64
 			More    bool
 		}
-		text := result.Content[0].(*mcp.TextContent).Text
+		text := ""
+		if len(result.Content) == 1 {
+			if content, is := result.Content[0].(*mcp.TextContent); is {
+				text = content.Text
+			}
+		}
+		if result.IsError && strings.HasPrefix(text, "unavailable: ") { // the node is starting, or busy
+			return nil, false, errors.New(text)
+		}
 		if err := json.Unmarshal([]byte(text), &page); result.IsError || err != nil {
 			return nil, false, fmt.Errorf("%w: %s", errRefused, text)
 		}
