@@ -184,7 +184,8 @@ func revokeInvitation(
 // An invitation ends when its inviter loses the right to invite: the inviter is removed or gets a role without that right, the account
 // is disabled, the OAuth grant or the limited key with which the person invited is revoked, or the app that invited is disabled or removed
 // or loses the scope to invite. The command that takes the right away revokes the pending invitations. An invitation that was sent with a
-// limited key expires with the key at the latest. acceptInvitation refuses invitations that earlier versions left pending.
+// limited key expires with the key at the latest. acceptInvitation refuses invitations that earlier versions
+// left pending of people who lost the right; such invitations of programs can be accepted until they expire.
 
 // mayInvite reports whether members with a role may invite.
 func mayInvite(role workspacev1.Role) bool {
