@@ -117,10 +117,11 @@ func testOutOfMemory(t *testing.T, engine *dockertest.Engine) {
 	if r := f.run(t, shell("p2", "kill -KILL $$")); r.exit.Reason != "" || r.exit.Status != 137 {
 		t.Errorf("after a process that was out of memory: got %+v", r.exit)
 	}
-	p, err := f.Start(t.Context(), workspace, shell("p3", "read line"))
+	p, err := f.Start(t.Context(), workspace, shell("p3", "echo ready; read line"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	expectLine(t, p, "ready") // a process that has just started a program uses no memory that is counted
 	if used, limit, err := f.Memory(t.Context(), ""); err != nil || used == 0 || used > 64<<20 || limit != 1<<30 {
 		t.Errorf("all containers use %d of %d, %v", used, limit, err)
 	}
@@ -130,10 +131,11 @@ func testOutOfMemory(t *testing.T, engine *dockertest.Engine) {
 // testStuckContainer measures a container whose init does not answer: it has what it had before, and delays no measurement.
 func testStuckContainer(t *testing.T, engine *dockertest.Engine) {
 	f := start(t, engine, func(o *docker.Options) { o.Limits.MemoryBytes, o.MaxMemory, o.Timeout = 64<<20, 1<<30, 10*time.Minute })
-	p, err := f.Start(t.Context(), workspace, shell("p1", "read line"))
+	p, err := f.Start(t.Context(), workspace, shell("p1", "echo ready; read line"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	expectLine(t, p, "ready")
 	before, _, err := f.Memory(t.Context(), "")
 	if err != nil || before == 0 {
 		t.Fatalf("all containers use %d, %v", before, err)

@@ -257,7 +257,7 @@ func (i *initProcess) usage() ([]Usage, error) {
 		u.Ticks += p.ticks
 		if !p.isEnded {
 			u.Processes++
-			u.MemoryBytes += p.pages * uint64(os.Getpagesize())
+			u.MemoryBytes += memory(p.pid)
 		}
 	}
 	all := make([]Usage, 0, len(byRoot))

@@ -10,7 +10,7 @@ func TestParseProcess(t *testing.T) {
 	// A program may choose a name that looks like the rest of the line.
 	line := "42 (a) R 1 (b\n) S 7 42 42 34816 43 4194304 1 2 3 4 10 20 30 40 20 0 1 0 5000 1000 99 0"
 	p, err := parseProcess(42, []byte(line))
-	want := process{pid: 42, parent: 7, foreground: 43, ticks: 100, started: 5000, pages: 99}
+	want := process{pid: 42, parent: 7, foreground: 43, ticks: 100, started: 5000}
 	if err != nil || p != want {
 		t.Errorf("got %+v, %v, want %+v", p, err, want)
 	}
@@ -20,7 +20,7 @@ func TestParseProcess(t *testing.T) {
 		}
 	}
 	self, err := readProcess(os.Getpid())
-	if err != nil || self.parent != os.Getppid() || self.pages == 0 || !IsStartedAt(os.Getpid(), self.started) {
+	if err != nil || self.parent != os.Getppid() || memory(os.Getpid()) == 0 || !IsStartedAt(os.Getpid(), self.started) {
 		t.Errorf("got %+v, %v", self, err)
 	}
 }
