@@ -238,7 +238,7 @@ func TestTerminalDoesNotRead(t *testing.T) {
 
 // TestTerminalHearsItsClient has a program that does not read its input, and a client that still resizes and ends the terminal.
 func TestTerminalHearsItsClient(t *testing.T) {
-	m := newMachine(t, func(o *http.Options) { o.Heartbeat, o.Limits.StallTime = 20*time.Millisecond, 200*time.Millisecond })
+	m := newMachine(t, func(o *http.Options) { o.Heartbeat = 20 * time.Millisecond })
 	p := m.connect("")
 	p.enter("stty raw -echo; echo is-$((1+1))-raw; while :; do stty size; sleep 0.05; done")
 	p.until("is-2-raw")
