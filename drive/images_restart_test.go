@@ -12,11 +12,7 @@ import (
 // TestImagesAfterARestart restarts the process while the command of an input may still take effect, as it may on another member. Neither
 // the sweep nor a refused input with the same image removes the image before the outcome is known.
 func TestImagesAfterARestart(t *testing.T) {
-	for name, takesEffect := range map[string]bool{"effect": true, "none": false} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { testImagesAfterARestart(t, takesEffect) })
-		})
-	}
+	testOutcomes(t, testImagesAfterARestart)
 }
 
 func testImagesAfterARestart(t *testing.T, takesEffect bool) {
@@ -35,16 +31,7 @@ func testImagesAfterARestart(t *testing.T, takesEffect bool) {
 	}
 	expectStored(t, dir, 1, 1)
 	time.Sleep(2 * time.Minute)
-	want := 0
-	if takesEffect {
-		want = 1
-		if err := rows.name("ses_1", images)(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	time.Sleep(10 * time.Minute)
-	synctest.Wait()
-	expectStored(t, dir, want, 0)
+	rows.settle(t, dir, images, takesEffect)
 }
 
 // TestImagesOfARefusedInputAfterARestart is TestImagesAfterARestart without a sweep before the refused input.
@@ -78,4 +65,19 @@ func leaveUnknown(t *testing.T, rows *imageRows, dir string, images map[string][
 	if closed := drives.Close(); !errors.Is(err, errUnknown) || closed != nil {
 		t.Fatal(err, closed)
 	}
+}
+
+// settle has the command of an input take effect, or not, and expects the images of the input to be kept only if it has.
+func (r *imageRows) settle(t *testing.T, dir string, images map[string][]byte, takesEffect bool) {
+	t.Helper()
+	want := 0
+	if takesEffect {
+		want = 1
+		if err := r.name("ses_1", images)(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(10 * time.Minute)
+	synctest.Wait()
+	expectStored(t, dir, want, 0)
 }

@@ -114,8 +114,8 @@ type Options struct {
 	// MaxMemory is the memory that all containers together may use, in bytes; 0: no limit. The driver measures it for computer.Host, but
 	// the engine does not enforce it: only the limit of CgroupParent is enforced.
 	MaxMemory int64
-	// CgroupParent is the control group in which the engine makes those of the containers: a slice such as "atelier.slice" if the engine
-	// uses systemd, or else a path such as "/atelier". Empty: the engine's own.
+	// CgroupParent is the control group in which the engine makes the control groups of the containers: a slice such as "atelier.slice" if
+	// the engine uses systemd, or else a path such as "/atelier". Empty: the engine chooses a control group.
 	CgroupParent string
 	// MaxContainers limits how many containers run at the same time. At the limit, a container that is to start replaces the one that
 	// has been without a process for the longest time. 0: no limit.

@@ -68,7 +68,7 @@ func (d *Driver) examine() {
 	if try == nil {
 		try = d.tryComputer
 	}
-	// The keeper of an earlier process would also remove what this one creates; what it has left to do is done by Recover.
+	// The keeper of an earlier server would also remove what this server creates. Recover removes what that keeper has not removed yet.
 	ctx, cancel := context.WithTimeout(d.running, examineTimeout)
 	defer cancel()
 	err := sandbox.EndKeeper(ctx, d.o.Node)
@@ -118,8 +118,8 @@ func (d *Driver) closeGroups() {
 	}
 }
 
-// probe returns the configuration of a computer with which it is found out whether processes can be isolated. Its processes are
-// nested if those of workspaces are.
+// probe returns the configuration of a computer that the driver starts to find out whether processes can be isolated. The computer nests its
+// processes if the computers of workspaces do.
 func (d *Driver) probe() sandbox.Config {
 	config := d.config("probe")
 	config.Files = filepath.Join(d.dir, ".probe") // on the file system of the drives, which must be able to map users

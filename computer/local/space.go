@@ -53,10 +53,10 @@ func (g *guest) followSpace(box *sandbox.Computer) {
 	}
 }
 
-// suspend suspends the processes of a computer for a moment, or resumes those that it has suspended. It does nothing if another computer runs
-// now. It does not wait until the processes are suspended. A process that waits at its gate is not suspended: it writes nothing, and Start
-// waits for its answer. A process that could not be resumed is resumed at the next check. Without control groups, suspend also resumes
-// what has stopped by itself.
+// suspend suspends the processes of a computer for a moment, or resumes the processes that suspend has suspended before. It does nothing if
+// another computer has replaced box. It does not wait until the processes are suspended. A process that waits at its gate is not suspended: the
+// process writes nothing, and Start waits for the answer of the process. A process that could not be resumed is resumed at the next check.
+// Without control groups, suspend also resumes processes that have stopped themselves.
 func (g *guest) suspend(box *sandbox.Computer, suspended bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -253,8 +253,8 @@ func (p *initProcess) reap() {
 	}
 }
 
-// reapAll reaps all children that have ended, and reports those that the server has started. With the reaper the computer ends: the
-// kernel has ended all members of the shared process namespace, and starts no more.
+// reapAll reaps all children that have ended, and reports the end of each process that the server has started. When the reaper ends, the
+// computer ends: the kernel has ended all members of the shared process namespace, and starts no process in that namespace again.
 func (p *initProcess) reapAll() {
 	for {
 		p.mu.Lock()

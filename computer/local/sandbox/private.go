@@ -32,7 +32,7 @@ import (
 // PrivateDir is a folder in memory that each private process has for itself and its descendants until it ends.
 const PrivateDir = "/private"
 
-// privateOptions are those of the mount at PrivateDir. Its files count as memory of the processes that write them.
+// privateOptions are the options of the mount at PrivateDir. The files in PrivateDir count as memory of the processes that write them.
 const privateOptions = "mode=1777,size=64m,nr_inodes=4k"
 
 // runPrivate is the life of the monitor of a private process.
@@ -132,9 +132,9 @@ func startReaper() (int, error) {
 	return pid, nil
 }
 
-// share moves the calling thread, which is that of n, to the mounts of a namespace, and makes the processes that it forks from then
-// on members of another one. proc is the /proc of the init, which the thread itself has no path to any more: it becomes the working
-// directory.
+// share moves the thread of n, which calls share, to the mount namespace mounts. The processes that the thread forks from then on are members
+// of the process namespace processes. proc is the /proc of the init, to which the thread has no path in its new mount namespace; share makes
+// proc the working directory.
 func (n *networks) share(processes, mounts, proc int) error {
 	if err := unix.Unshare(unix.CLONE_FS); err != nil { // a thread changes its mounts only if it shares no working directory
 		return os.NewSyscallError("unshare", err)

@@ -36,9 +36,10 @@
 //     namespaces. With another server, there is a user namespace in which only the server's user exists.
 //   - no_new_privs, an empty bounding set of capabilities, a filter of system calls (newFilter), and Landlock if the kernel has
 //     it. The init is not dumpable and has another user or more capabilities, so that processes cannot trace it.
-//   - Control groups limit the use of the machine; Spec.Group is that of a process.
-//   - Processes of one computer share a process namespace, but a private process and its descendants have their own (private.go): neither
-//     side sees the other. With Landlock, each process has a domain of its own, so that it cannot trace or read those that it sees either.
+//   - Control groups limit the use of the machine; Spec.Group names the control group of a process.
+//   - Processes of one computer share a process namespace, but a private process and its descendants have their own (private.go):
+//     private processes and the processes of the shared namespace do not see each other. With Landlock, each process has a domain of its
+//     own, so that a process cannot trace or read even the processes that it sees.
 //   - A process may have a network namespace of its own (networks.go). It keeps the ports of processes of one computer apart. What
 //     isolates a process from other computers, and from the machine, is the same with it and without.
 //

@@ -52,9 +52,9 @@ type request struct {
 	Signal  syscall.Signal `json:",omitempty"`
 	Call    uint64         `json:",omitempty"`
 	Port    int            `json:",omitempty"`
-	// OwnNetwork is that of Spec.
+	// OwnNetwork is Spec.OwnNetwork.
 	OwnNetwork bool `json:",omitempty"`
-	// Private is that of Spec.
+	// Private is Spec.Private.
 	Private bool `json:",omitempty"`
 }
 
