@@ -3,6 +3,8 @@ package edge
 import (
 	"sync"
 
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/app"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
 
@@ -14,6 +16,23 @@ type Change struct {
 	WorkspaceID, WorkspaceSlug string
 	// CredentialID is the id of a credential or grant, and UserID that of an account, that has lost access.
 	CredentialID, UserID string
+}
+
+// ChangeOf returns the change that exposed events of an entity make (package entity/kinds).
+func ChangeOf(kind, identity string) (c Change) {
+	switch kind {
+	case entity.KindApp:
+		_, c.AppID = app.SplitIdentity(identity)
+	case entity.KindSlug:
+		c.WorkspaceSlug = identity
+	case entity.KindWorkspace:
+		c.WorkspaceID = identity
+	case entity.KindCredential, entity.KindGrant:
+		c.CredentialID = identity
+	case entity.KindUser:
+		c.UserID = identity
+	}
+	return c
 }
 
 // concernsTarget reports whether the change may be one of an app, or of the way to it.

@@ -65,6 +65,9 @@ type Rules[S, C, E proto.Message] struct {
 	// Erases reports whether the state after an event does not depend on the events before it, which nobody may read any more: the
 	// journal then removes them. nil: no event does.
 	Erases func(e E) bool
+	// Exposed are the events that change what the edge serves, or whom: an app, the way to it, or the access of its visitors. Unexposed
+	// are all other events of the kind. Both are nil for a kind of which the edge uses nothing.
+	Exposed, Unexposed []E
 	// Retention is the time for which the reply to a command with an id is stored; 0: CommandRetention.
 	Retention time.Duration
 }
@@ -93,6 +96,8 @@ type Kind struct {
 	Version     uint64
 	Retention   time.Duration
 	Lists       map[string]List
+	// Exposes has for the name of each event of the kind whether the event is one of Rules.Exposed; nil: the edge uses nothing of the kind.
+	Exposes map[string]bool
 
 	// IsCommand and IsEvent report whether a message is a command or an event of the kind.
 	IsCommand, IsEvent func(proto.Message) bool
@@ -213,7 +218,8 @@ func (r Rules[S, C, E]) Kind() Kind {
 			}
 			return r.access(c), nil
 		},
-		Check: func(call Call, state proto.Message, need Need) error { return r.check(call, state.(S), need) },
+		Check:   func(call Call, state proto.Message, need Need) error { return r.check(call, state.(S), need) },
+		Exposes: r.exposes(),
 	}
 	r.describeReading(&k)
 	if r.Timers != nil {
@@ -270,6 +276,21 @@ func (r Rules[S, C, E]) describeReading(k *Kind) {
 			return ok && t.Passes != nil && t.Passes(c)
 		},
 	}
+}
+
+// exposes returns Kind.Exposes.
+func (r Rules[S, C, E]) exposes() map[string]bool {
+	if r.Exposed == nil {
+		return nil
+	}
+	names := map[string]bool{}
+	for _, e := range r.Unexposed {
+		names[MessageName(e)] = false
+	}
+	for _, e := range r.Exposed {
+		names[MessageName(e)] = true
+	}
+	return names
 }
 
 func (r Rules[S, C, E]) retention() time.Duration {

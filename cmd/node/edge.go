@@ -8,20 +8,13 @@ import (
 	"slices"
 	"strconv"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/atelier-run/atelier/edge"
 	"github.com/atelier-run/atelier/edge/domains"
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/app"
+	"github.com/atelier-run/atelier/entity/kinds"
 	"github.com/atelier-run/atelier/http/api"
 	"github.com/atelier-run/atelier/http/server"
-	appv1 "github.com/atelier-run/atelier/messages/app/v1"
-	credentialv1 "github.com/atelier-run/atelier/messages/credential/v1"
-	grantv1 "github.com/atelier-run/atelier/messages/grant/v1"
-	slugv1 "github.com/atelier-run/atelier/messages/slug/v1"
-	userv1 "github.com/atelier-run/atelier/messages/user/v1"
-	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 	"github.com/atelier-run/atelier/persistence"
 )
 
@@ -61,55 +54,16 @@ func (n *Node) appOperations(o Options) api.AppOptions {
 	return settings
 }
 
-// edgeEvents are the events after which the edge must not use what it knows, by the kind of their entities: those that change an app, the
-// way to it, or the access of its visitors. Any other event of these kinds changes nothing that the edge serves.
-var edgeEvents = map[string]map[string]bool{
-	entity.KindApp: namesOf(
-		&appv1.AppRegistered{}, &appv1.RuntimeReconciled{}, &appv1.RuntimeFailed{}, &appv1.VisibilityChanged{},
-		&appv1.RuntimeSettingsChanged{}, &appv1.AppDisabled{}, &appv1.AppEnabled{}, &appv1.AppHalted{}, &appv1.AppSlept{},
-		&appv1.AppWoken{}, &appv1.AnchorFollowed{}, &appv1.RemovalRequested{}, &appv1.RemovalFailed{}, &appv1.AppRemoved{},
-		&appv1.DomainRequested{}, &appv1.DomainReported{}, &appv1.DomainRemovalRequested{}, &appv1.DomainRefused{}, &appv1.DomainReleased{},
-	),
-	entity.KindSlug: namesOf(&slugv1.SlugClaimed{}, &slugv1.SlugReleased{}),
-	entity.KindWorkspace: namesOf(
-		&workspacev1.WorkspaceRenamed{}, &workspacev1.WorkspaceSuspended{}, &workspacev1.WorkspaceResumed{}, &workspacev1.StatusChanged{},
-		&workspacev1.MemberRoleChanged{}, &workspacev1.MemberRemoved{},
-	),
-	entity.KindCredential: namesOf(&credentialv1.CredentialRevoked{}),
-	entity.KindGrant:      namesOf(&grantv1.Revoked{}),
-	entity.KindUser:       namesOf(&userv1.UserDisabled{}, &userv1.InternalAdminSet{}),
-}
-
-func namesOf(events ...proto.Message) map[string]bool {
-	names := map[string]bool{}
-	for _, e := range events {
-		names[entity.MessageName(e)] = true
-	}
-	return names
-}
-
 // observe implements actors.Options.Observe. It removes from the caches of the edge the answers that the events of an entity change,
 // and notifies the goroutines that wait for a rename of a workspace.
 func (n *Node) observe(kind, identity string, events []persistence.Event) {
-	names := edgeEvents[kind]
-	if n.edge == nil || names == nil || !slices.ContainsFunc(events, func(e persistence.Event) bool { return names[e.Name] }) {
+	if n.edge == nil || !slices.ContainsFunc(events, func(e persistence.Event) bool { return kinds.IsExposed(kind, e.Name) }) {
 		return
 	}
-	var c edge.Change
-	switch kind {
-	case entity.KindApp:
-		_, c.AppID = app.SplitIdentity(identity)
-	case entity.KindSlug:
-		c.WorkspaceSlug = identity
-	case entity.KindWorkspace:
-		c.WorkspaceID = identity
+	if kind == entity.KindWorkspace {
 		n.renames.notify(identity)
-	case entity.KindCredential, entity.KindGrant:
-		c.CredentialID = identity
-	case entity.KindUser:
-		c.UserID = identity
 	}
-	n.edge.Forget(c)
+	n.edge.Forget(edge.ChangeOf(kind, identity))
 }
 
 // TLS returns the configuration of HTTPS. It has a certificate of the operator's files if one fits the name of a handshake, and

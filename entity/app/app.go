@@ -69,6 +69,16 @@ var Kind = Rules.Kind()
 var Rules = entity.Rules[*appv1.App, appv1.Command, appv1.Event]{
 	Name: entity.KindApp, Owner: entity.KindWorkspace, Version: 2, Zero: Zero, Access: accessOf, Decide: Decide, Evolve: Evolve, Reply: Reply,
 	Rows: Rows, Tasks: Tasks, Timers: Timers, Waits: Waits, React: React,
+	Exposed: []appv1.Event{
+		&appv1.AppRegistered{}, &appv1.RuntimeReconciled{}, &appv1.RuntimeFailed{}, &appv1.VisibilityChanged{},
+		&appv1.RuntimeSettingsChanged{}, &appv1.AppDisabled{}, &appv1.AppEnabled{}, &appv1.AppHalted{}, &appv1.AppSlept{},
+		&appv1.AppWoken{}, &appv1.AnchorFollowed{}, &appv1.RemovalRequested{}, &appv1.RemovalFailed{}, &appv1.AppRemoved{},
+		&appv1.DomainRequested{}, &appv1.DomainReported{}, &appv1.DomainRemovalRequested{}, &appv1.DomainRefused{}, &appv1.DomainReleased{},
+	},
+	Unexposed: []appv1.Event{
+		&appv1.MetadataChanged{}, &appv1.RuntimeRequested{}, &appv1.PortOffered{}, &appv1.PortsReleased{}, &appv1.KeyIssued{},
+		&appv1.KeyRevoked{}, &appv1.InvitingEnded{}, &appv1.AppCrashed{}, &appv1.DomainRecheckRequested{},
+	},
 }
 
 // Zero returns the state before the first event. The identity is <workspace id>/<app id>.

@@ -52,6 +52,8 @@ var Kind = Rules.Kind()
 // Rules are the rules of credentials.
 var Rules = entity.Rules[*credentialv1.Credential, credentialv1.Command, credentialv1.Event]{
 	Name: entity.KindCredential, Zero: Zero, Decide: Decide, Evolve: Evolve, Reply: Reply,
+	Exposed:   []credentialv1.Event{&credentialv1.CredentialRevoked{}},
+	Unexposed: []credentialv1.Event{&credentialv1.CredentialRegistered{}, &credentialv1.CredentialUsed{}},
 }
 
 // Decide turns an authorized command into events. It returns no events and no error if the state is already as the

@@ -95,6 +95,8 @@ var Kind = Rules.Kind()
 // Rules are the rules of OAuth grants.
 var Rules = entity.Rules[*grantv1.Grant, grantv1.Command, grantv1.Event]{
 	Name: entity.KindGrant, Zero: Zero, Decide: Decide, Evolve: Evolve, Reply: Reply, React: React,
+	Exposed:   []grantv1.Event{&grantv1.Revoked{}},
+	Unexposed: []grantv1.Event{&grantv1.GrantOpened{}, &grantv1.CodeRedeemed{}, &grantv1.Refreshed{}, &grantv1.Used{}},
 }
 
 // Decide turns an authorized command into events. It returns no events and no error if the state is already as the

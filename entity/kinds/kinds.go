@@ -28,3 +28,22 @@ var All = []entity.Kind{
 	workspace.Kind, activity.Kind, computer.Kind, session.Kind, app.Kind,
 	binding.Kind, visit.Kind, certificates.Kind,
 }
+
+// exposes has Exposes of the kinds of which the edge uses something, by the name of the kind.
+var exposes = func() map[string]map[string]bool {
+	all := map[string]map[string]bool{}
+	for _, k := range All {
+		if k.Exposes != nil {
+			all[k.Name] = k.Exposes
+		}
+	}
+	return all
+}()
+
+// IsExposed reports whether an event of a kind changes what the edge serves, or whom. An unknown event of a kind of which the edge uses
+// something may do so.
+func IsExposed(kind, event string) bool {
+	names, used := exposes[kind]
+	isExposed, known := names[event]
+	return used && (isExposed || !known)
+}

@@ -90,3 +90,35 @@ func TestEveryCommandIsDecided(t *testing.T) {
 		})
 	}
 }
+
+// TestExposedEventsAreDeclared finds events of kinds which the edge uses that are neither Exposed nor Unexposed, and events that are both.
+func TestExposedEventsAreDeclared(t *testing.T) {
+	used := 0
+	for _, k := range kinds.All {
+		if k.Exposes == nil {
+			continue
+		}
+		used++
+		forEachMessage(func(name protoreflect.FullName, m proto.Message) {
+			if _, declared := k.Exposes[string(name)]; declared != k.IsEvent(m) {
+				t.Errorf("%s: declared as exposed or unexposed: %v, event of kind %s: %v", name, declared, k.Name, k.IsEvent(m))
+			}
+		})
+	}
+	if used < 6 {
+		t.Errorf("the edge uses %d kinds", used)
+	}
+	for _, test := range []struct {
+		kind, event string
+		want        bool
+	}{
+		{entity.KindUser, "atelier.user.v1.UserDisabled", true},
+		{entity.KindUser, "atelier.user.v1.ProfileChanged", false},
+		{entity.KindUser, "atelier.user.v1.Later", true},
+		{entity.KindSession, "atelier.session.v1.Later", false},
+	} {
+		if got := kinds.IsExposed(test.kind, test.event); got != test.want {
+			t.Errorf("%s of kind %s: %v", test.event, test.kind, got)
+		}
+	}
+}

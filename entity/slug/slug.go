@@ -52,6 +52,7 @@ var Kind = Rules.Kind()
 // Rules are the rules of slugs.
 var Rules = entity.Rules[*slugv1.Slug, slugv1.Command, slugv1.Event]{
 	Name: entity.KindSlug, Zero: Zero, Decide: Decide, Evolve: Evolve, Reply: Reply, React: React,
+	Exposed: []slugv1.Event{&slugv1.SlugClaimed{}, &slugv1.SlugReleased{}},
 }
 
 // Decide turns an authorized command into events. It returns no events and no error if the state is already as the

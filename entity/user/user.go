@@ -45,6 +45,14 @@ var Rules = entity.Rules[*userv1.User, userv1.Command, userv1.Event]{
 		audit.List: {Need: entity.Reads(entity.Admin)},
 		People:     {Need: entity.Reads(entity.Admin)},
 	},
+	Exposed: []userv1.Event{&userv1.UserDisabled{}, &userv1.InternalAdminSet{}},
+	Unexposed: []userv1.Event{
+		&userv1.UserCreated{}, &userv1.UserEnabled{}, &userv1.ProfileChanged{}, &userv1.WorkspaceJoined{}, &userv1.WorkspaceLeft{},
+		&userv1.WorkspaceReserved{}, &userv1.WorkspaceForgotten{}, &userv1.ApiKeyIssued{}, &userv1.ApiKeyRevoked{},
+		&userv1.OneTimeLinkOffered{}, &userv1.OneTimeLinkMailed{}, &userv1.PasswordSet{}, &userv1.BrowserSessionStarted{},
+		&userv1.BrowserSessionEnded{}, &userv1.IdentityLinked{}, &userv1.IdentitiesUnlinked{}, &userv1.ImpersonationStarted{},
+		&userv1.GrantAllowed{}, &userv1.GrantRevoked{}, &userv1.MachineRegistered{}, &userv1.MachineRenamed{}, &userv1.MachineRemoved{},
+	},
 }
 
 // Zero returns the state before the first event.

@@ -52,8 +52,26 @@ var Kind = Rules.Kind()
 var Rules = entity.Rules[*workspacev1.Workspace, workspacev1.Command, workspacev1.Event]{
 	Name: entity.KindWorkspace, Zero: Zero, Access: accessOf, Check: Check, Role: Role, Decide: Decide, Evolve: Evolve, Reply: Reply,
 	Rows: Rows, Timers: Timers, Tasks: Tasks, EffectLists: []string{BrokenAnchorsList}, React: React, Waits: Waits,
-	Lists: lists(),
+	Lists: lists(), Exposed: exposed, Unexposed: unexposed,
 }
+
+// exposed and unexposed are Exposed and Unexposed of the Rules.
+var (
+	exposed = []workspacev1.Event{
+		&workspacev1.WorkspaceRenamed{}, &workspacev1.WorkspaceSuspended{}, &workspacev1.WorkspaceResumed{}, &workspacev1.StatusChanged{},
+		&workspacev1.MemberRoleChanged{}, &workspacev1.MemberRemoved{},
+	}
+	unexposed = []workspacev1.Event{
+		&workspacev1.WorkspaceCreated{}, &workspacev1.WorkspaceReady{}, &workspacev1.WorkspaceUnhealthy{}, &workspacev1.DefaultModelChanged{},
+		&workspacev1.MemberUpdated{}, &workspacev1.MemberDisabledSet{},
+		&workspacev1.InvitationCreated{}, &workspacev1.InvitationRevoked{}, &workspacev1.InvitationMailed{}, &workspacev1.InvitationAccepted{},
+		&workspacev1.AuditRecorded{}, &workspacev1.LocksRemoved{},
+		&workspacev1.AnchorCreated{}, &workspacev1.AnchorRemoved{}, &workspacev1.AnchorMoved{}, &workspacev1.AnchorBroken{},
+		&workspacev1.AnchorRepaired{}, &workspacev1.AnchorOrphaned{}, &workspacev1.AnchorCheckRequested{}, &workspacev1.AnchorsChecked{},
+		&workspacev1.AgentUpdated{}, &workspacev1.AgentUsageAdded{}, &workspacev1.AgentUsageAllowed{},
+		&workspacev1.DefaultSessionSet{}, &workspacev1.SessionsStopped{}, &workspacev1.AppPortsChanged{},
+	}
+)
 
 func lists() map[string]entity.List {
 	all := session.Lists()
