@@ -1,6 +1,7 @@
 // Package service declares what the operations in the packages below it share. Each of these packages has the operations of one resource
 // that take several steps, or that are offered both by the API (http/api) and by the tools for agents (runner/tools):
 //
+//	domain    the hosts of a node and their certificates
 //	session   starting a session or a child, sending a message, a note or an answer, waiting
 //
 // A function is an operation: it has the steps from a validated input to the reply, sends the commands as the caller, and its comment

@@ -46,7 +46,9 @@ func (n *Node) appExecutors(o Options) map[string]actors.Executor {
 	run := func(ctx context.Context, t actors.Task, m *appv1.RunTask) (proto.Message, error) {
 		ctx, end := context.WithCancel(ctx)
 		var maintaining sync.WaitGroup
-		maintaining.Go(func() { n.maintainStandardAddress(ctx, o, t.Identity) })
+		if o.Domains.Enabled {
+			maintaining.Go(func() { n.certificates.MaintainStandardAddress(ctx, t.Identity) })
+		}
 		defer maintaining.Wait()
 		defer end()
 		return n.apps.Run(ctx, t.Identity, m)

@@ -31,9 +31,9 @@ func TestDomainsWithoutCertificates(t *testing.T) {
 	if s.GetStatus() != appv1.DomainStatus_DOMAIN_STATUS_PENDING || !strings.Contains(s.GetLastError(), "requests no certificates") || s.GetNextCheckAt() == 0 {
 		t.Errorf("the binding is %v", s)
 	}
-	renew := h.renewCertificate(Options{Domains: DomainOptions{Hosts: []string{"atelier.example.com"}, EdgeHost: "apps.example.com"}}.complete())
-	for name, want := range map[string]string{"atelier.example.com": "requests no certificates", "else.example.com": errForeignHost.Message} {
-		if err := renew(t.Context(), name); err == nil || !strings.Contains(err.Error(), want) {
+	h.certificates.Addresses.Hosts = []string{"atelier.example.com"}
+	for name, want := range map[string]string{"atelier.example.com": "requests no certificates", "else.example.com": "nor a host of the node"} {
+		if err := h.certificates.Renew(t.Context(), name); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("renewing the certificate of %s: %v", name, err)
 		}
 	}
@@ -87,7 +87,7 @@ func TestStandardAddressFollowsRename(t *testing.T) {
 		AppId: testAppID, AnchorId: testAnchorID, Path: testAppPath, Slug: "site", CreatedByUserId: "usr_1", Runtime: &appv1.Runtime{Command: "true"}}})
 	ctx, end := context.WithCancel(t.Context())
 	var running sync.WaitGroup
-	running.Go(func() { h.maintainStandardAddress(ctx, h.options, app.Identity(ws, testAppID)) })
+	running.Go(func() { h.certificates.MaintainStandardAddress(ctx, app.Identity(ws, testAppID)) })
 	defer running.Wait()
 	defer end()
 	h.until(func() bool { return log.has("site--acme.apps.example.com") })

@@ -61,7 +61,7 @@ func (n *Node) observe(kind, identity string, events []persistence.Event) {
 		return
 	}
 	if kind == entity.KindWorkspace {
-		n.renames.notify(identity)
+		n.certificates.FollowRename(identity)
 	}
 	n.edge.Forget(edge.ChangeOf(kind, identity))
 }

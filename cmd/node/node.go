@@ -39,6 +39,7 @@ import (
 	"github.com/atelier-run/atelier/persistence/datadir"
 	"github.com/atelier-run/atelier/runner"
 	"github.com/atelier-run/atelier/runner/tools"
+	"github.com/atelier-run/atelier/service/domain"
 )
 
 // Options are the arguments of Start. Only Dir is required.
@@ -146,8 +147,8 @@ type Node struct {
 	// apps supervises the processes of apps, and edge serves their hosts.
 	apps *apps.Supervisor
 	edge *edge.Edge
-	// renames notifies the goroutines that maintain the certificates of standard addresses.
-	renames renames
+	// certificates are those of the hosts of the node, and of the standard addresses of apps.
+	certificates *domain.Certificates
 	// ending is done when the node stops; end ends it.
 	ending context.Context
 	end    context.CancelFunc
@@ -320,7 +321,7 @@ func (n *Node) newServer(o Options) (*http.Server, error) {
 	}
 	settings.Directory, settings.Reactions, settings.Progress = n.Router, n.Router, n.Computers.Progress
 	settings.People = n.Router
-	settings.BackUpNode, settings.CheckJournal, settings.RenewCertificate = n.backUpNode(o), n.checkJournal(o.Log), n.renewCertificate(o)
+	settings.BackUpNode, settings.CheckJournal, settings.RenewCertificate = n.backUpNode(o), n.checkJournal(o.Log), n.certificates.Renew
 	settings.Apps, settings.Edge = n.appOperations(o), n.edge
 	settings.Secret, settings.Log, settings.Clock = n.CursorSecret, o.Log, o.Clock
 	settings.Registerer, settings.Gatherer, settings.Ready = o.Registry, o.Registry, n.Journal.Err
