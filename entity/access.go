@@ -215,3 +215,10 @@ type DriveAccess struct {
 	// command decides, and its error refuses the change. If it is nil, the first authorization remains valid.
 	Authorize func() error
 }
+
+// RoleNames has the names of roles in the API and on pages.
+var RoleNames = map[workspacev1.Role]string{
+	workspacev1.Role_ROLE_OWNER:  "owner",
+	workspacev1.Role_ROLE_EDITOR: "editor",
+	workspacev1.Role_ROLE_VIEWER: "viewer",
+}

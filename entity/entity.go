@@ -168,6 +168,9 @@ func HasCode(err error, codes ...Code) bool {
 	return is && slices.Contains(codes, refusal.Code)
 }
 
+// IsHidden reports whether an error says that something does not exist for the caller.
+func IsHidden(err error) bool { return HasCode(err, NotFound, Forbidden) }
+
 // UnknownCommand returns the error for a message that is not a command of the kind.
 func UnknownCommand(kind string, m proto.Message) *Error {
 	return Errorf(InvalidRequest, "%s is not a command of %s", m.ProtoReflect().Descriptor().Name(), kind)

@@ -167,6 +167,12 @@ func IsULID(text string) bool {
 	return len(text) == ULIDLength && text[0] <= '7' && strings.Trim(text, ULIDDigits) == ""
 }
 
+// IsIDOf reports whether a text is an id of this platform with a prefix, which names its kind.
+func IsIDOf(text, prefix string) bool {
+	id, ok := strings.CutPrefix(text, prefix)
+	return ok && IsULID(id)
+}
+
 // IsRequestID reports whether a text can be the id of a request, which is logged: it has 8 to 64 ASCII letters, digits, hyphens, underscores and dots.
 func IsRequestID(text string) bool {
 	for _, c := range []byte(text) {

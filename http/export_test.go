@@ -4,17 +4,17 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/atelier-run/atelier/http/api"
 	"github.com/atelier-run/atelier/limit"
+	"github.com/atelier-run/atelier/service/invitation"
 )
 
 // SeparateMailLimits resets the limits of mailed invitations, so that two senders share no bucket. It must be called without
 // requests in flight. The tables hash with a random seed, and keys with colliding hashes share a bucket.
 func (s *Server) SeparateMailLimits(address, one, other string) {
 	for {
-		m := api.NewMailLimits()
+		m := invitation.NewMailLimits()
 		if !m.Pairs.SharesBucket([2]string{one, address}, [2]string{other, address}) && !m.Senders.SharesBucket(one, other) {
-			*s.Links.MailLimits = *m
+			*s.Invitations.Limits = *m
 			return
 		}
 	}

@@ -11,7 +11,7 @@
 // handler. The OpenAPI document (api/openapi.yaml) describes the same to clients, and a test compares the two.
 //
 // Flows that cross packages are described where they start: authorization, streams, uploads, processes and terminals in
-// server, creating and renaming a workspace and invitations in api, signing in in browser, OAuth in oauth.
+// server, creating and renaming a workspace in api, invitations in service/invitation, signing in in browser, OAuth in oauth.
 package http
 
 import (
@@ -26,6 +26,8 @@ import (
 	"github.com/atelier-run/atelier/http/operator"
 	"github.com/atelier-run/atelier/http/server"
 	"github.com/atelier-run/atelier/keys"
+	"github.com/atelier-run/atelier/service/account"
+	"github.com/atelier-run/atelier/service/invitation"
 	"github.com/atelier-run/atelier/service/session"
 )
 
@@ -44,7 +46,7 @@ type Options struct {
 	// Tools has the tools for agents; nil: there are none.
 	Tools mcp.Tools
 	// Mail sends links by mail; nil: links are returned to the requester, who hands them over.
-	Mail api.Mail
+	Mail account.Mail
 	// OIDC is the provider that people can sign in with instead of a password; nil: none.
 	OIDC *browser.OIDC
 	// People lists the users, whose identities at the provider are claimed once; nil: none has any from before.
@@ -65,9 +67,10 @@ type Options struct {
 // Server serves the API, the pages, OAuth and the operators' socket.
 type Server struct {
 	*server.Server
-	// Links runs the tasks that mail links.
-	Links *api.Links
-	pages *browser.Pages
+	// Passwords and Invitations run the tasks that mail links.
+	Passwords   *account.Links
+	Invitations *invitation.Links
+	pages       *browser.Pages
 }
 
 // New returns a server that serves no listener yet; see server.Server.Serve. Errors: a required option is missing or
@@ -81,12 +84,13 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	o.Options = core.Options()
-	links, err := api.NewLinks(core, o.Secret, o.Mail, o.Registerer)
+	mailer, err := account.NewMailer(o.Mail, o.Registerer)
 	if err != nil {
 		return nil, err
 	}
+	passwords, invitations := account.NewLinks(mailer, o.Secret), invitation.NewLinks(mailer, o.Secret)
 	operations := api.Routes(api.Options{
-		Streams: o.Streams, Drive: o.Drive, Skills: o.Skills, Links: links, Computers: o.Computers, Sessions: o.Sessions, Apps: o.Apps,
+		Streams: o.Streams, Drive: o.Drive, Skills: o.Skills, Links: invitations, Computers: o.Computers, Sessions: o.Sessions, Apps: o.Apps,
 		SessionService: &session.Service{
 			Asker: o.Asker, NewID: o.NewID, Folders: o.Sessions.Folders, Agents: o.Skills, Images: o.Sessions.Images,
 		},
@@ -96,7 +100,7 @@ func New(o Options) (*Server, error) {
 		Asker: o.Asker, URL: o.PublicURL, Now: o.Clock, Scopes: server.RequiredCapabilities(operations), NewID: o.NewID,
 		Resources: []oauth.Resource{mcp.Resource}, Mint: keys.New, Split: server.SplitToken, Ended: core.EndCredential,
 	})
-	pages, err := browser.New(browser.Options{Server: core, Links: links, OAuth: authorization, OIDC: o.OIDC, People: o.People})
+	pages, err := browser.New(browser.Options{Server: core, Links: passwords, OAuth: authorization, OIDC: o.OIDC, People: o.People})
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +111,7 @@ func New(o Options) (*Server, error) {
 		mcp.Routes(o.Tools),
 	), operator.Routes(operator.Options{Folders: o.Sessions.Folders, Directory: o.Directory, Reactions: o.Reactions, Progress: o.Progress,
 		BackUpNode: o.BackUpNode, CheckJournal: o.CheckJournal, RenewCertificate: o.RenewCertificate}))
-	return &Server{core, links, pages}, nil
+	return &Server{core, passwords, invitations, pages}, nil
 }
 
 // Shutdown ends open streams and terminals at once, refuses new ones, and waits for all other requests and for password resets

@@ -9,6 +9,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base32"
+	"encoding/binary"
 	"strings"
 
 	"github.com/atelier-run/atelier/entity"
@@ -41,6 +42,49 @@ func DerivedSecret(key, text []byte) string {
 	mac := hmac.New(sha256.New, key)
 	mac.Write(text)
 	return secretEncoding.EncodeToString(mac.Sum(nil)[:secretBytes])
+}
+
+// Derive derives a key for one purpose from the installation's secret.
+func Derive(installation []byte, purpose string) []byte {
+	mac := hmac.New(sha256.New, installation)
+	mac.Write([]byte(purpose))
+	return mac.Sum(nil)
+}
+
+// Binding encodes the parts that a secret or a cursor is bound to. Different parts have different encodings.
+func Binding(parts ...string) []byte {
+	var b []byte
+	for _, part := range parts {
+		b = binary.AppendUvarint(b, uint64(len(part)))
+		b = append(b, part...)
+	}
+	return b
+}
+
+// LinkToken returns the token of a link: ids without the prefixes that name their kinds, and a secret.
+func LinkToken(secret string, ids ...string) string {
+	var token strings.Builder
+	for _, id := range ids {
+		token.WriteString(id[max(0, len(id)-entity.ULIDLength):] + ".")
+	}
+	return token.String() + secret
+}
+
+// SplitLinkToken splits the token of a link into n ids without their prefixes, and a secret. ids is nil if the token is malformed.
+func SplitLinkToken(token string, n int) (ids []string, secret string) {
+	if len(token) != n*(entity.ULIDLength+1)+SecretLength {
+		return nil, ""
+	}
+	parts := strings.Split(token, ".")
+	if len(parts) != n+1 || len(parts[n]) != SecretLength || !IsSecret(parts[n]) {
+		return nil, ""
+	}
+	for _, id := range parts[:n] {
+		if !entity.IsULID(id) {
+			return nil, ""
+		}
+	}
+	return parts[:n], parts[n]
 }
 
 // Hash returns the SHA-256 of a secret.

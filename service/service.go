@@ -1,8 +1,10 @@
 // Package service declares what the operations in the packages below it share. Each of these packages has the operations of one resource
 // that take several steps, or that are offered both by the API (http/api) and by the tools for agents (runner/tools):
 //
-//	domain    the hosts of a node and their certificates
-//	session   starting a session or a child, sending a message, a note or an answer, waiting
+//	account     finding and making an account; its secrets, keys, links, grants and workspaces
+//	domain      the hosts of a node and their certificates
+//	invitation  inviting a person, opening and accepting an invitation
+//	session     starting a session or a child, sending a message, a note or an answer, waiting
 //
 // A function is an operation: it has the steps from a validated input to the reply, sends the commands as the caller, and its comment
 // names its errors. The API and the tools decode the input before and view the reply after. An operation that is one command is none of

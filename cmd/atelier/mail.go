@@ -6,8 +6,8 @@ import (
 	"net"
 	netmail "net/mail"
 
-	"github.com/atelier-run/atelier/http/api"
 	"github.com/atelier-run/atelier/mail"
+	"github.com/atelier-run/atelier/service/account"
 )
 
 // smtpSettings are the settings of mail. Without an address no mail is sent.
@@ -44,7 +44,7 @@ func (s *smtpSettings) check() error {
 }
 
 // mail returns the sender of mail, or nil if none is configured.
-func (s *smtpSettings) mail() (api.Mail, error) {
+func (s *smtpSettings) mail() (account.Mail, error) {
 	if s.SMTPAddress == "" {
 		return nil, nil
 	}

@@ -78,13 +78,13 @@ func (n *Node) mailExecutors() map[string]actors.Executor {
 		if err := n.awaitServer(ctx); err != nil {
 			return nil, err
 		}
-		return n.Server.Links.MailLink(ctx, t.Identity, t.ID, m)
+		return n.Server.Passwords.MailLink(ctx, n.Server.Background(ctx, t.ID), t.Identity, t.ID, m)
 	}
 	mailInvitation := func(ctx context.Context, t actors.Task, m *workspacev1.InvitationMail) (proto.Message, error) {
 		if err := n.awaitServer(ctx); err != nil {
 			return nil, err
 		}
-		return n.Server.Links.MailInvitation(ctx, t.Identity, t.ID, m)
+		return n.Server.Invitations.Mail(ctx, n.Server.Background(ctx, t.ID), t.Identity, t.ID, m)
 	}
 	executor := actors.Executor{Limit: 4, Timeout: 30 * time.Second, FirstPause: time.Second, LongestPause: 5 * time.Minute}
 	links, invitations := executor, executor

@@ -122,7 +122,7 @@ func (a agents) register(c *server.Call, in agentRequest) (agentAnswer, error) {
 // asInvalidPath returns the error of reading an AGENT.md as one of the request that names its folder.
 func asInvalidPath(err error) error {
 	var refused *entity.Error
-	if IsHidden(err) || entity.HasCode(err, entity.InvalidRequest) {
+	if entity.IsHidden(err) || entity.HasCode(err, entity.InvalidRequest) {
 		if errors.As(err, &refused) {
 			return server.Invalid("path: %s", refused.Message)
 		}

@@ -27,20 +27,6 @@
 //     returns the place.
 //
 // If the process ends in between, the reactions continue after the next start.
-//
-// # Inviting a person
-//
-//  1. invitations.invite checks the limits on mail (limitMail), creates the secret of the link and sends Invite to the
-//     workspace, which stores the SHA-256 of the secret. An invitation that is pending for the address is renewed.
-//  2. The reaction of the workspace adds the invitation to the entity of the email address, so that a person with that
-//     address finds it: invitations.listReceived.
-//  3. With a mail server, the workspace opens a task. cmd/node runs it with Links.MailInvitation, which derives the
-//     secret again, sends the mail and reports to the workspace. Without a mail server, logInvitationLink returns the link
-//     to the inviter.
-//  4. The invited person accepts in the API (invitations.accept) or on the page of the link (package browser,
-//     invitation.go), which creates an account if the address has none.
-//  5. AcceptInvitation sends the command of the same name to the workspace and waits until its reactions have added the
-//     workspace to the person's list.
 package api
 
 import (
@@ -52,6 +38,7 @@ import (
 	"github.com/atelier-run/atelier/entity/activity"
 	"github.com/atelier-run/atelier/entity/skill"
 	"github.com/atelier-run/atelier/http/server"
+	"github.com/atelier-run/atelier/service/invitation"
 	sessionservice "github.com/atelier-run/atelier/service/session"
 )
 
@@ -88,7 +75,7 @@ type Options struct {
 	Streams Streams
 	Drive   Drive
 	Skills  Skills
-	Links   *Links
+	Links   *invitation.Links
 	// Sessions configures the operations of agent sessions, whose steps SessionService has.
 	Sessions       SessionOptions
 	SessionService *sessionservice.Service
@@ -119,9 +106,9 @@ func Routes(o Options) []server.Route {
 		members{}.routes(),
 		invitations{o.Links}.routes(),
 		profile{}.routes(),
-		APIKeys{}.routes(),
-		LimitedKeys{}.routes(),
-		Grants{}.routes(),
+		apiKeys{}.routes(),
+		limitedKeys{}.routes(),
+		grants{}.routes(),
 		machines{}.routes(),
 		document{}.routes(),
 	)

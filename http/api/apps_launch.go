@@ -44,9 +44,6 @@ func (a apps) launch(c *server.Call) error {
 	return nil
 }
 
-// SignInPath is the path of the sign-in page. Its parameter next is the path to continue with.
-const SignInPath = "/sign-in"
-
 // RefuseLaunch is the Route.Refuse of launching an app. A browser that requests the launch as a document without a credential is redirected
 // to the sign-in page, and from there back to the launch. API calls, frames, and signed-in visitors without access get the ordinary
 // refusal (specification, Apps, launch rules).
@@ -59,7 +56,7 @@ func RefuseLaunch(w *server.Response, refused *entity.Error) {
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Robots-Tag", "noindex")
 	h.Set("Referrer-Policy", "same-origin")
-	h.Set("Location", SignInPath+"?"+url.Values{"next": {w.Request.URL.RequestURI()}}.Encode())
+	h.Set("Location", server.SignInPath+"?"+url.Values{"next": {w.Request.URL.RequestURI()}}.Encode())
 	w.WriteHeader(http.StatusSeeOther)
 }
 

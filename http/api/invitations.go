@@ -1,23 +1,21 @@
 package api
 
 import (
-	"cmp"
 	"maps"
 	"net/http"
 	"slices"
 
 	"github.com/atelier-run/atelier/entity"
-	rules "github.com/atelier-run/atelier/entity/workspace"
 	"github.com/atelier-run/atelier/http/server"
-	"github.com/atelier-run/atelier/keys"
-	userv1 "github.com/atelier-run/atelier/messages/user/v1"
-	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+	"github.com/atelier-run/atelier/service"
+	"github.com/atelier-run/atelier/service/account"
+	"github.com/atelier-run/atelier/service/invitation"
 )
 
-// invitations serves invitations to workspaces, for the inviter and for the invited person. The package comment describes
+// invitations serves invitations to workspaces, for the inviter and for the invited person. Package service/invitation describes
 // the whole flow.
-type invitations struct{ links *Links }
+type invitations struct{ links *invitation.Links }
 
 func (i invitations) routes() []server.Route {
 	return []server.Route{
@@ -56,7 +54,7 @@ type invitationRevoked struct {
 
 // checkInvite validates an invitation and normalizes its email address.
 func checkInvite(in *inviteRequest) (err error) {
-	if in.Email, err = CanonicalEmail(in.Email); err != nil {
+	if in.Email, err = account.CanonicalEmail(in.Email); err != nil {
 		return err
 	}
 	if _, ok := parseInvitedRole(in); !ok {
@@ -71,76 +69,22 @@ func parseInvitedRole(in *inviteRequest) (workspacev1.Role, bool) {
 	if in.Role == nil {
 		return workspacev1.Role_ROLE_EDITOR, true
 	}
-	role, ok := ParseName(RoleNames, *in.Role)
+	role, ok := ParseName(roleNames, *in.Role)
 	return role, ok && role != workspacev1.Role_ROLE_OWNER
 }
 
-// invite creates an invitation, or renews the pending one for the address. When it returns, the invited person finds it. It
-// sets the Link header if there is no mail server. Errors: those of Authorize, rate_limited, already_member, limit_reached.
+// invite makes an invitation, or renews the pending one for the address. It sets the Link header if there is no mail server. Errors: those
+// of Links.Invite.
 func (i invitations) invite(c *server.Call, in inviteRequest) (view invitationView, made bool, err error) {
-	if err := i.limitMail(c, in.Email); err != nil {
-		return view, false, err
-	}
 	role, _ := parseInvitedRole(&in)
-	inviter, err := describeInviter(c)
+	invited, err := i.links.Invite(c, invitation.Invite{WorkspaceID: c.Workspace.ID, Email: in.Email, Role: role, Authorize: c.Authorize})
 	if err != nil {
 		return view, false, err
 	}
-	secret, mailID := "", ""
-	if !i.links.SendsMail() {
-		secret, _ = keys.NewSecret()
-	} else {
-		mailID = c.NewID("mail_")
-		secret = i.links.invitationSecret(c.Workspace.ID, mailID)
+	if invited.Link != "" {
+		c.Response.Header()["Link"] = []string{"<" + invited.Link + `>; rel="invitation"`}
 	}
-	invited, err := server.Ask[*workspacev1.Invited](c, workspaceCommand(c, &workspacev1.Invite{
-		InvitationId: c.NewID("inv_"), Email: in.Email, Role: role, SecretSha256: keys.Hash(secret), Inviter: inviter,
-		MailId: mailID,
-	}))
-	if err != nil {
-		return view, false, err
-	}
-	if err := c.Settle(entity.KindWorkspace, c.Workspace.ID); err != nil {
-		return view, false, err
-	}
-	if mailID == "" {
-		into, err := describePathWorkspace(c)
-		if err != nil {
-			return view, false, err
-		}
-		link := logInvitationLink(c, into, invited.GetInvitation(), secret)
-		c.Response.Header()["Link"] = []string{"<" + link + `>; rel="invitation"`}
-	}
-	return viewInvitation(invited.GetInvitation()), !invited.GetRenewed(), nil
-}
-
-// limitMail counts a mail to an address against the limits, once the caller is known to have the access to invite. Errors:
-// those of Authorize, rate_limited.
-func (i invitations) limitMail(c *server.Call, address string) error {
-	if !i.links.SendsMail() {
-		return nil
-	}
-	if err := c.Authorize(); err != nil {
-		return err
-	}
-	sender := cmp.Or(c.Caller.Principal.GetUserId(), c.Workspace.ID)
-	return i.links.MailLimits.take(c.Now(), sender, address)
-}
-
-// describeInviter returns the caller as the inviter; nil for a computer.
-func describeInviter(c *server.Call) (*workspacev1.Person, error) {
-	if c.Caller.Principal.GetUserId() == "" {
-		return nil, nil
-	}
-	user, err := DescribeCaller(c)
-	if err != nil {
-		return nil, err
-	}
-	return newPerson(user), nil
-}
-
-func newPerson(user *userv1.User) *workspacev1.Person {
-	return &workspacev1.Person{UserId: user.GetId(), Email: user.GetEmail(), Name: user.GetName()}
+	return viewInvitation(invited.Invitation), !invited.Renewed, nil
 }
 
 func (i invitations) list(c *server.Call, in server.Listing) (server.Collection[invitationView], error) {
@@ -191,7 +135,7 @@ func (i invitations) revoke(c *server.Call, _ server.None) (invitationRevoked, e
 
 func viewInvitation(i *workspacev1.Invitation) invitationView {
 	return invitationView{
-		ID: i.GetId(), Email: i.GetEmail(), Role: RoleNames[i.GetRole()], ExpiresAt: i.GetExpiresAt(),
+		ID: i.GetId(), Email: i.GetEmail(), Role: roleNames[i.GetRole()], ExpiresAt: i.GetExpiresAt(),
 		RevokedAt: i.GetRevokedAt(), ConsumedAt: i.GetConsumedAt(),
 	}
 }
@@ -220,28 +164,18 @@ type invitationAccepted struct {
 	WorkspaceSlug string `json:"workspaceSlug"`
 }
 
-// lookUpInvitations returns the invitations to an address: from the id of each to the id of its workspace.
-func lookUpInvitations(c *server.Call, address string) (map[string]string, error) {
-	found, err := lookUpEmail(c, address)
-	return found.GetInvitations(), err
-}
-
-// maxInvitationsRead bounds the number of invitations that are read for one page, maxNewest the number that FindPendingInvitation
-// reads.
-const (
-	maxInvitationsRead = 200
-	maxNewest          = 20
-)
+// maxInvitationsRead bounds the number of invitations that are read for one page.
+const maxInvitationsRead = 200
 
 // listReceived lists the pending invitations to the caller's address, in the order of their creation. A page has fewer items
 // than its limit, and a cursor, if too many invitations in between are not pending.
 func (i invitations) listReceived(c *server.Call, in server.Listing) (server.Collection[receivedView], error) {
 	var none server.Collection[receivedView]
-	user, err := DescribeCaller(c)
+	user, err := account.DescribeCaller(c)
 	if err != nil {
 		return none, err
 	}
-	from, err := lookUpInvitations(c, user.GetEmail())
+	from, err := invitation.LookUp(c, user.GetEmail())
 	if err != nil {
 		return none, err
 	}
@@ -262,82 +196,41 @@ func (i invitations) listReceived(c *server.Call, in server.Listing) (server.Col
 	return server.Page(c, in, items, next), nil
 }
 
-// PendingInvitation is an invitation that can be accepted.
-type PendingInvitation struct{ Workspace, Inviter string }
-
-// FindPendingInvitation returns the newest pending invitation to an address; nil if there is none among the newest ones.
-func FindPendingInvitation(c *server.Call, address string) (*PendingInvitation, error) {
-	from, err := lookUpInvitations(c, address)
-	if err != nil {
-		return nil, err
-	}
-	ids := slices.Sorted(maps.Keys(from))
-	slices.Reverse(ids)
-	for _, id := range ids[:min(len(ids), maxNewest)] {
-		found, err := describePending(c, from[id], id)
-		if err != nil {
-			return nil, err
-		}
-		if found != nil {
-			pending := &PendingInvitation{Workspace: found.Workspace.Name, Inviter: "somebody"}
-			if found.Inviter != nil {
-				pending.Inviter = InviterName(&workspacev1.Person{Name: found.Inviter.Name, Email: found.Inviter.Email})
-			}
-			return pending, nil
-		}
-	}
-	return nil, nil
-}
-
 func describeAllPending(c *server.Call, from map[string]string, ids []string) ([]receivedView, error) {
-	shown := make([]*receivedView, len(ids))
-	err := server.ForEach(len(ids), func(i int) (err error) {
-		shown[i], err = describePending(c, from[ids[i]], ids[i])
+	pending := make([]*invitation.Pending, len(ids))
+	err := service.ForEach(len(ids), func(i int) (err error) {
+		pending[i], err = invitation.DescribePending(c, from[ids[i]], ids[i])
 		return err
 	})
 	var items []receivedView
-	for _, item := range shown {
-		if item != nil {
-			items = append(items, *item)
+	for _, one := range pending {
+		if one != nil {
+			items = append(items, viewReceived(one))
 		}
 	}
 	return items, err
 }
 
-// describePending returns an invitation as JSON; nil if it cannot be accepted.
-func describePending(c *server.Call, workspaceID, id string) (*receivedView, error) {
-	w, err := DescribeWorkspace(c, workspaceID)
-	if IsHidden(err) || err == nil && w.GetStatus() == workspacev1.Status_STATUS_DELETED {
-		return nil, nil
+func viewReceived(p *invitation.Pending) receivedView {
+	view := receivedView{
+		ID: p.GetId(), Workspace: invitingView{p.Workspace.GetId(), p.Workspace.GetName(), p.Workspace.GetSlug()},
+		Role: roleNames[p.GetRole()], ExpiresAt: p.GetExpiresAt(),
 	}
-	if err != nil {
-		return nil, err
-	}
-	i, err := DescribeInvitation(c, workspaceID, id)
-	if IsHidden(err) || err == nil && !rules.Pending(c.Now().UnixMilli(), i) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	view := &receivedView{
-		ID: id, Workspace: invitingView{w.GetId(), w.GetName(), w.GetSlug()}, Role: RoleNames[i.GetRole()], ExpiresAt: i.GetExpiresAt(),
-	}
-	if inviter := i.GetInviter(); inviter.GetEmail() != "" {
+	if inviter := p.GetInviter(); inviter.GetEmail() != "" {
 		view.Inviter = &inviterView{inviter.GetEmail(), inviter.GetName()}
 	}
-	return view, nil
+	return view
 }
 
 // accept makes the caller a member. When it returns, the workspace is in the caller's list. Accepting again has the same
 // response. Errors: not_found, invitation_expired, invitation_revoked.
 func (i invitations) accept(c *server.Call, _ server.None) (invitationAccepted, error) {
 	var none invitationAccepted
-	user, err := DescribeCaller(c)
+	user, err := account.DescribeCaller(c)
 	if err != nil {
 		return none, err
 	}
-	from, err := lookUpInvitations(c, user.GetEmail())
+	from, err := invitation.LookUp(c, user.GetEmail())
 	if err != nil {
 		return none, err
 	}
@@ -346,20 +239,6 @@ func (i invitations) accept(c *server.Call, _ server.None) (invitationAccepted, 
 	if workspaceID == "" {
 		return none, server.ErrNotFound
 	}
-	slug, err := AcceptInvitation(c, workspaceID, id, user, c.Caller.Principal)
+	slug, err := invitation.Accept(c, workspaceID, id, user, c.Caller.Principal)
 	return invitationAccepted{workspaceID, slug}, err
-}
-
-// AcceptInvitation makes a user a member of the workspace, as a principal that acts for the user, and waits until the
-// workspace is in the user's list. It returns the workspace's slug. Errors: not_found, invitation_consumed,
-// invitation_expired, invitation_revoked, workspace_suspended.
-func AcceptInvitation(c *server.Call, workspaceID, id string, user *userv1.User, as *wirev1.Principal) (slug string, err error) {
-	accepted, err := server.Ask[*workspacev1.Description](c, entity.Command{
-		Kind: entity.KindWorkspace, Identity: workspaceID, Principal: as, ID: c.NewID("cmd_"),
-		Message: &workspacev1.AcceptInvitation{InvitationId: id, Person: newPerson(user)},
-	})
-	if err != nil {
-		return "", err
-	}
-	return accepted.GetWorkspace().GetSlug(), c.Settle(entity.KindWorkspace, workspaceID)
 }

@@ -51,7 +51,7 @@ func (m members) list(c *server.Call, in server.Listing) (server.Collection[Memb
 }
 
 func checkRole(in *roleRequest) error {
-	if _, ok := ParseName(RoleNames, in.Role); !ok {
+	if _, ok := ParseName(roleNames, in.Role); !ok {
 		return server.Invalid("role must be one of owner, editor, viewer")
 	}
 	return nil
@@ -60,7 +60,7 @@ func checkRole(in *roleRequest) error {
 // changeRole changes a member's role. When it returns, the locks of a member without the access to change files are gone. Errors:
 // not_found, final_owner, billing_user.
 func (m members) changeRole(c *server.Call, in roleRequest) (memberChanged, error) {
-	role, _ := ParseName(RoleNames, in.Role)
+	role, _ := ParseName(roleNames, in.Role)
 	member, err := server.Ask[*workspacev1.Membership](c, workspaceCommand(c, &workspacev1.ChangeRole{UserId: c.Variable("userId"), Role: role}))
 	if err != nil {
 		return memberChanged{}, err
@@ -87,5 +87,5 @@ func workspaceCommand(c *server.Call, m proto.Message) entity.Command {
 
 // ViewMember returns a member as JSON.
 func ViewMember(m *workspacev1.Membership) MemberView {
-	return MemberView{m.GetUserId(), m.GetEmail(), m.GetName(), RoleNames[m.GetRole()], m.GetBilling()}
+	return MemberView{m.GetUserId(), m.GetEmail(), m.GetName(), roleNames[m.GetRole()], m.GetBilling()}
 }

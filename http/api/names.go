@@ -16,12 +16,7 @@ var StatusNames = map[workspacev1.Status]string{
 	workspacev1.Status_STATUS_DELETED:      "deleted",
 }
 
-// RoleNames has the API's names of roles.
-var RoleNames = map[workspacev1.Role]string{
-	workspacev1.Role_ROLE_OWNER:  "owner",
-	workspacev1.Role_ROLE_EDITOR: "editor",
-	workspacev1.Role_ROLE_VIEWER: "viewer",
-}
+var roleNames = entity.RoleNames
 
 var tierNames = entity.TierNames
 

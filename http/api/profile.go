@@ -5,6 +5,8 @@ import (
 
 	"github.com/atelier-run/atelier/http/server"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
+	"github.com/atelier-run/atelier/service"
+	"github.com/atelier-run/atelier/service/account"
 )
 
 // profile serves the name of the caller.
@@ -33,17 +35,17 @@ type profileView struct {
 }
 
 func (p profile) read(c *server.Call, _ server.None) (profileView, error) {
-	user, err := DescribeCaller(c)
+	user, err := account.DescribeCaller(c)
 	return viewProfile(user), err
 }
 
 // change changes the caller's name. When it returns, the caller's workspaces show the new name.
 func (p profile) change(c *server.Call, in profileRequest) (profileView, error) {
-	user, err := server.Ask[*userv1.User](c, callerCommand(c, &userv1.ChangeProfile{FirstName: in.FirstName, LastName: in.LastName}))
+	user, err := server.Ask[*userv1.User](c, service.CallerCommand(c, &userv1.ChangeProfile{FirstName: in.FirstName, LastName: in.LastName}))
 	if err != nil {
 		return profileView{}, err
 	}
-	return viewProfile(user), settleCaller(c)
+	return viewProfile(user), service.SettleCaller(c)
 }
 
 func viewProfile(u *userv1.User) profileView {

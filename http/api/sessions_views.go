@@ -10,6 +10,7 @@ import (
 	"github.com/atelier-run/atelier/http/server"
 	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+	"github.com/atelier-run/atelier/service"
 )
 
 // sessionSummary is a session as JSON, as lists have it.
@@ -143,7 +144,7 @@ func lookUpNames(c *server.Call, all ...*sessionv1.Session) (sessionNames, error
 	slices.Sort(agents)
 	agents = slices.Compact(agents)
 	names := make([]string, len(agents))
-	err := server.ForEach(len(agents), func(i int) error {
+	err := service.ForEach(len(agents), func(i int) error {
 		found, err := findAgent(c, agents[i])
 		if entity.HasCode(err, entity.NotFound) {
 			return nil // the agent was removed
@@ -212,7 +213,7 @@ func (n sessionNames) viewAudience(s *sessionv1.Session) audienceView {
 	count, preview := len(s.GetAudience().GetUserIds()), []audienceItem{}
 	for _, id := range previewOf(s) {
 		if m := n.members[id]; m != nil { // a removed member remains in the audience, without access
-			preview = append(preview, audienceItem{id, id, m.GetName(), m.GetEmail(), RoleNames[m.GetRole()]})
+			preview = append(preview, audienceItem{id, id, m.GetName(), m.GetEmail(), roleNames[m.GetRole()]})
 		}
 	}
 	return audienceView{"specific", &count, &preview}

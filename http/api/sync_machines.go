@@ -11,6 +11,7 @@ import (
 	"github.com/atelier-run/atelier/http/server"
 	devicev1 "github.com/atelier-run/atelier/messages/device/v1"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
+	"github.com/atelier-run/atelier/service"
 )
 
 // machines serves the sync machines of the caller.
@@ -78,7 +79,7 @@ func (m machines) register(c *server.Call, in machineRequest) (view machineView,
 	if err := c.Settle(entity.KindDevice, in.SyncDeviceID); err != nil {
 		return view, false, err
 	}
-	register := callerCommand(c, &userv1.RegisterMachine{
+	register := service.CallerCommand(c, &userv1.RegisterMachine{
 		MachineId: claimed.GetMachineId(), Name: in.Name, SyncDeviceId: in.SyncDeviceID,
 		ImpersonatorId: operator,
 	})
@@ -87,7 +88,7 @@ func (m machines) register(c *server.Call, in machineRequest) (view machineView,
 	if err != nil {
 		return view, false, releaseUnregistered(c, claimed, err)
 	}
-	return viewMachine(machine), claimed.GetMachineId() == id, settleCaller(c)
+	return viewMachine(machine), claimed.GetMachineId() == id, service.SettleCaller(c)
 }
 
 // releaseUnregistered releases a claimed device if the machine was refused because the caller has too many. It returns the
@@ -120,16 +121,16 @@ func (m machines) list(c *server.Call, in server.Listing) (server.Collection[mac
 	for i, machine := range found.GetMachines() {
 		items[i] = viewMachine(machine)
 	}
-	return server.Page(c, in, items, NextID(found.GetMachines(), found.GetMore())), err
+	return server.Page(c, in, items, nextID(found.GetMachines(), found.GetMore())), err
 }
 
 // remove removes a machine of the caller. When it returns, another person can register the device. Errors: not_found.
 func (m machines) remove(c *server.Call, _ server.None) (machineRemoved, error) {
-	machine, err := server.Ask[*userv1.Machine](c, callerCommand(c, &userv1.RemoveMachine{MachineId: c.Variable("machineId")}))
+	machine, err := server.Ask[*userv1.Machine](c, service.CallerCommand(c, &userv1.RemoveMachine{MachineId: c.Variable("machineId")}))
 	if err != nil {
 		return machineRemoved{}, err
 	}
-	return machineRemoved{true, machine.GetId(), machine.GetRemovedAt()}, settleCaller(c)
+	return machineRemoved{true, machine.GetId(), machine.GetRemovedAt()}, service.SettleCaller(c)
 }
 
 func viewMachine(m *userv1.Machine) machineView {

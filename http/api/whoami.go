@@ -10,6 +10,7 @@ import (
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+	"github.com/atelier-run/atelier/service/account"
 )
 
 // whoami describes the account and the workspaces that a credential acts for.
@@ -96,11 +97,11 @@ func describeSubject(c *server.Call) (*userv1.User, []*workspacev1.Description, 
 	if c.Caller.Principal.GetKind() == wirev1.CredentialKind_CREDENTIAL_KIND_SYSTEM_VM {
 		return describePayer(c)
 	}
-	user, err := DescribeCaller(c)
+	user, err := account.DescribeCaller(c)
 	if err != nil {
 		return nil, nil, err
 	}
-	workspaces, err := DescribeWorkspaces(c, ReachableWorkspaces(c.Caller.Principal, user))
+	workspaces, err := account.DescribeWorkspaces(c, account.ReachableWorkspaces(c.Caller.Principal, user))
 	return user, workspaces, err
 }
 
@@ -111,7 +112,7 @@ func describePayer(c *server.Call) (*userv1.User, []*workspacev1.Description, er
 	if err != nil {
 		return nil, nil, err
 	}
-	user, err := DescribeUser(c, workspace.GetWorkspace().GetBillingUserId())
+	user, err := account.Describe(c, workspace.GetWorkspace().GetBillingUserId())
 	return user, []*workspacev1.Description{workspace}, err
 }
 
@@ -138,7 +139,7 @@ func viewWorkspace(d *workspacev1.Description) workspaceView {
 		Status:                   StatusNames[w.GetStatus()],
 		ServicingStatus:          "active",
 		ServicingStatusChangedAt: w.GetServicingChangedAt(),
-		Role:                     RoleNames[d.GetRole()],
+		Role:                     roleNames[d.GetRole()],
 		BillingUserID:            w.GetBillingUserId(),
 		Funding:                  fundingView{Active: true},
 		DefaultTier:              tierView{Effective: tierNames[workspace.EffectiveTier(w)], Configured: tierNames[w.GetDefaultTier()]},

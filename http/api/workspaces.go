@@ -12,6 +12,7 @@ import (
 	slugv1 "github.com/atelier-run/atelier/messages/slug/v1"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+	"github.com/atelier-run/atelier/service/account"
 )
 
 // workspaces creates and renames workspaces. The package comment describes the whole flow.
@@ -62,7 +63,7 @@ func (w workspaces) create(c *server.Call, in workspaceRequest) (workspaceCreate
 	if err := slug.Check(in.Slug); err != nil { // activate no entity for a name that no workspace can have
 		return none, err
 	}
-	creator, err := DescribeCaller(c)
+	creator, err := account.DescribeCaller(c)
 	if err != nil {
 		return none, err
 	}

@@ -4,16 +4,18 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/user"
-	"github.com/atelier-run/atelier/http/api"
 	"github.com/atelier-run/atelier/http/browser/pages"
 	"github.com/atelier-run/atelier/http/server"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
+	"github.com/atelier-run/atelier/service"
+	"github.com/atelier-run/atelier/service/account"
 )
 
 // accountPages shows people their account: sessions, API keys, and the access that they granted to applications.
 type accountPages struct {
-	links  *api.Links
+	links  *account.Links
 	signIn *signInPages
 }
 
@@ -50,11 +52,11 @@ func (a accountPages) show(c *server.Call) (result, error) {
 
 // buildAccountPage adds everything about the visitor's account to shown, and returns the account page.
 func (a accountPages) buildAccountPage(c *server.Call, shown pages.Account) (result, error) {
-	person, err := server.Ask[*userv1.User](c, api.CallerQuery(c, &userv1.DescribeUser{}))
+	person, err := server.Ask[*userv1.User](c, callerQuery(c, &userv1.DescribeUser{}))
 	if err != nil {
 		return result{}, err
 	}
-	password, err := api.DescribePassword(c, person.GetId())
+	password, err := account.DescribePassword(c, person.GetId())
 	if err != nil {
 		return result{}, err
 	}
@@ -69,7 +71,7 @@ func (a accountPages) buildAccountPage(c *server.Call, shown pages.Account) (res
 }
 
 func addSessions(c *server.Call, shown *pages.Account) error {
-	found, err := server.Ask[*userv1.BrowserSessions](c, api.CallerQuery(c, &userv1.ListBrowserSessions{}))
+	found, err := server.Ask[*userv1.BrowserSessions](c, callerQuery(c, &userv1.ListBrowserSessions{}))
 	for _, one := range found.GetSessions() {
 		shown.Sessions = append(shown.Sessions, pages.Session{
 			ID: one.GetId(), Browser: describeBrowser(one.GetUserAgent()), Address: one.GetAddress(), StartedAt: one.GetCreatedAt(),
@@ -96,32 +98,33 @@ func readLive[Item interface {
 				live = append(live, one)
 			}
 		}
-		if after = api.NextID(page, more); after == "" {
+		if !more || len(page) == 0 {
 			return live, nil
 		}
+		after = page[len(page)-1].GetId()
 	}
 }
 
 // addGrants adds the newest live grants.
 func addGrants(c *server.Call, shown *pages.Account) error {
 	live, err := readLive(func(after string) ([]*userv1.Grant, bool, error) {
-		found, err := server.Ask[*userv1.GrantPage](c, api.CallerQuery(c, &userv1.ListGrants{After: after, Limit: user.MaxPage}))
+		found, err := server.Ask[*userv1.GrantPage](c, callerQuery(c, &userv1.ListGrants{After: after, Limit: user.MaxPage}))
 		return found.GetGrants(), found.GetMore(), err
 	})
 	if err != nil {
 		return err
 	}
-	live, err = api.LiveGrants(c, live)
+	live, err = account.LiveGrants(c, live)
 	noteUnreached(c, &shown.IsIncomplete, err)
 	slices.Reverse(live)
 	shown.MoreGrants = len(live) > maxShownGrants
 	live = live[:min(len(live), maxShownGrants)]
 	shown.Grants = make([]pages.Grant, len(live))
-	noteUnreached(c, &shown.IsIncomplete, server.ForEach(len(live), func(i int) error {
+	noteUnreached(c, &shown.IsIncomplete, service.ForEach(len(live), func(i int) error {
 		one := live[i]
-		in, err := api.GrantedIn(c, one)
+		slug, name, err := account.GrantedIn(c, one)
 		shown.Grants[i] = pages.Grant{
-			ID: one.GetId(), Client: one.GetClientName(), Host: one.GetRedirectHost(), Workspace: workspaceLabel(in.Name, in.Slug),
+			ID: one.GetId(), Client: one.GetClientName(), Host: one.GetRedirectHost(), Workspace: workspaceLabel(name, slug),
 			Scopes: one.GetScopes(), CreatedAt: one.GetCreatedAt(),
 		}
 		return err
@@ -140,10 +143,10 @@ func noteUnreached(c *server.Call, isIncomplete *bool, err error) {
 
 // closeGrant revokes a grant of the visitor.
 func (a accountPages) closeGrant(c *server.Call) (result, error) {
-	if !api.IsID(c.Variable("grantId"), user.GrantPrefix) {
+	if !entity.IsIDOf(c.Variable("grantId"), user.GrantPrefix) {
 		return result{}, server.ErrNotFound
 	}
-	if _, err := (api.Grants{}).Revoke(c, server.None{}); err != nil {
+	if _, err := account.RevokeGrant(c, c.Variable("grantId")); err != nil {
 		return result{}, err
 	}
 	return result{redirectTo: accountPath + "?done=grant"}, nil
@@ -152,14 +155,14 @@ func (a accountPages) closeGrant(c *server.Call) (result, error) {
 // changePassword redirects to the form for a new password if the current one is correct. A session alone is not enough,
 // because it may be stolen. An attempt counts like an attempt to sign in.
 func (a accountPages) changePassword(c *server.Call) (result, error) {
-	if err := api.RefuseImpersonation(c); err != nil {
+	if err := account.RefuseImpersonation(c); err != nil {
 		return result{}, err
 	}
 	form, err := parseForm(c)
 	if err != nil {
 		return result{}, err
 	}
-	person, err := api.DescribeCaller(c)
+	person, err := account.DescribeCaller(c)
 	if err != nil {
 		return result{}, err
 	}

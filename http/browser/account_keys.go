@@ -10,12 +10,12 @@ import (
 
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/user"
-	"github.com/atelier-run/atelier/http/api"
 	"github.com/atelier-run/atelier/http/browser/pages"
 	"github.com/atelier-run/atelier/http/oauth"
 	"github.com/atelier-run/atelier/http/server"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+	"github.com/atelier-run/atelier/service/account"
 )
 
 // keyLifetimes has the lifetimes that the form for a new key offers, by the value of the field; 0: no expiry.
@@ -26,7 +26,7 @@ var keyLifetimes = map[string]time.Duration{
 // addKeys adds the newest keys that are not revoked.
 func addKeys(c *server.Call, shown *pages.Account) error {
 	keys, err := readLive(func(after string) ([]*userv1.ApiKey, bool, error) {
-		found, err := server.Ask[*userv1.ApiKeyPage](c, api.CallerQuery(c, &userv1.ListApiKeys{After: after, Limit: user.MaxPage}))
+		found, err := server.Ask[*userv1.ApiKeyPage](c, callerQuery(c, &userv1.ListApiKeys{After: after, Limit: user.MaxPage}))
 		return found.GetKeys(), found.GetMore(), err
 	})
 	if err != nil {
@@ -37,19 +37,16 @@ func addKeys(c *server.Call, shown *pages.Account) error {
 	})
 	shown.MoreKeys = len(keys) > maxShownKeys
 	keys = keys[:min(len(keys), maxShownKeys)]
-	records := make([]api.APIKeyRecord, len(keys))
-	for i, key := range keys {
-		records[i] = api.ViewAPIKey(key)
-	}
-	unknown := api.AddLastUses(c, len(records), func(i int) *api.APIKeyRecord { return &records[i] })
+	uses, unknown := account.LastUses(c, keys)
 	noteUnreached(c, &shown.IsIncomplete, unknown)
-	described, err := api.DescribeKeyWorkspaces(c, keys)
+	described, err := account.DescribeKeyWorkspaces(c, keys)
 	noteUnreached(c, &shown.IsIncomplete, err)
-	for i, one := range records {
+	for i, one := range keys {
 		shown.Keys = append(shown.Keys, pages.Key{
-			ID: one.ID, Name: one.Name, Prefix: one.Prefix, CreatedAt: one.CreatedAt, ExpiresAt: one.ExpiresAt,
-			LastUsedAt: one.LastUsedAt, IsUseUnknown: unknown != nil, Expired: one.ExpiresAt != 0 && c.Now().UnixMilli() >= one.ExpiresAt,
-			Limits: describeLimits(keys[i].GetLimits(), described),
+			ID: one.GetId(), Name: one.GetName(), Prefix: user.ShownPrefix(one.GetId(), one.GetLimits() != nil),
+			CreatedAt: one.GetCreatedAt(), ExpiresAt: one.GetExpiresAt(), LastUsedAt: uses[i], IsUseUnknown: unknown != nil,
+			Expired: one.GetExpiresAt() != 0 && c.Now().UnixMilli() >= one.GetExpiresAt(),
+			Limits:  describeLimits(one.GetLimits(), described),
 		})
 	}
 	return nil
@@ -63,10 +60,11 @@ func describeLimits(limits *userv1.KeyLimits, described []*workspacev1.Descripti
 	}
 	text := strings.Join(limits.GetCapabilities(), ", ")
 	if len(limits.GetWorkspaceIds()) > 0 {
-		in := api.ViewKeyWorkspaces(limits, described)
-		slugs := make([]string, len(in))
-		for i, one := range in {
-			slugs[i] = cmp.Or(one.Slug, one.ID)
+		slugs := slices.Clone(limits.GetWorkspaceIds())
+		for _, d := range described {
+			if i := slices.Index(slugs, d.GetWorkspace().GetId()); i >= 0 {
+				slugs[i] = d.GetWorkspace().GetSlug()
+			}
 		}
 		text += ", only in " + strings.Join(slugs, ", ")
 	}
@@ -83,7 +81,7 @@ func addKeyChoices(c *server.Call, shown *pages.Account) error {
 			Value: capability, Label: oauth.DescribeScope(capability), Chosen: slices.Contains(shown.KeyForm.Chosen["scope"], capability),
 		})
 	}
-	own, err := api.FetchWorkspaces(c)
+	own, err := account.Workspaces(c)
 	noteUnreached(c, &shown.IsIncomplete, err)
 	shown.KeyForm.IsIncomplete = err != nil
 	shown.KeyForm.AllWorkspaces = len(own)
@@ -98,14 +96,14 @@ func addKeyChoices(c *server.Call, shown *pages.Account) error {
 
 // openKey creates an API key and shows it. It is not shown again.
 func (a accountPages) openKey(c *server.Call) (result, error) {
-	if err := api.RefuseImpersonation(c); err != nil {
+	if err := account.RefuseImpersonation(c); err != nil {
 		return result{}, err
 	}
 	form, err := parseForm(c, "scope", "workspace")
 	if err != nil {
 		return result{}, err
 	}
-	in := api.APIKeyRequest{Name: form.Get("name")}
+	in := account.NewKey{Name: form.Get("name")}
 	lasts, known := keyLifetimes[form.Get("lasts")]
 	if !known {
 		return result{}, server.Invalid("lasts must be 30, 90, 365 or never")
@@ -118,7 +116,7 @@ func (a accountPages) openKey(c *server.Call) (result, error) {
 	switch {
 	case errors.As(err, &refused) && (refused.Code == entity.InvalidRequest || refused.Code == entity.LimitReached):
 		shown, err := a.buildAccountPage(c, pages.Account{KeyForm: pages.KeyForm{
-			Name: api.Truncate(in.Name, 4*user.MaxNameLength), Lasts: form.Get("lasts"), Problem: sentence(refused.Message), Chosen: form,
+			Name: truncate(in.Name, 4*user.MaxNameLength), Lasts: form.Get("lasts"), Problem: sentence(refused.Message), Chosen: form,
 		}})
 		shown.status = server.Statuses[refused.Code]
 		return shown, err
@@ -129,11 +127,9 @@ func (a accountPages) openKey(c *server.Call) (result, error) {
 }
 
 // createKey creates the key that the form describes: with limits, or, if access is "all" or missing, without.
-func createKey(c *server.Call, in api.APIKeyRequest, form url.Values) (pages.NewKey, error) {
+func createKey(c *server.Call, in account.NewKey, form url.Values) (pages.NewKey, error) {
 	switch form.Get("access") {
 	case "", "all":
-		made, err := api.APIKeys{}.Create(c, in)
-		return pages.NewKey{Name: made.Record.Name, Key: made.Key, ExpiresAt: made.Record.ExpiresAt}, err
 	case "limited":
 		if len(form["scope"]) == 0 {
 			return pages.NewKey{}, server.Invalid("select at least one permission")
@@ -141,20 +137,20 @@ func createKey(c *server.Call, in api.APIKeyRequest, form url.Values) (pages.New
 		if form.Get("workspaces") == "incomplete" && len(form["workspace"]) == 0 {
 			return pages.NewKey{}, server.Invalid("select a workspace: some of yours did not answer")
 		}
-		made, err := api.LimitedKeys{}.Create(c, api.LimitedKeyRequest{
-			APIKeyRequest: in, Capabilities: form["scope"], Workspaces: form["workspace"], ReadOnly: form.Get("read") == "only",
-		})
-		return pages.NewKey{Name: made.Record.Name, Key: made.Key, ExpiresAt: made.Record.ExpiresAt, Limited: true}, err
+		in.Limits = &account.NewLimits{Capabilities: form["scope"], Workspaces: form["workspace"], ReadOnly: form.Get("read") == "only"}
+	default:
+		return pages.NewKey{}, server.Invalid("access must be all or limited")
 	}
-	return pages.NewKey{}, server.Invalid("access must be all or limited")
+	made, err := account.IssueOwnKey(c, in)
+	return pages.NewKey{Name: made.GetName(), Key: made.Text, ExpiresAt: made.GetExpiresAt(), Limited: in.Limits != nil}, err
 }
 
 // closeKey revokes an API key of the visitor.
 func (a accountPages) closeKey(c *server.Call) (result, error) {
-	if !api.IsID(c.Variable("keyId"), user.KeyPrefix) {
+	if !entity.IsIDOf(c.Variable("keyId"), user.KeyPrefix) {
 		return result{}, server.ErrNotFound
 	}
-	if _, err := (api.APIKeys{}).Revoke(c, server.None{}); err != nil {
+	if _, err := account.RevokeKey(c, c.Variable("keyId")); err != nil {
 		return result{}, err
 	}
 	return result{redirectTo: accountPath + "?done=key"}, nil

@@ -23,7 +23,7 @@
 //     (leavesSite). From then on server.Call authenticates its requests by the cookie.
 //
 // A person who forgot the password has a link mailed (forgotten.go). An invited person without an account gets one on
-// the page of the invitation (invitation.go); package api describes the flow of an invitation. Both set a password with
+// the page of the invitation (invitation.go); package service/invitation describes the flow of an invitation. Both set a password with
 // signInPages.setPassword, which continues with step 4.
 package browser
 
@@ -39,16 +39,18 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/atelier-run/atelier/entity"
-	"github.com/atelier-run/atelier/http/api"
 	"github.com/atelier-run/atelier/http/browser/pages"
 	"github.com/atelier-run/atelier/http/oauth"
 	"github.com/atelier-run/atelier/http/server"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+	"github.com/atelier-run/atelier/service/account"
 )
 
 const (
-	signInPath  = api.SignInPath
+	signInPath  = server.SignInPath
 	accountPath = "/account"
 	// maxNext bounds the path to continue with after signing in, in bytes: it may be that of a launch, whose path of 8 KiB is escaped.
 	// maxForm bounds a form, in which the path to continue with is escaped again.
@@ -59,7 +61,7 @@ const (
 // Options are the dependencies of the pages. Server, Links and OAuth are required.
 type Options struct {
 	Server *server.Server
-	Links  *api.Links
+	Links  *account.Links
 	OAuth  *oauth.Provider
 	// OIDC is the provider that people can sign in with instead of a password; nil: none.
 	OIDC *OIDC
@@ -252,4 +254,17 @@ func sentence(text string) string {
 		return ""
 	}
 	return string(unicode.ToUpper(first)) + strings.TrimSuffix(text[size:], ".") + "."
+}
+
+// truncate returns the longest valid beginning of a text with at most a number of bytes.
+func truncate(text string, most int) string {
+	if len(text) > most {
+		text = text[:most]
+	}
+	return strings.ToValidUTF8(text, "")
+}
+
+// callerQuery returns a query to the visitor's account.
+func callerQuery(c *server.Call, m proto.Message) entity.Command {
+	return entity.Command{Kind: entity.KindUser, Identity: c.Caller.Principal.GetUserId(), Message: m}
 }

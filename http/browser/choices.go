@@ -9,11 +9,11 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/atelier-run/atelier/http/api"
 	"github.com/atelier-run/atelier/http/browser/pages"
 	"github.com/atelier-run/atelier/http/oauth"
 	"github.com/atelier-run/atelier/http/server"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+	"github.com/atelier-run/atelier/service/account"
 )
 
 const (
@@ -48,7 +48,7 @@ func cutExcerpt(query string) (client string, e excerpt) {
 		case errors.Join(errName, errValue) != nil, name != findName && name != pageName:
 			rest = append(rest, part) // oauth.Provider refuses a malformed query
 		case name == findName:
-			e.find = strings.TrimSpace(api.Truncate(value, maxFind))
+			e.find = strings.TrimSpace(truncate(value, maxFind))
 		default:
 			number, _ := strconv.Atoi(value)
 			e.page = max(1, number)
@@ -88,7 +88,7 @@ func (one choice) matches(text string) bool {
 // reached, it returns an error and the choices among the others.
 func (k *consent) findChoices(c *server.Call, ids []string) ([]choice, error) {
 	var choices []choice
-	found, err := api.DescribeWorkspaces(c, ids)
+	found, err := account.DescribeWorkspaces(c, ids)
 	for _, d := range found {
 		if scopes := intersect(k.Scopes(), d.GetCapabilities()); len(scopes) > 0 {
 			choices = append(choices, choice{d.GetWorkspace(), scopes})
@@ -99,7 +99,7 @@ func (k *consent) findChoices(c *server.Call, ids []string) ([]choice, error) {
 
 // findChosen returns the workspace that the person has chosen, on whichever page, or nil if the person cannot choose it.
 func (k *consent) findChosen(c *server.Call, id string) (*choice, error) {
-	if !slices.Contains(api.ReachableWorkspaces(c.Caller.Principal, k.user), id) {
+	if !slices.Contains(account.ReachableWorkspaces(c.Caller.Principal, k.user), id) {
 		return nil, nil
 	}
 	choices, err := k.findChoices(c, []string{id})
@@ -112,7 +112,7 @@ func (k *consent) findChosen(c *server.Call, id string) (*choice, error) {
 // show returns the choices that the page shows, in the order of joining, the form that finds the other choices, which is nil if the page
 // has all of them, and the number of all choices. If workspaces are not reached, it returns an error too, and they are not among the choices.
 func (k *consent) show(c *server.Call) (shown []choice, search *pages.WorkspaceSearch, total int, err error) {
-	all, err := k.findChoices(c, api.ReachableWorkspaces(c.Caller.Principal, k.user))
+	all, err := k.findChoices(c, account.ReachableWorkspaces(c.Caller.Principal, k.user))
 	shown = slices.Clone(all)
 	if k.excerpt.find != "" {
 		shown = slices.DeleteFunc(shown, func(one choice) bool { return !one.matches(k.excerpt.find) })

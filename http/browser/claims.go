@@ -8,8 +8,8 @@ import (
 	"golang.org/x/oauth2"
 
 	"github.com/atelier-run/atelier/entity"
-	"github.com/atelier-run/atelier/http/api"
 	"github.com/atelier-run/atelier/http/server"
+	"github.com/atelier-run/atelier/service/account"
 )
 
 var (
@@ -77,7 +77,7 @@ func (e emailClaims) verified() (string, error) {
 	case !isVerified:
 		return "", errUnverifiedEmail
 	}
-	address, err := api.CanonicalEmail(*e.Email)
+	address, err := account.CanonicalEmail(*e.Email)
 	if err != nil {
 		return "", errInvalidEmail
 	}

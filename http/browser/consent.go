@@ -9,12 +9,12 @@ import (
 	"time"
 
 	"github.com/atelier-run/atelier/entity"
-	"github.com/atelier-run/atelier/http/api"
 	"github.com/atelier-run/atelier/http/browser/pages"
 	"github.com/atelier-run/atelier/http/oauth"
 	"github.com/atelier-run/atelier/http/server"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+	"github.com/atelier-run/atelier/service/account"
 )
 
 // consentPages asks people what an OAuth client may do. Package oauth describes the whole flow.
@@ -118,7 +118,7 @@ func (p consentPages) begin(c *server.Call) (*consent, result, error) {
 		return nil, result{}, err
 	}
 	asked := &consent{Request: request, excerpt: shown}
-	asked.user, err = api.DescribeCaller(c)
+	asked.user, err = account.DescribeCaller(c)
 	if err != nil {
 		return nil, result{}, err
 	}

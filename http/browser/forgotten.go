@@ -11,11 +11,11 @@ import (
 
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/user"
-	"github.com/atelier-run/atelier/http/api"
 	"github.com/atelier-run/atelier/http/browser/pages"
 	"github.com/atelier-run/atelier/http/server"
 	"github.com/atelier-run/atelier/keys"
 	"github.com/atelier-run/atelier/limit"
+	"github.com/atelier-run/atelier/service/account"
 )
 
 const (
@@ -109,7 +109,7 @@ func (p *PasswordResets) drain(ctx context.Context) error {
 
 // forgottenPages mails links to people who forgot their password.
 type forgottenPages struct {
-	links  *api.Links
+	links  *account.Links
 	resets *PasswordResets
 }
 
@@ -139,7 +139,7 @@ func (f forgottenPages) request(c *server.Call) (result, error) {
 	if err := f.resets.limitNetwork(c.Now(), c.Address()); err != nil {
 		return result{}, err
 	}
-	if address, err := api.CanonicalEmail(form.Get("email")); err == nil {
+	if address, err := account.CanonicalEmail(form.Get("email")); err == nil {
 		if !f.resets.startWork(func() { f.sendResetLink(c, address) }) {
 			c.Log().Warn("dropped a request for a password-reset link: too many are in flight")
 		}
@@ -157,7 +157,7 @@ func (f forgottenPages) sendResetLink(asking *server.Call, address string) {
 			c.Log().Error("the request for a password-reset link panicked", "panic", p, "stack", string(debug.Stack()))
 		}
 	}()
-	if err := f.offerLinkTo(c, address); err != nil && !api.IsHidden(err) {
+	if err := f.offerLinkTo(c, address); err != nil && !entity.IsHidden(err) {
 		c.Log().Error("cannot offer a password-reset link", "error", err)
 	}
 }
@@ -165,11 +165,11 @@ func (f forgottenPages) sendResetLink(asking *server.Call, address string) {
 // offerLinkTo has a link mailed to the account that owns the address, unless there is none, it is disabled, or its limit is
 // used up.
 func (f forgottenPages) offerLinkTo(c *server.Call, address string) error {
-	userID, err := api.LookUpUserID(c, address)
+	userID, err := account.LookUpID(c, address)
 	if err != nil || userID == "" {
 		return err
 	}
-	person, err := api.DescribeUser(c, userID)
+	person, err := account.Describe(c, userID)
 	if err != nil || person.GetDisabledAt() != 0 {
 		return err
 	}
@@ -188,17 +188,17 @@ func (f forgottenPages) offerLink(c *server.Call, userID string, now time.Time) 
 		return err
 	}
 	defer done()
-	password, err := api.DescribePassword(c, userID)
+	password, err := account.DescribePassword(c, userID)
 	if err != nil {
 		return err
 	}
 	ends := password.GetLink().GetExpiresAt()
-	secret := f.links.PasswordSecret(userID, password.GetHash(), ends)
+	secret := f.links.Secret(userID, password.GetHash(), ends)
 	latest := now.Add(resetLinkTime - reuseTime).UnixMilli() // a link that is valid then was created less than reuseTime ago
 	if !user.LinkOpens(password.GetLink(), keys.Hash(secret), latest) {
 		ends = now.Add(resetLinkTime).UnixMilli()
-		secret = f.links.PasswordSecret(userID, password.GetHash(), ends)
+		secret = f.links.Secret(userID, password.GetHash(), ends)
 	}
-	_, err = api.OfferPasswordLinkWithSecret(c, userID, secret, ends, c.NewID("mail_"))
+	_, err = account.OfferLinkWithSecret(c, userID, secret, ends, c.NewID("mail_"))
 	return err
 }

@@ -19,9 +19,10 @@ import (
 
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/subject"
-	"github.com/atelier-run/atelier/http/api"
 	"github.com/atelier-run/atelier/http/server"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
+	"github.com/atelier-run/atelier/service/account"
+	"github.com/atelier-run/atelier/service/invitation"
 )
 
 // OIDC configures an OpenID Connect provider. A person is signed in to the account that owns the email address which the
@@ -283,18 +284,22 @@ func logRejection(c *server.Call, err error) {
 
 // findActiveUser returns the account that owns an email address. Errors: forbidden if there is none or it is disabled.
 func findActiveUser(c *server.Call, address string) (string, error) {
-	userID, err := api.LookUpUserID(c, address)
+	userID, err := account.LookUpID(c, address)
 	if err != nil {
 		return "", err
 	}
 	if userID == "" {
-		invited, err := api.FindPendingInvitation(c, address)
+		invited, err := invitation.FindPending(c, address)
 		switch {
 		case err != nil:
 			return "", err
 		case invited != nil:
+			inviter := "somebody"
+			if invited.GetInviter().GetEmail() != "" {
+				inviter = invitation.InviterName(invited.GetInviter())
+			}
 			return "", entity.Errorf(entity.Forbidden, "there is no account for %s yet, but %s has invited you to the workspace %s: open the link of the invitation and accept it, which makes the account; then this way of signing in works too",
-				address, invited.Inviter, invited.Workspace)
+				address, inviter, invited.Workspace.GetName())
 		}
 		return "", errUnknownEmail
 	}

@@ -9,11 +9,12 @@ import (
 
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/user"
-	"github.com/atelier-run/atelier/http/api"
 	"github.com/atelier-run/atelier/http/server"
 	"github.com/atelier-run/atelier/keys"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+	"github.com/atelier-run/atelier/service"
+	"github.com/atelier-run/atelier/service/account"
 )
 
 // sessionPages ends browser sessions.
@@ -45,10 +46,10 @@ func startSession(c *server.Call, userID string, by *userv1.StartBrowserSession)
 	text, hash := keys.New(server.SessionStart, id)
 	by.Session = &userv1.BrowserSession{
 		Id: id, SecretSha256: hash, ExpiresAt: c.Now().Add(sessionTime).UnixMilli(),
-		UserAgent: api.Truncate(c.Request.UserAgent(), userAgentBytes), Address: c.Address().String(),
+		UserAgent: truncate(c.Request.UserAgent(), userAgentBytes), Address: c.Address().String(),
 	}
-	_, err = api.IssueSecret[proto.Message](c, api.PlatformCommand(c, entity.KindUser, userID, by),
-		api.PlatformCommand(c, entity.KindUser, userID, &userv1.EndBrowserSession{SessionId: id}))
+	_, err = account.IssueSecret[proto.Message](c, service.PlatformCommand(c, entity.KindUser, userID, by),
+		service.PlatformCommand(c, entity.KindUser, userID, &userv1.EndBrowserSession{SessionId: id}))
 	if err != nil {
 		return err
 	}
@@ -125,7 +126,7 @@ func (sessionPages) signOut(c *server.Call) (result, error) {
 // end ends one of the visitor's sessions.
 func (sessionPages) end(c *server.Call) (result, error) {
 	id := c.Variable("sessionId")
-	if !api.IsID(id, user.KeyPrefix) {
+	if !entity.IsIDOf(id, user.KeyPrefix) {
 		return result{}, server.ErrNotFound
 	}
 	if err := endOwnSession(c, id); err != nil {

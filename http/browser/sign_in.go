@@ -6,24 +6,22 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/email"
 	"github.com/atelier-run/atelier/entity/user"
-	"github.com/atelier-run/atelier/http/api"
 	"github.com/atelier-run/atelier/http/browser/pages"
 	"github.com/atelier-run/atelier/http/oauth"
 	"github.com/atelier-run/atelier/http/server"
 	"github.com/atelier-run/atelier/keys"
 	"github.com/atelier-run/atelier/limit"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
+	"github.com/atelier-run/atelier/service/account"
 )
 
 // signInPages signs people in with a password, and sets passwords with one-time links. The package comment describes the
 // whole flow.
 type signInPages struct {
-	links    *api.Links
+	links    *account.Links
 	provider *OIDC
 	attempts *SignInAttempts
 	hasher   *PasswordHasher
@@ -33,8 +31,8 @@ func (s *signInPages) routes() []server.Route {
 	return []server.Route{
 		page(http.MethodGet, signInPath, server.ScopePublic, "Show the sign-in form", s.show),
 		page(http.MethodPost, signInPath, server.ScopePublic, "Sign in with a password", s.open),
-		page(http.MethodGet, api.SetPasswordPath, server.ScopePublic, "Show the form to set a password", s.showSetPassword),
-		page(http.MethodPost, api.SetPasswordPath, server.ScopePublic, "Set a password with a one-time link", s.setPassword),
+		page(http.MethodGet, account.SetPasswordPath, server.ScopePublic, "Show the form to set a password", s.showSetPassword),
+		page(http.MethodPost, account.SetPasswordPath, server.ScopePublic, "Set a password with a one-time link", s.setPassword),
 	}
 }
 
@@ -74,13 +72,13 @@ func (s *signInPages) open(c *server.Call) (result, error) {
 		return result{}, err
 	case userID == "":
 		return result{status: http.StatusForbidden, page: s.signInForm(pages.SignIn{
-			Email: api.Truncate(form.Get("email"), email.MaxLength), Next: next, Problem: wrongPassword,
+			Email: truncate(form.Get("email"), email.MaxLength), Next: next, Problem: wrongPassword,
 		})}, nil
 	}
 	if err := startSession(c, userID, &userv1.StartBrowserSession{PasswordHash: hash}); err != nil {
 		return result{}, err
 	}
-	address, _ := api.CanonicalEmail(form.Get("email"))
+	address, _ := account.CanonicalEmail(form.Get("email"))
 	setCookie(c, knownBrowserCookie(c), c.SealCursor(knownBrowserText, knownBrowserBinding(address)), knownTime)
 	if leavesSite(next) {
 		// The policy of the page with the form does not let the form lead to another site. A page can.
@@ -120,18 +118,18 @@ func isKnownBrowser(c *server.Call, address string) bool {
 // authenticate returns the account with an email address and password, and the hash of the password; "" if there is none.
 // Unknown addresses take as long as wrong passwords. Errors: rate_limited, unavailable.
 func (s *signInPages) authenticate(c *server.Call, address, password string) (userID, hash string, err error) {
-	address, badAddress := api.CanonicalEmail(address)
+	address, badAddress := account.CanonicalEmail(address)
 	if err := s.attempts.Take(c.Now(), c.Address(), address, isKnownBrowser(c, address)); err != nil {
 		return "", "", err
 	}
 	var known *userv1.Password
 	if badAddress == nil {
-		if userID, err = api.LookUpUserID(c, address); err != nil {
+		if userID, err = account.LookUpID(c, address); err != nil {
 			return "", "", err
 		}
 	}
 	if userID != "" {
-		if known, err = api.DescribePassword(c, userID); err != nil {
+		if known, err = account.DescribePassword(c, userID); err != nil {
 			return "", "", err
 		}
 	}
@@ -146,12 +144,12 @@ var errLinkInvalid = entity.Errorf(entity.LinkInvalid, "the link was used, was r
 
 // openPasswordLink returns the account that a one-time link is for, and the hash of the link's secret. Errors: link_invalid.
 func openPasswordLink(c *server.Call, token string) (userID string, hash []byte, err error) {
-	parts := api.SplitLinkToken(token, 2)
-	if parts == nil {
+	userID, secret, ok := account.SplitLink(token)
+	if !ok {
 		return "", nil, errLinkInvalid
 	}
-	userID, hash = "usr_"+parts[0], keys.Hash(parts[1])
-	found, err := api.DescribePassword(c, userID)
+	hash = keys.Hash(secret)
+	found, err := account.DescribePassword(c, userID)
 	switch {
 	case err != nil:
 		return "", nil, err
@@ -172,7 +170,7 @@ func (s *signInPages) showSetPassword(c *server.Call) (result, error) {
 
 // buildPasswordPage returns the form that sets a password.
 func buildPasswordPage(c *server.Call, userID, token, problem string) (result, error) {
-	person, err := api.DescribeUser(c, userID)
+	person, err := account.Describe(c, userID)
 	if err != nil {
 		return result{}, err
 	}
@@ -207,35 +205,13 @@ func (s *signInPages) setPassword(c *server.Call) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
-	if err := replacePassword(c, userID, link, hash); err != nil {
+	if err := account.ReplacePassword(c, userID, link, hash); err != nil {
 		return result{}, err
 	}
 	if err := startSession(c, userID, &userv1.StartBrowserSession{PasswordHash: hash}); err != nil {
 		return result{}, err
 	}
 	return result{redirectTo: accountPath + "?done=password"}, nil
-}
-
-// replacePassword sets the password of an account. When it returns, this member refuses the keys of the account's previous
-// sessions.
-func replacePassword(c *server.Call, userID string, link []byte, hash string) error {
-	open, err := api.ListSessions(c, userID)
-	if err != nil {
-		return err
-	}
-	if _, err := server.Ask[proto.Message](c, entity.Command{
-		Kind: entity.KindUser, Identity: userID, Principal: entity.Platform(), ID: c.NewID("cmd_"),
-		Message: &userv1.SetPassword{LinkSecretSha256: link, PasswordHash: hash},
-	}); err != nil {
-		return err
-	}
-	if err := c.Settle(entity.KindUser, userID); err != nil {
-		return err
-	}
-	for _, session := range open {
-		c.EndCredential(session.GetId())
-	}
-	return nil
 }
 
 // SignInAttempts limits attempts to sign in. The strictest limit is for a network together with an email address, so that an

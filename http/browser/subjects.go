@@ -12,11 +12,11 @@ import (
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/subject"
 	"github.com/atelier-run/atelier/entity/user"
-	"github.com/atelier-run/atelier/http/api"
 	"github.com/atelier-run/atelier/http/server"
 	subjectv1 "github.com/atelier-run/atelier/messages/subject/v1"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+	"github.com/atelier-run/atelier/service"
 )
 
 // People lists the users of the installation and stores rows. It reads stored rows, and activates no entity.
@@ -99,7 +99,7 @@ func (s *subjects) claim(c *server.Call, identity *userv1.LinkedIdentity, userID
 // account. identity has the time of an earlier link.
 func (s *subjects) send(c *server.Call, identity *userv1.LinkedIdentity, userID string) error {
 	key := subject.Key(identity.GetIssuer(), identity.GetSubject())
-	if _, err := server.Ask[proto.Message](c, api.PlatformCommand(c, entity.KindSubject, key, &subjectv1.ClaimSubject{
+	if _, err := server.Ask[proto.Message](c, service.PlatformCommand(c, entity.KindSubject, key, &subjectv1.ClaimSubject{
 		Issuer: identity.GetIssuer(), Subject: identity.GetSubject(), UserId: userID, LinkedAt: identity.GetLinkedAt(),
 	})); err != nil {
 		return err
@@ -166,7 +166,7 @@ func (s *subjects) indexAll(c *server.Call) error {
 		if len(page) == 0 {
 			return s.people.Put(c.Context, indexedOwner, entity.Row{List: indexedList, Key: "done", Message: &wirev1.Done{}})
 		}
-		if err := server.ForEach(len(page), func(i int) error { return s.indexUser(c, page[i]) }); err != nil {
+		if err := service.ForEach(len(page), func(i int) error { return s.indexUser(c, page[i]) }); err != nil {
 			return err
 		}
 		after = page[len(page)-1]
@@ -203,7 +203,7 @@ func (s *subjects) indexUser(c *server.Call, userID string) error {
 		if entity.HasCode(err, entity.Forbidden) {
 			c.Log().Warn("unlinked an account from an identity that was linked to another account before", "user", userID,
 				"issuer", identity.GetIssuer(), "subject", identity.GetSubject())
-			_, err = server.Ask[proto.Message](c, api.PlatformCommand(c, entity.KindUser, userID, &userv1.UnlinkIdentities{Identity: identity}))
+			_, err = server.Ask[proto.Message](c, service.PlatformCommand(c, entity.KindUser, userID, &userv1.UnlinkIdentities{Identity: identity}))
 		}
 		if err != nil {
 			return err

@@ -10,9 +10,9 @@ import (
 
 	"github.com/atelier-run/atelier/entity"
 	rules "github.com/atelier-run/atelier/entity/computer"
-	"github.com/atelier-run/atelier/http/api"
 	"github.com/atelier-run/atelier/http/server"
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
+	"github.com/atelier-run/atelier/service"
 )
 
 // backups serves the backups of workspaces.
@@ -188,7 +188,7 @@ func (b backups) cancel(c *server.Call, in cancelRequest) (cancelled, error) {
 	if id == "" || in.TaskID != "" && in.TaskID != id {
 		return cancelled{}, nil
 	}
-	after, err := server.Ask[*computerv1.Computer](c, api.PlatformCommand(c, entity.KindComputer, w.ID, &computerv1.CancelTask{TaskId: id}))
+	after, err := server.Ask[*computerv1.Computer](c, service.PlatformCommand(c, entity.KindComputer, w.ID, &computerv1.CancelTask{TaskId: id}))
 	if err != nil || after.GetFailed().GetTaskId() != id {
 		return cancelled{}, err
 	}
@@ -209,7 +209,7 @@ func (b backups) schedule(c *server.Call, in scheduleRequest) (scheduleView, err
 	if !in.Inherit {
 		command.Policy = &computerv1.BackupPolicy{EveryMs: in.EverySeconds * 1000, Keep: in.Keep}
 	}
-	after, err := server.Ask[*computerv1.Computer](c, api.PlatformCommand(c, entity.KindComputer, w.ID, command))
+	after, err := server.Ask[*computerv1.Computer](c, service.PlatformCommand(c, entity.KindComputer, w.ID, command))
 	return viewSchedule(after), err
 }
 
@@ -220,6 +220,6 @@ func commandComputer(c *server.Call, m proto.Message) error {
 	if err != nil {
 		return err
 	}
-	_, err = server.Ask[proto.Message](c, api.PlatformCommand(c, entity.KindComputer, w.ID, m))
+	_, err = server.Ask[proto.Message](c, service.PlatformCommand(c, entity.KindComputer, w.ID, m))
 	return err
 }

@@ -8,10 +8,10 @@ import (
 
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/binding"
-	"github.com/atelier-run/atelier/http/api"
 	"github.com/atelier-run/atelier/http/server"
 	appv1 "github.com/atelier-run/atelier/messages/app/v1"
 	bindingv1 "github.com/atelier-run/atelier/messages/binding/v1"
+	"github.com/atelier-run/atelier/service"
 )
 
 // RenewCertificate replaces the certificate of a host of the node itself: it is requested at once if this member maintains the host, and
@@ -100,7 +100,7 @@ func (d domains) repair(c *server.Call, in repairRequest) (domainRecord, error) 
 	}
 	// The id keeps the command from another domain that takes the name in the meantime.
 	repair := &bindingv1.RepairBinding{DomainId: b.GetDomainId(), Release: in.Release}
-	b, err = server.Ask[*bindingv1.Binding](c, api.PlatformCommand(c, entity.KindBinding, b.GetHostname(), repair))
+	b, err = server.Ask[*bindingv1.Binding](c, service.PlatformCommand(c, entity.KindBinding, b.GetHostname(), repair))
 	if err != nil {
 		return domainRecord{}, err
 	}
@@ -113,7 +113,7 @@ func (d domains) find(c *server.Call) (*bindingv1.Binding, error) {
 	if err := binding.CheckHostname(hostname); err != nil {
 		return nil, err
 	}
-	return server.Ask[*bindingv1.Binding](c, api.PlatformCommand(c, entity.KindBinding, hostname, &bindingv1.DescribeBinding{}))
+	return server.Ask[*bindingv1.Binding](c, service.PlatformCommand(c, entity.KindBinding, hostname, &bindingv1.DescribeBinding{}))
 }
 
 // renewal is the answer to a request for another certificate, which the node then requests.
@@ -142,6 +142,6 @@ func (d domains) renew(c *server.Call, _ server.None) (renewal, error) {
 		return renewal{}, errNotActive
 	}
 	// The id keeps the command from another domain that takes the name in the meantime.
-	_, err = server.Ask[*bindingv1.Binding](c, api.PlatformCommand(c, entity.KindBinding, b.GetHostname(), &bindingv1.RenewBinding{DomainId: b.GetDomainId()}))
+	_, err = server.Ask[*bindingv1.Binding](c, service.PlatformCommand(c, entity.KindBinding, b.GetHostname(), &bindingv1.RenewBinding{DomainId: b.GetDomainId()}))
 	return answer, err
 }

@@ -8,11 +8,12 @@ import (
 
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/user"
-	"github.com/atelier-run/atelier/http/api"
 	"github.com/atelier-run/atelier/http/server"
 	"github.com/atelier-run/atelier/keys"
 	credentialv1 "github.com/atelier-run/atelier/messages/credential/v1"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
+	"github.com/atelier-run/atelier/service"
+	"github.com/atelier-run/atelier/service/account"
 )
 
 // impersonations creates keys with which internal admins act as other people.
@@ -69,8 +70,8 @@ func (i impersonations) start(c *server.Call, in impersonationRequest) (imperson
 		CredentialId: keyID, SecretSha256: hash, ImpersonatorId: admin, Reason: in.Reason,
 		ExpiresAt: c.Now().Add(length).UnixMilli(),
 	}
-	_, err = api.IssueSecret[proto.Message](c, api.PlatformCommand(c, entity.KindUser, person.UserID, start),
-		api.PlatformCommand(c, entity.KindCredential, keyID, &credentialv1.RevokeCredential{}))
+	_, err = account.IssueSecret[proto.Message](c, service.PlatformCommand(c, entity.KindUser, person.UserID, start),
+		service.PlatformCommand(c, entity.KindCredential, keyID, &credentialv1.RevokeCredential{}))
 	return impersonationStarted{person.UserID, person.Email, admin, text, start.GetExpiresAt()}, err
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/atelier-run/atelier/http/api"
 	"github.com/atelier-run/atelier/http/server"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+	"github.com/atelier-run/atelier/service"
 )
 
 const (
@@ -129,7 +130,7 @@ func readOwners[Item any](c *server.Call, d Directory, list string, in server.Li
 	if len(ids) == int(in.Limit) {
 		found.Next = ids[len(ids)-1]
 	}
-	return found, server.ForEach(len(ids), func(i int) (err error) {
+	return found, service.ForEach(len(ids), func(i int) (err error) {
 		found.Items[i], err = view(ids[i])
 		return err
 	})

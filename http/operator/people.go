@@ -7,10 +7,10 @@ import (
 
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/user"
-	"github.com/atelier-run/atelier/http/api"
 	"github.com/atelier-run/atelier/http/server"
-	emailv1 "github.com/atelier-run/atelier/messages/email/v1"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
+	"github.com/atelier-run/atelier/service"
+	"github.com/atelier-run/atelier/service/account"
 )
 
 // people serves the accounts of the installation.
@@ -73,16 +73,12 @@ type personChange struct {
 // create claims the email address, waits until its reaction has created the account, and issues a first key. If the process
 // ends before the key is issued, createKey issues one. Errors: email_taken, invalid_request.
 func (p people) create(c *server.Call, in personRequest) (personCreated, error) {
-	address, err := api.CanonicalEmail(in.Email)
+	address, err := account.CanonicalEmail(in.Email)
 	if err != nil {
 		return personCreated{}, err
 	}
-	person := personCreated{UserID: c.NewID("usr_"), Email: address}
-	claim := api.PlatformCommand(c, entity.KindEmail, address, &emailv1.ClaimEmail{UserId: person.UserID, Name: in.Name})
-	if _, err := server.Ask[proto.Message](c, claim); err != nil {
-		return personCreated{}, err
-	}
-	if err := c.Settle(entity.KindEmail, address); err != nil {
+	person := personCreated{Email: address}
+	if person.UserID, err = account.Create(c, address, in.Name); err != nil {
 		return personCreated{}, err
 	}
 	if in.Link {
@@ -117,7 +113,7 @@ func (p people) createLink(c *server.Call, in linkRequest) (personCreated, error
 		return personCreated{}, err
 	}
 	if in.UnlessSet {
-		if password, err := api.DescribePassword(c, person.UserID); err != nil || password.GetHash() != "" {
+		if password, err := account.DescribePassword(c, person.UserID); err != nil || password.GetHash() != "" {
 			return person, err
 		}
 	}
@@ -126,7 +122,7 @@ func (p people) createLink(c *server.Call, in linkRequest) (personCreated, error
 }
 
 func issueFirstKey(c *server.Call, person personCreated) (personCreated, error) {
-	key, _, err := api.IssueKey(c, entity.Command{Identity: person.UserID, Principal: entity.Platform()}, &userv1.IssueApiKey{Name: "bootstrap"})
+	key, _, err := account.IssueKey(c, entity.Command{Identity: person.UserID, Principal: entity.Platform()}, &userv1.IssueApiKey{Name: "bootstrap"})
 	if err != nil {
 		return personCreated{}, err
 	}
@@ -136,11 +132,11 @@ func issueFirstKey(c *server.Call, person personCreated) (personCreated, error) 
 
 // findPerson returns the account that owns an email address, once it has been created completely. Errors: not_found.
 func findPerson(c *server.Call, text string) (personCreated, error) {
-	address, err := api.CanonicalEmail(text)
+	address, err := account.CanonicalEmail(text)
 	if err != nil {
 		return personCreated{}, err
 	}
-	userID, err := api.LookUpUserID(c, address)
+	userID, err := account.LookUpID(c, address)
 	switch {
 	case err != nil:
 		return personCreated{}, err
@@ -191,7 +187,7 @@ func (p people) change(c *server.Call, in personChange) (personRecord, error) {
 		changes = append(changes, &userv1.UnlinkIdentities{})
 	}
 	for _, m := range changes {
-		if _, err := server.Ask[proto.Message](c, api.PlatformCommand(c, entity.KindUser, person.UserID, m)); err != nil {
+		if _, err := server.Ask[proto.Message](c, service.PlatformCommand(c, entity.KindUser, person.UserID, m)); err != nil {
 			return personRecord{}, err
 		}
 	}
@@ -205,7 +201,7 @@ func (p people) change(c *server.Call, in personChange) (personRecord, error) {
 
 // offerLink returns the URL of a new link that sets an account's password.
 func offerLink(c *server.Call, userID string) (url string, err error) {
-	path, err := api.OfferPasswordLink(c, userID)
+	path, err := account.OfferLink(c, userID)
 	if err != nil {
 		return "", err
 	}

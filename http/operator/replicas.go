@@ -9,6 +9,7 @@ import (
 	"github.com/atelier-run/atelier/http/server"
 	appv1 "github.com/atelier-run/atelier/messages/app/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+	"github.com/atelier-run/atelier/service"
 )
 
 // replicas makes and removes replicas: apps that are copies of apps of shared folders. No share makes them yet.
@@ -80,7 +81,7 @@ func (r replicas) create(c *server.Call, in replicaRequest) (replicaRecord, erro
 		return replicaRecord{}, err
 	}
 	in.registration.Path, in.registration.AppId, in.registration.AnchorId = folder, c.NewID(app.IDPrefix), c.NewID("anc_")
-	anchor, err := server.Ask[*workspacev1.Anchor](c, api.PlatformCommand(c, entity.KindWorkspace, w.ID, &workspacev1.RegisterApp{Registration: in.registration, Seq: seq}))
+	anchor, err := server.Ask[*workspacev1.Anchor](c, service.PlatformCommand(c, entity.KindWorkspace, w.ID, &workspacev1.RegisterApp{Registration: in.registration, Seq: seq}))
 	if err != nil {
 		return replicaRecord{}, err
 	}
@@ -96,7 +97,7 @@ func (r replicas) remove(c *server.Call, _ server.None) (replicaRemoved, error) 
 	if err != nil {
 		return replicaRemoved{}, err
 	}
-	anchor, err := server.Ask[*workspacev1.Anchor](c, api.PlatformCommand(c, entity.KindWorkspace, w.ID, &workspacev1.FindApp{Slug: c.Variable("appSlug")}))
+	anchor, err := server.Ask[*workspacev1.Anchor](c, service.PlatformCommand(c, entity.KindWorkspace, w.ID, &workspacev1.FindApp{Slug: c.Variable("appSlug")}))
 	if err != nil {
 		if entity.HasCode(err, entity.NotFound) {
 			return replicaRemoved{true}, nil
@@ -104,14 +105,14 @@ func (r replicas) remove(c *server.Call, _ server.None) (replicaRemoved, error) 
 		return replicaRemoved{}, err
 	}
 	identity := app.Identity(w.ID, anchor.GetApp().GetId())
-	found, err := server.Ask[*appv1.Description](c, api.PlatformCommand(c, entity.KindApp, identity, &appv1.DescribeApp{}))
+	found, err := server.Ask[*appv1.Description](c, service.PlatformCommand(c, entity.KindApp, identity, &appv1.DescribeApp{}))
 	switch {
 	case err != nil:
 		return replicaRemoved{}, err
 	case found.GetApp().GetOrigin() == nil:
 		return replicaRemoved{}, server.Invalid("the app is no replica; its members unregister it")
 	}
-	removal := api.PlatformCommand(c, entity.KindApp, identity, &appv1.RemoveApp{TaskId: c.NewID("stop_")})
+	removal := service.PlatformCommand(c, entity.KindApp, identity, &appv1.RemoveApp{TaskId: c.NewID("stop_")})
 	_, err = server.Ask[*appv1.Description](c, removal)
 	return replicaRemoved{}, err
 }

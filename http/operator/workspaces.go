@@ -13,6 +13,7 @@ import (
 	"github.com/atelier-run/atelier/http/server"
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+	"github.com/atelier-run/atelier/service"
 )
 
 // workspaces serves the workspaces of the installation.
@@ -101,7 +102,7 @@ func (w workspaces) list(c *server.Call, in server.Listing) (operatorPage[worksp
 }
 
 func viewWorkspace(c *server.Call, id string) (workspaceRecord, error) {
-	w, err := api.DescribeWorkspace(c, id)
+	w, err := service.DescribeWorkspace(c, id)
 	return workspaceRecord{
 		id, w.GetSlug(), w.GetName(), api.StatusNames[w.GetStatus()], w.GetCreatedAt(), w.GetBillingUserId(),
 		w.GetSuspension().GetAt(),
@@ -160,7 +161,7 @@ func changeWorkspace(c *server.Call, m proto.Message) (workspaceRecord, error) {
 	if err != nil {
 		return workspaceRecord{}, err
 	}
-	if _, err := server.Ask[proto.Message](c, api.PlatformCommand(c, entity.KindWorkspace, w.ID, m)); err != nil {
+	if _, err := server.Ask[proto.Message](c, service.PlatformCommand(c, entity.KindWorkspace, w.ID, m)); err != nil {
 		return workspaceRecord{}, err
 	}
 	if err := c.Settle(entity.KindWorkspace, w.ID); err != nil {

@@ -29,6 +29,9 @@ type Call struct {
 	slots *requestSlots
 }
 
+// SignInPath is the path of the sign-in page. Its parameter next is the path to continue with.
+const SignInPath = "/sign-in"
+
 // Handler runs an operation. The client is answered with the error that it returns.
 type Handler func(*Call) error
 
@@ -101,7 +104,14 @@ func (c *Call) Variable(name string) string { return c.Response.variables[name] 
 
 // Ask sends a command to an entity and returns its reply. A command without a principal is sent as the caller.
 func Ask[Reply proto.Message](c *Call, command entity.Command) (Reply, error) {
-	return service.Ask[Reply](c.Context, c.server.options.Asker, c.sender(), command)
+	return service.Send[Reply](c, command)
+}
+
+var _ service.Request = (*Call)(nil)
+
+// Ask implements service.Request.
+func (c *Call) Ask(command entity.Command) (proto.Message, error) {
+	return service.Ask[proto.Message](c.Context, c.server.options.Asker, c.sender(), command)
 }
 
 // Sender returns the caller as the operations of package service take it.
@@ -168,6 +178,12 @@ func (c *Call) With(ctx context.Context) *Call {
 	other := *c
 	other.Context = ctx
 	return &other
+}
+
+// Outlast implements service.Request.
+func (c *Call) Outlast(d time.Duration) (service.Request, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Context), d)
+	return c.With(ctx), cancel
 }
 
 // InBackground returns a call for work that continues after the response. It has no caller: its commands must have a

@@ -11,10 +11,10 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/keys"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
 
@@ -50,15 +50,8 @@ func DeriveKey(secret []byte, purpose string) []byte {
 	return key
 }
 
-// Binding encodes the parts that a cursor is bound to. Different parts have different encodings.
-func Binding(parts ...string) []byte {
-	var b []byte
-	for _, part := range parts {
-		b = binary.AppendUvarint(b, uint64(len(part)))
-		b = append(b, part...)
-	}
-	return b
-}
+// Binding returns the binding of a cursor, which is valid with the same parts only.
+func Binding(parts ...string) []byte { return keys.Binding(parts...) }
 
 // encode returns the cursor of a position. The nonce is derived from the position and the binding, so that no two plaintexts
 // share one.
@@ -180,18 +173,4 @@ func DecodeRows[Item, Fields any, Row row[Fields]](found *wirev1.Page, view func
 		items[i] = view(entry)
 	}
 	return items, nil
-}
-
-// concurrency bounds the concurrent commands of one request.
-const concurrency = 16
-
-// ForEach calls work with 0 to n-1, at most 16 calls at a time. It returns the first error, after all calls that began have
-// returned.
-func ForEach(n int, work func(i int) error) error {
-	var group errgroup.Group
-	group.SetLimit(concurrency)
-	for i := range n {
-		group.Go(func() error { return work(i) })
-	}
-	return group.Wait()
 }

@@ -3,18 +3,14 @@ package session
 import (
 	"context"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/atelier-run/atelier/entity"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+	"github.com/atelier-run/atelier/service"
 )
 
 // ErrNoSource is the error for a source that is no session which the caller sees.
 var ErrNoSource = entity.Errorf(entity.InvalidRequest, "sourceSessionId must be the id of a session of the workspace")
-
-// concurrency bounds the concurrent lookups of one request.
-const concurrency = 16
 
 // checkReferences checks the references of an input: the session that it comes from, and the files of its attachments, which the caller
 // must be allowed to read. Errors: invalid_request, forbidden.
@@ -30,21 +26,16 @@ func (r Request) checkReferences(ctx context.Context, in Input) error {
 	if err != nil {
 		return err
 	}
-	var group errgroup.Group
-	group.SetLimit(concurrency)
-	for i, attached := range attachments {
-		group.Go(func() error {
-			size, err := r.service.Folders.FileSize(ctx, r.workspaceID, attached.GetPath())
-			switch {
-			case entity.HasCode(err, entity.NotFound):
-				return entity.Errorf(entity.InvalidRequest, "attachments/%d/path does not name a file", i)
-			case err == nil && size != attached.GetSize():
-				return entity.Errorf(entity.InvalidRequest, "attachments/%d/size is not the size of the file", i)
-			}
-			return err
-		})
-	}
-	return group.Wait()
+	return service.ForEach(len(attachments), func(i int) error {
+		size, err := r.service.Folders.FileSize(ctx, r.workspaceID, attachments[i].GetPath())
+		switch {
+		case entity.HasCode(err, entity.NotFound):
+			return entity.Errorf(entity.InvalidRequest, "attachments/%d/path does not name a file", i)
+		case err == nil && size != attachments[i].GetSize():
+			return entity.Errorf(entity.InvalidRequest, "attachments/%d/size is not the size of the file", i)
+		}
+		return err
+	})
 }
 
 // checkSource checks the session that an input comes from, unless it is the session whose agent sends the input. Errors:

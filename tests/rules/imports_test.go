@@ -21,7 +21,7 @@ var directions = map[string][]string{
 	"persistence": {"persistence", "entity", "messages", "volume", "retry"},
 	"drive":       {"drive", "entity", "messages", "limit", "volume", "retry"},
 	"computer":    {"computer", "entity", "messages", "keys", "retry"},
-	"service":     {"service", "entity", "messages", "retry"},
+	"service":     {"service", "entity", "messages", "keys", "limit", "retry"},
 	"runner":      {"runner", "service", "entity", "messages", "retry"},
 	"cache":       {"cache", "entity"},
 	"keys":        {"keys", "entity"},
@@ -33,6 +33,11 @@ var directions = map[string][]string{
 	"cluster":     {"cluster", "actors", "entity", "messages", "persistence", "retry"},
 	"http":        {"http", "service", "entity", "messages", "cache", "keys", "limit", "retry"},
 	"client":      {"client", "retry"},
+}
+
+// forbidden has, for packages, the packages that they must not import.
+var forbidden = map[string]string{
+	module + "http/browser": module + "http/api", // the operations of both are in packages below service
 }
 
 // soleImporters has, for a module or package of others, the only folders that may import it or packages below it.
@@ -120,6 +125,14 @@ func TestDirections(t *testing.T) {
 			if to != "" && !slices.Contains(allowed, to) {
 				t.Errorf("%s imports %s", p.ImportPath, path)
 			}
+		}
+	}
+}
+
+func TestForbiddenImports(t *testing.T) {
+	for _, p := range packages(t) {
+		if banned := forbidden[p.ImportPath]; banned != "" && slices.Contains(p.Imports, banned) {
+			t.Errorf("%s imports %s", p.ImportPath, banned)
 		}
 	}
 }

@@ -1,0 +1,195 @@
+package invitation
+
+import (
+	"crypto/subtle"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/workspace"
+	"github.com/atelier-run/atelier/keys"
+	userv1 "github.com/atelier-run/atelier/messages/user/v1"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+	"github.com/atelier-run/atelier/service"
+	"github.com/atelier-run/atelier/service/account"
+)
+
+const (
+	// resumeTime is the time after accepting in which an invited person without a password can return by the link.
+	resumeTime = time.Hour
+	// creationTime is the maximum time between the creation of an account and its acceptance of the invitation, in one
+	// request.
+	creationTime = time.Minute
+	// maxNewest is the number of invitations that FindPending reads.
+	maxNewest = 20
+)
+
+var errNotFound = entity.Errorf(entity.NotFound, "not found")
+
+// describe returns an invitation, as the platform. Errors: not_found.
+func describe(r service.Request, workspaceID, id string) (*workspacev1.Invitation, error) {
+	return service.SendAsPlatform[*workspacev1.Invitation](r, entity.KindWorkspace, workspaceID, &workspacev1.DescribeInvitation{InvitationId: id})
+}
+
+// LookUp returns the invitations to an address: from the id of each to the id of its workspace.
+func LookUp(r service.Request, address string) (map[string]string, error) {
+	found, err := account.LookUpEmail(r, address)
+	return found.GetInvitations(), err
+}
+
+// Pending is an invitation that can be accepted.
+type Pending struct {
+	*workspacev1.Invitation
+	Workspace *workspacev1.Workspace
+}
+
+// DescribePending describes an invitation that can be accepted; nil if it cannot be.
+func DescribePending(r service.Request, workspaceID, id string) (*Pending, error) {
+	w, err := service.DescribeWorkspace(r, workspaceID)
+	if entity.IsHidden(err) || err == nil && w.GetStatus() == workspacev1.Status_STATUS_DELETED {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	i, err := describe(r, workspaceID, id)
+	if entity.IsHidden(err) || err == nil && !workspace.Pending(r.Now().UnixMilli(), i) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &Pending{i, w}, nil
+}
+
+// FindPending returns the newest pending invitation to an address; nil if there is none among the newest ones.
+func FindPending(r service.Request, address string) (*Pending, error) {
+	from, err := LookUp(r, address)
+	if err != nil {
+		return nil, err
+	}
+	ids := slices.Sorted(maps.Keys(from))
+	slices.Reverse(ids)
+	for _, id := range ids[:min(len(ids), maxNewest)] {
+		if found, err := DescribePending(r, from[id], id); found != nil || err != nil {
+			return found, err
+		}
+	}
+	return nil, nil
+}
+
+// Accept makes a user a member of the workspace, as a principal that acts for the user, and waits until the
+// workspace is in the user's list. It returns the workspace's slug. Errors: not_found, invitation_consumed,
+// invitation_expired, invitation_revoked, workspace_suspended.
+func Accept(r service.Request, workspaceID, id string, user *userv1.User, as *wirev1.Principal) (slug string, err error) {
+	accepted, err := service.Send[*workspacev1.Description](r, entity.Command{
+		Kind: entity.KindWorkspace, Identity: workspaceID, Principal: as, ID: r.NewID("cmd_"),
+		Message: &workspacev1.AcceptInvitation{InvitationId: id, Person: newPerson(user)},
+	})
+	if err != nil {
+		return "", err
+	}
+	return accepted.GetWorkspace().GetSlug(), r.Settle(entity.KindWorkspace, workspaceID)
+}
+
+// Opened is the invitation that a link opens.
+type Opened struct {
+	*workspacev1.Invitation
+	Workspace *workspacev1.Workspace
+	Token     string
+	// UserID is the account that owns the invited address; "" if there is none.
+	UserID string
+}
+
+// Open returns the invitation that the link with a token opens. Errors: not_found, also if the secret is wrong, and link_invalid if the
+// link was replaced.
+func Open(r service.Request, token string) (*Opened, error) {
+	ids, secret := keys.SplitLinkToken(token, 2)
+	if ids == nil {
+		return nil, errNotFound
+	}
+	workspaceID := workspacePrefix + ids[0]
+	found, err := describe(r, workspaceID, invitationPrefix+ids[1])
+	switch {
+	case err != nil:
+		return nil, err
+	case isReplaced(found, keys.Hash(secret)):
+		return nil, entity.Errorf(entity.LinkInvalid, "it was replaced when the invitation was renewed; open the link of the newest mail, or ask %s for it", InviterName(found.GetInviter()))
+	case subtle.ConstantTimeCompare(keys.Hash(secret), found.GetSecretSha256()) != 1:
+		return nil, errNotFound
+	}
+	into, err := service.DescribeWorkspace(r, workspaceID)
+	if err != nil {
+		return nil, err
+	}
+	person, err := account.LookUpID(r, found.GetEmail())
+	return &Opened{found, into, token, person}, err
+}
+
+// isReplaced reports whether a hash is of the secret in a link that a renewal of the invitation has replaced.
+func isReplaced(i *workspacev1.Invitation, hash []byte) bool {
+	return slices.ContainsFunc(i.GetReplacedSha256(), func(one []byte) bool { return subtle.ConstantTimeCompare(one, hash) == 1 })
+}
+
+// CheckAcceptable returns the reason why the invitation cannot be accepted, or nil.
+func (i *Opened) CheckAcceptable(now time.Time) error {
+	switch {
+	case i.Workspace.GetStatus() == workspacev1.Status_STATUS_DELETED:
+		return errNotFound
+	case i.GetConsumedAt() != 0:
+		return entity.Errorf(entity.InvitationConsumed, "it was accepted on %s", day(i.GetConsumedAt()))
+	case i.GetRevokedAt() != 0:
+		return entity.Errorf(entity.InvitationRevoked, "it was revoked on %s", day(i.GetRevokedAt()))
+	case now.UnixMilli() >= i.GetExpiresAt():
+		return entity.Errorf(entity.InvitationExpired, "it was valid until %s; ask %s for a new one", day(i.GetExpiresAt()), InviterName(i.GetInviter()))
+	case i.Workspace.GetSuspension() != nil:
+		return entity.Errorf(entity.WorkspaceSuspended, "the workspace is suspended and accepts no new members for now")
+	}
+	return nil
+}
+
+func day(at int64) string { return time.UnixMilli(at).UTC().Format("2 January 2006") }
+
+// Accept accepts the invitation as a principal, for the principal's account. Errors: those of the function Accept.
+func (i *Opened) Accept(r service.Request, as *wirev1.Principal) error {
+	person, err := account.Describe(r, as.GetUserId())
+	if err != nil {
+		return err
+	}
+	_, err = Accept(r, i.Workspace.GetId(), i.GetId(), person, as)
+	return err
+}
+
+// AcceptAsNew makes an account for the invited address, and accepts for it. Errors: email_taken if a concurrent request has made one,
+// those of Accept.
+func (i *Opened) AcceptAsNew(r service.Request, name string) (userID string, err error) {
+	if userID, err = account.Create(r, i.GetEmail(), name); err != nil {
+		return "", err
+	}
+	return userID, i.Accept(r, &wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_BROWSER_SESSION, UserId: userID})
+}
+
+// MayResume reports whether the link may be used again to set a password, because the invited person may have lost the page:
+// the account was created by accepting the invitation, less than resumeTime ago, and has no password, key or session yet. For
+// an account that existed before, MayResume returns false.
+func (i *Opened) MayResume(r service.Request) (bool, error) {
+	if i.UserID == "" || i.GetConsumedBy() != i.UserID || r.Now().UnixMilli()-i.GetConsumedAt() > resumeTime.Milliseconds() {
+		return false, nil
+	}
+	person, err := account.Describe(r, i.UserID)
+	if err != nil || i.GetConsumedAt()-person.GetCreatedAt() > creationTime.Milliseconds() {
+		return false, err
+	}
+	password, err := account.DescribePassword(r, i.UserID)
+	if err != nil || password.GetHash() != "" || password.GetLinked() || password.GetDisabled() {
+		return false, err
+	}
+	issued, err := service.SendAsPlatform[*userv1.ApiKeyPage](r, entity.KindUser, i.UserID, &userv1.ListApiKeys{Limit: 1})
+	if err != nil || len(issued.GetKeys()) > 0 {
+		return false, err
+	}
+	sessions, err := account.ListSessions(r, i.UserID)
+	return len(sessions) == 0, err
+}
