@@ -203,6 +203,10 @@ func (w *fakeEntities) ServeDrive(rw nethttp.ResponseWriter, r *nethttp.Request,
 	return nil
 }
 
+func (w *fakeEntities) ServeUpload(rw nethttp.ResponseWriter, r *nethttp.Request, _, _ string, access entity.DriveAccess) error {
+	return w.ServeDrive(rw, r, "", access)
+}
+
 func (w *fakeEntities) Exists(_ context.Context, id, path string) (bool, error) {
 	if w.exists != nil {
 		return w.exists(id, path)

@@ -29,6 +29,28 @@ func (c *call) put() error {
 	if err != nil {
 		return err
 	}
+	return c.receive(change, modified)
+}
+
+// create answers a request whose body becomes a new file, without the headers of PUT.
+func (c *call) create() error {
+	change := drive.NewChange(c.access)
+	change.Authenticate, change.Authorize = c.authenticate, c.authorize
+	change.Guard = func() error {
+		_, err := c.drive.Stat(c.path)
+		switch {
+		case err == nil:
+			return errPreconditionFailed
+		case codeOf(err) != entity.NotFound:
+			return err
+		}
+		return nil
+	}
+	return c.receive(change, time.Time{})
+}
+
+// receive writes the body of the request to the file at the path, and answers.
+func (c *call) receive(change drive.Change, modified time.Time) error {
 	upload := drive.Upload{Body: c.r.Body, Size: c.r.ContentLength, Modified: modified}
 	entry, created, err := c.drive.Put(c.context(), c.path, upload, change)
 	if err != nil {

@@ -79,18 +79,38 @@ func (h *Handler) Exists(ctx context.Context, workspaceID, path string) (bool, e
 // error. The caller of ServeDrive answers with it, unless the response has begun. ServeDrive answers all other errors
 // itself and returns nil.
 func (h *Handler) ServeDrive(w http.ResponseWriter, r *http.Request, prefix string, access entity.DriveAccess) error {
-	c := &call{
+	return h.newCall(w, r, prefix, access).answer((*call).serve)
+}
+
+// ServeUpload is ServeDrive for a request whose body becomes a new file at a path on the drive, whatever the URL and the headers of the
+// request are. It answers as PUT does: 412 if the path names something already.
+func (h *Handler) ServeUpload(w http.ResponseWriter, r *http.Request, prefix, path string, access entity.DriveAccess) error {
+	return h.newCall(w, r, prefix, access).answer(func(c *call) error {
+		c.path = path
+		if err := c.open(); err != nil {
+			return err
+		}
+		return c.create()
+	})
+}
+
+func (h *Handler) newCall(w http.ResponseWriter, r *http.Request, prefix string, access entity.DriveAccess) *call {
+	return &call{
 		Handler: h, w: w, r: r, prefix: strings.TrimSuffix(prefix, "/"), access: access, author: drive.AuthorOf(access.Principal), release: func() {},
 	}
+}
+
+// answer calls serve, and answers with its error unless the access has ended: then answer returns the reason.
+func (c *call) answer(serve func(*call) error) error {
 	defer func() { c.release() }()
-	err := c.serve(access.WorkspaceID)
+	err := serve(c)
 	if err == nil {
 		return nil
 	}
 	if c.accessError != nil {
 		return c.accessError
 	}
-	if ended, is := errors.AsType[*entity.Error](context.Cause(r.Context())); is {
+	if ended, is := errors.AsType[*entity.Error](context.Cause(c.r.Context())); is {
 		return ended
 	}
 	c.writeError(err)
@@ -122,7 +142,7 @@ func (c *call) ask(verify func() error) error {
 
 // serve decodes the path, opens the drive and calls the handler of the method: step 2 of "The life of a change" in the package
 // comment of drive.
-func (c *call) serve(workspaceID string) error {
+func (c *call) serve() error {
 	handle, known := methods[c.r.Method]
 	if !known {
 		return entity.Errorf(entity.MethodNotAllowed, "the method %s is not supported; use one of %s", c.r.Method, Allow)
@@ -131,18 +151,24 @@ func (c *call) serve(workspaceID string) error {
 	if c.path, c.hasTrailingSlash, err = splitPath(writtenPath(c.r.URL), c.prefix); err != nil {
 		return err
 	}
-	opened, release, err := c.drives.Open(c.r.Context(), workspaceID)
-	if err != nil {
-		return err
-	}
-	c.drive, c.release = opened, release
-	if c.locks, err = c.drive.Locks(); err != nil {
+	if err := c.open(); err != nil {
 		return err
 	}
 	if err := c.checkTrailingSlash(); err != nil {
 		return err
 	}
 	return handle(c)
+}
+
+// open opens the drive and its locks.
+func (c *call) open() error {
+	opened, release, err := c.drives.Open(c.r.Context(), c.access.WorkspaceID)
+	if err != nil {
+		return err
+	}
+	c.drive, c.release = opened, release
+	c.locks, err = c.drive.Locks()
+	return err
 }
 
 // checkTrailingSlash returns NotFound if the path has a trailing slash, which means a folder, but is a file.

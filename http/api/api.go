@@ -57,6 +57,8 @@ type Drive interface {
 	// the path on the drive. If the access was refused or has ended in the meantime, ServeDrive returns the *entity.Error,
 	// for the caller to answer; it answers all other errors itself.
 	ServeDrive(w http.ResponseWriter, r *http.Request, prefix string, access entity.DriveAccess) error
+	// ServeUpload is ServeDrive for a request whose body becomes a new file at a path on the drive. prefix is for the URLs in the answer.
+	ServeUpload(w http.ResponseWriter, r *http.Request, prefix, path string, access entity.DriveAccess) error
 	// Exists reports whether a path names a file or a folder; the empty path is the root. It fails if the drive cannot be
 	// read.
 	Exists(ctx context.Context, workspaceID, path string) (bool, error)

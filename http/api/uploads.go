@@ -2,9 +2,7 @@ package api
 
 import (
 	"net/http"
-	"net/url"
 	"path"
-	"strconv"
 	"strings"
 	"time"
 
@@ -144,7 +142,7 @@ func (s sessions) upload(c *server.Call) error {
 		return errUploadUsed
 	}
 	return c.TransferTo(func(r *http.Request) error {
-		return s.files.ServeDrive(c.Response, uploadToDrive(r, token), "/drive", entity.DriveAccess{
+		return s.files.ServeUpload(c.Response, r, "/drive", token.Path, entity.DriveAccess{
 			WorkspaceID: token.WorkspaceID, Host: c.PublicHost(), Principal: c.Caller.Principal,
 			Authenticate: c.Reauthenticate, Authorize: authorize,
 		})
@@ -169,19 +167,4 @@ func authorizeUpload(c *server.Call) error {
 		Message: &workspacev1.Authorize{Any: []string{entity.FilesWrite}, Changes: true},
 	})
 	return err
-}
-
-// uploadToDrive returns the request to the drive that creates the file of an upload. Only the body comes from the client.
-func uploadToDrive(r *http.Request, token uploadToken) *http.Request {
-	at := url.URL{Path: "/drive/" + token.Path}
-	if segments := strings.Split(token.Path, "/"); len(segments) > 0 {
-		for i, segment := range segments {
-			segments[i] = url.PathEscape(segment)
-		}
-		at.RawPath = "/drive/" + strings.Join(segments, "/")
-	}
-	put := r.Clone(r.Context())
-	put.Method, put.URL, put.RequestURI = http.MethodPut, &at, at.EscapedPath()
-	put.Header = http.Header{"If-None-Match": {"*"}, "Content-Length": {strconv.FormatInt(token.Size, 10)}}
-	return put
 }
