@@ -2,6 +2,7 @@
 // that take several steps, or that are offered both by the API (http/api) and by the tools for agents (runner/tools):
 //
 //	account     finding and making an account; its secrets, keys, links, grants and workspaces
+//	computer    cancelling the task of a computer
 //	domain      the hosts of a node and their certificates
 //	invitation  inviting a person, opening and accepting an invitation
 //	session     starting a session or a child, sending a message, a note or an answer, waiting

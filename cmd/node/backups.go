@@ -13,7 +13,7 @@ import (
 	"github.com/atelier-run/atelier/drive"
 	"github.com/atelier-run/atelier/entity"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
-	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
+	"github.com/atelier-run/atelier/service/computer"
 )
 
 // openBucket opens the bucket for backups. The folder "backups" of the data directory is the default bucket, and the folder for
@@ -140,8 +140,7 @@ func (a archiveDrives) ArchiveSize(ctx context.Context, workspaceID string) (int
 	return d.ArchiveSize(ctx)
 }
 
-// Restore implements archive.Drives. The activity names the platform as the author of the changes. Immediately before the drive
-// changes, Restore checks that the task was not cancelled: the executor learns that a moment later.
+// Restore implements archive.Drives. The activity names the platform as the author of the changes.
 func (a archiveDrives) Restore(ctx context.Context, workspaceID, mark string, from io.Reader, verify func(int64) error) error {
 	d, release, err := a.Open(ctx, workspaceID)
 	if err != nil {
@@ -150,19 +149,7 @@ func (a archiveDrives) Restore(ctx context.Context, workspaceID, mark string, fr
 	defer release()
 	change := drive.Change{Author: &activityv1.Author{Actor: entity.Actor(entity.Platform())}}
 	if a.ofTasks {
-		change.Guard = func() error { return a.checkTask(ctx, workspaceID, mark) }
+		change.Guard = func() error { return computer.RequireTask(ctx, a.asker, workspaceID, mark) }
 	}
 	return d.Restore(ctx, mark, from, verify, change)
-}
-
-// errTaskEnded is a refusal, because a repetition cannot succeed.
-var errTaskEnded = entity.Errorf(entity.NotFound, "the task has ended before the drive was changed")
-
-// checkTask returns errTaskEnded unless a workspace's computer has a task in progress.
-func (a archiveDrives) checkTask(ctx context.Context, workspaceID, taskID string) error {
-	state, err := entity.AskAsPlatform[*computerv1.Computer](ctx, a.asker, entity.KindComputer, workspaceID, &computerv1.DescribeComputer{})
-	if err == nil && state.GetTask().GetId() != taskID {
-		return errTaskEnded
-	}
-	return err
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/atelier-run/atelier/http/server"
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 	"github.com/atelier-run/atelier/service"
+	"github.com/atelier-run/atelier/service/computer"
 )
 
 // backups serves the backups of workspaces.
@@ -128,13 +129,13 @@ func (b backups) list(c *server.Call, _ server.None) (backupList, error) {
 	if err != nil {
 		return backupList{}, err
 	}
-	computer, err := describeComputer(c, w.ID)
+	state, err := computer.Describe(c, w.ID)
 	if err != nil {
 		return backupList{}, err
 	}
-	found := backupList{Failed: viewFailure(computer.GetFailed()), Schedule: viewSchedule(computer)}
+	found := backupList{Failed: viewFailure(state.GetFailed()), Schedule: viewSchedule(state)}
 	found.Items = []backupRecord{}
-	for _, b := range slices.Backward(rules.ByAge(computer.GetBackups())) {
+	for _, b := range slices.Backward(rules.ByAge(state.GetBackups())) {
 		found.Items = append(found.Items, viewBackup(b))
 	}
 	return found, nil
@@ -180,19 +181,8 @@ func (b backups) cancel(c *server.Call, in cancelRequest) (cancelled, error) {
 	if err != nil {
 		return cancelled{}, err
 	}
-	before, err := describeComputer(c, w.ID)
-	if err != nil {
-		return cancelled{}, err
-	}
-	id := before.GetTask().GetId()
-	if id == "" || in.TaskID != "" && in.TaskID != id {
-		return cancelled{}, nil
-	}
-	after, err := server.Ask[*computerv1.Computer](c, service.PlatformCommand(c, entity.KindComputer, w.ID, &computerv1.CancelTask{TaskId: id}))
-	if err != nil || after.GetFailed().GetTaskId() != id {
-		return cancelled{}, err
-	}
-	return cancelled{id}, nil
+	id, err := computer.CancelTask(c, w.ID, in.TaskID)
+	return cancelled{id}, err
 }
 
 // schedule changes the policy of the workspace and returns the schedule.

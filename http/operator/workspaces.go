@@ -14,6 +14,7 @@ import (
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 	"github.com/atelier-run/atelier/service"
+	"github.com/atelier-run/atelier/service/computer"
 )
 
 // workspaces serves the workspaces of the installation.
@@ -124,23 +125,17 @@ func (w workspaces) describe(c *server.Call, _ server.None) (workspaceView, erro
 	if err != nil {
 		return workspaceView{}, err
 	}
-	computer, err := describeComputer(c, of.ID)
+	state, err := computer.Describe(c, of.ID)
 	if err != nil {
 		return workspaceView{}, err
 	}
-	view := computerView{Status: computerNames[computer.GetStatus()], Failed: viewFailure(computer.GetFailed())}
-	if t := computer.GetTask(); t != nil {
+	view := computerView{Status: computerNames[state.GetStatus()], Failed: viewFailure(state.GetFailed())}
+	if t := state.GetTask(); t != nil {
 		view.Task = &taskView{ID: t.GetId(), Kind: taskKindName(t.GetKind()), BackupID: t.GetBackupId()}
 		done, total, _ := w.progress(t.GetId())
 		view.Task.DoneBytes, view.Task.TotalBytes, view.Task.Percent = done, total, done*100/max(total, 1)
 	}
 	return workspaceView{record, view}, nil
-}
-
-func describeComputer(c *server.Call, id string) (*computerv1.Computer, error) {
-	return server.Ask[*computerv1.Computer](c, entity.Command{
-		Kind: entity.KindComputer, Identity: id, Principal: entity.Platform(), Message: &computerv1.DescribeComputer{},
-	})
 }
 
 // changeStatus changes the status of a workspace. When it returns, the reactions to a deletion are done.
