@@ -6,6 +6,7 @@ import (
 	"github.com/atelier-run/atelier/entity"
 	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
 // Bounds decide what the agent may do in a turn:
@@ -24,19 +25,14 @@ import (
 // Four words for rights: a credential has grants, of which a turn has bounds; within them and the role of the person, the agent has
 // capabilities. A limit is a number, as of tokens.
 
-// boundsOf returns the bounds of the inputs of a principal; nil if its credential has all capabilities of its person that an agent can
-// have.
+// boundsOf returns the bounds of the inputs of a principal: the capabilities of an editor, which are all that an agent can have, as far as
+// the credential of the principal grants them. It returns nil if the credential grants them all.
 func boundsOf(p *wirev1.Principal) *sessionv1.Bounds {
-	granted := &sessionv1.Bounds{}
-	for _, c := range entity.AgentCapabilities() {
-		if entity.IsGranted(p, c) {
-			granted.Capabilities = append(granted.GetCapabilities(), c)
-		}
-	}
-	if len(granted.GetCapabilities()) == len(entity.AgentCapabilities()) {
+	granted := entity.Capabilities(p, workspacev1.Role_ROLE_EDITOR)
+	if len(granted) == len(entity.AgentCapabilities()) {
 		return nil
 	}
-	return granted
+	return &sessionv1.Bounds{Capabilities: granted}
 }
 
 // Granted returns the capabilities within bounds that an agent can have, sorted. The caller must not change the slice.
