@@ -142,17 +142,8 @@ func (s sessions) defaultEvents(c *server.Call) error {
 	if err != nil {
 		return err
 	}
-	return s.follow(c, id, defaultPositions(c, owner, id), func(follow followFunc) followFunc {
-		return func(ctx context.Context) error {
-			ctx, end := context.WithCancel(ctx)
-			defer end()
-			go func() {
-				if awaitAnotherDefault(c.With(ctx), owner, id) == nil {
-					end()
-				}
-			}()
-			return follow(ctx)
-		}
+	return s.follow(c, id, defaultPositions(c, owner, id), func(ctx context.Context) error {
+		return awaitAnotherDefault(c.With(ctx), owner, id)
 	})
 }
 

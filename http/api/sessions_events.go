@@ -42,21 +42,18 @@ func sessionPositions(c *server.Call, sessionID string) positions {
 	}
 }
 
-// followFunc runs a stream until its context ends.
-type followFunc = func(ctx context.Context) error
-
 // events sends the rows of the session in the path as server-sent events. Package server describes the flow of a stream.
 func (s sessions) events(c *server.Call) error {
 	id, err := pathSession(c, "sessionId")
 	if err != nil {
 		return err
 	}
-	return s.follow(c, id, sessionPositions(c, id), func(follow followFunc) followFunc { return follow })
+	return s.follow(c, id, sessionPositions(c, id), nil)
 }
 
-// follow sends the rows of a session after the client's position, and the text that is being written between them. wrap may end the
-// stream before its time.
-func (s sessions) follow(c *server.Call, sessionID string, at positions, wrap func(followFunc) followFunc) error {
+// follow sends the rows of a session after the client's position, and the text that is being written between them. The stream ends when
+// awaitEnd returns nil; if awaitEnd is nil, the stream ends only with the request, or when its client has lost the access.
+func (s sessions) follow(c *server.Call, sessionID string, at positions, awaitEnd func(context.Context) error) error {
 	after, err := decodeEventsPosition(c, at)
 	if err != nil {
 		return withhold(c, err)
@@ -77,10 +74,19 @@ func (s sessions) follow(c *server.Call, sessionID string, at positions, wrap fu
 				return client.Send(frames)
 			},
 		})
-		if err != nil {
-			return nil, err
+		if err != nil || awaitEnd == nil {
+			return follow, err
 		}
-		return wrap(follow), nil
+		return func(ctx context.Context) error {
+			ctx, end := context.WithCancel(ctx)
+			defer end()
+			go func() {
+				if awaitEnd(ctx) == nil {
+					end()
+				}
+			}()
+			return follow(ctx)
+		}, nil
 	})
 }
 
