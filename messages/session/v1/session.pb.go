@@ -2047,6 +2047,7 @@ func (x *Session) GetWakeBounds() *Bounds {
 }
 
 // A Participant is the person on whose behalf an input was sent. Its access ends the turns of the session when it ends.
+// A new field is also added to atelier.wire.v1.Participant, which says why the messages are two.
 type Participant struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The person behind the credential of the sender; empty if there is none.

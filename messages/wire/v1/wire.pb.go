@@ -227,7 +227,8 @@ func (x *Principal) GetExpiresAt() int64 {
 }
 
 // A Participant is the person, and the OAuth grant, the limited API key or the app if there is one, on whose behalf the turn of a session
-// runs.
+// runs. Its fields are the fields of atelier.session.v1.Participant. The messages stay two, because both are stored, and the name of the
+// type of a stored field must not change.
 type Participant struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	UserId        string                 `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
