@@ -99,7 +99,5 @@ func New(o Options) *Fleet {
 func (f *Fleet) ask(ctx context.Context, workspaceID string, m proto.Message) (proto.Message, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	return f.o.Asker.Ask(ctx, entity.Command{
-		Kind: entity.KindComputer, Identity: workspaceID, Principal: entity.Platform(), Message: m,
-	})
+	return entity.AskAsPlatform[proto.Message](ctx, f.o.Asker, entity.KindComputer, workspaceID, m)
 }

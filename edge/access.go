@@ -97,7 +97,7 @@ func (a *access) opens(t *target, at int64) bool {
 // fetchAccess looks a visit up, and whether its principal still has access to the apps of the workspace. A principal that has lost it ends
 // the visit: it is not opened again if the access returns. Errors: not_found.
 func (e *Edge) fetchAccess(ctx context.Context, id string, _ *access) (*access, error) {
-	v, err := ask[*visitv1.Visit](ctx, e, entity.KindVisit, id, &visitv1.DescribeVisit{})
+	v, err := entity.AskAsPlatform[*visitv1.Visit](ctx, e.o.Asker, entity.KindVisit, id, &visitv1.DescribeVisit{})
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +120,7 @@ func (e *Edge) fetchAccess(ctx context.Context, id string, _ *access) (*access, 
 
 // endVisit ends a visit for good. A failure is logged only: the visit has no access already.
 func (e *Edge) endVisit(ctx context.Context, id string) {
-	if _, err := ask[*wirev1.Done](ctx, e, entity.KindVisit, id, &visitv1.EndVisit{}); err != nil {
+	if _, err := entity.AskAsPlatform[*wirev1.Done](ctx, e.o.Asker, entity.KindVisit, id, &visitv1.EndVisit{}); err != nil {
 		e.log.Warn("cannot end a visit that has no access any more", "visit", id, "error", err)
 	}
 }
@@ -130,7 +130,7 @@ func (e *Edge) endVisit(ctx context.Context, id string) {
 // Errors: not_found.
 func (e *Edge) checkPrincipal(ctx context.Context, p *wirev1.Principal) error {
 	if p.GetKind() == wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH {
-		found, err := ask[*grantv1.Grant](ctx, e, entity.KindGrant, p.GetCredentialId(), &grantv1.DescribeGrant{})
+		found, err := entity.AskAsPlatform[*grantv1.Grant](ctx, e.o.Asker, entity.KindGrant, p.GetCredentialId(), &grantv1.DescribeGrant{})
 		if err != nil {
 			return err
 		}
@@ -138,7 +138,7 @@ func (e *Edge) checkPrincipal(ctx context.Context, p *wirev1.Principal) error {
 			return errLost
 		}
 	} else {
-		found, err := ask[*credentialv1.Credential](ctx, e, entity.KindCredential, p.GetCredentialId(), &credentialv1.DescribeCredential{})
+		found, err := entity.AskAsPlatform[*credentialv1.Credential](ctx, e.o.Asker, entity.KindCredential, p.GetCredentialId(), &credentialv1.DescribeCredential{})
 		if err != nil {
 			return err
 		}
@@ -150,7 +150,7 @@ func (e *Edge) checkPrincipal(ctx context.Context, p *wirev1.Principal) error {
 		if id == "" {
 			continue
 		}
-		account, err := ask[*userv1.Standing](ctx, e, entity.KindUser, id, &userv1.DescribeStanding{})
+		account, err := entity.AskAsPlatform[*userv1.Standing](ctx, e.o.Asker, entity.KindUser, id, &userv1.DescribeStanding{})
 		if err != nil {
 			return err
 		}

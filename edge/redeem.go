@@ -50,7 +50,7 @@ func (e *Edge) exchangeGrant(x *exchange, grant string) (_ *visitv1.Visit, cooki
 		return nil, "", errUnauthorized
 	}
 	cookie, cookieHash := keys.New(cookieStart, id)
-	redeemed, err := ask[*visitv1.Visit](x.ctx, e, entity.KindVisit, id, &visitv1.RedeemVisit{
+	redeemed, err := entity.AskAsPlatform[*visitv1.Visit](x.ctx, e.o.Asker, entity.KindVisit, id, &visitv1.RedeemVisit{
 		GrantSha256: hash, Host: x.target.name, CookieSha256: cookieHash,
 	})
 	if err != nil {

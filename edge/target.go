@@ -5,8 +5,6 @@ import (
 	"net/netip"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/app"
 	appv1 "github.com/atelier-run/atelier/messages/app/v1"
@@ -99,7 +97,7 @@ func (e *Edge) fetchTarget(ctx context.Context, name string, known *target) (*ta
 	appSlug, workspaceSlug, standard := e.standardName(name)
 	switch {
 	case standard:
-		found, err := ask[*slugv1.Slug](ctx, e, entity.KindSlug, workspaceSlug, &slugv1.ResolveSlug{})
+		found, err := entity.AskAsPlatform[*slugv1.Slug](ctx, e.o.Asker, entity.KindSlug, workspaceSlug, &slugv1.ResolveSlug{})
 		if err != nil {
 			return nil, err
 		}
@@ -114,14 +112,14 @@ func (e *Edge) fetchTarget(ctx context.Context, name string, known *target) (*ta
 				return t, err
 			}
 		}
-		anchor, err := ask[*workspacev1.Anchor](ctx, e, entity.KindWorkspace, t.workspaceID, &workspacev1.FindApp{Slug: appSlug})
+		anchor, err := entity.AskAsPlatform[*workspacev1.Anchor](ctx, e.o.Asker, entity.KindWorkspace, t.workspaceID, &workspacev1.FindApp{Slug: appSlug})
 		if err != nil {
 			return nil, err
 		}
 		t.appID = anchor.GetApp().GetId()
 		return t, e.describe(ctx, t)
 	case isCustomName(name) && name != e.platform:
-		bound, err := ask[*bindingv1.Binding](ctx, e, entity.KindBinding, name, &bindingv1.DescribeBinding{})
+		bound, err := entity.AskAsPlatform[*bindingv1.Binding](ctx, e.o.Asker, entity.KindBinding, name, &bindingv1.DescribeBinding{})
 		if err != nil {
 			return nil, err
 		}
@@ -141,7 +139,7 @@ func (e *Edge) describe(ctx context.Context, t *target) error {
 	if t.appID == "" {
 		return errNotFound
 	}
-	found, err := ask[*appv1.Description](ctx, e, entity.KindApp, app.Identity(t.workspaceID, t.appID), &appv1.DescribeApp{})
+	found, err := entity.AskAsPlatform[*appv1.Description](ctx, e.o.Asker, entity.KindApp, app.Identity(t.workspaceID, t.appID), &appv1.DescribeApp{})
 	if err != nil {
 		return err
 	}
@@ -159,7 +157,7 @@ func (e *Edge) describe(ctx context.Context, t *target) error {
 	if !t.custom || t.public { // the slug of the workspace is part of the address of a launch only
 		return nil
 	}
-	workspace, err := ask[*workspacev1.Description](ctx, e, entity.KindWorkspace, t.workspaceID, &workspacev1.DescribeWorkspace{})
+	workspace, err := entity.AskAsPlatform[*workspacev1.Description](ctx, e.o.Asker, entity.KindWorkspace, t.workspaceID, &workspacev1.DescribeWorkspace{})
 	t.workspaceSlug = workspace.GetWorkspace().GetSlug()
 	return err
 }
@@ -181,9 +179,4 @@ func stateOf(a *appv1.App) state {
 	default:
 		return stateServing
 	}
-}
-
-// ask sends a query or command to an entity as the platform.
-func ask[Reply proto.Message](ctx context.Context, e *Edge, kind, identity string, m proto.Message) (Reply, error) {
-	return entity.AskAsPlatform[Reply](ctx, e.o.Asker, kind, identity, m)
 }

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/app"
 	appv1 "github.com/atelier-run/atelier/messages/app/v1"
@@ -168,9 +170,7 @@ func (up *upstream) wake(ctx context.Context, e *Edge) {
 		return
 	}
 	e.metrics.wakes.Inc()
-	_, err := e.o.Asker.Ask(ctx, entity.Command{
-		Kind: entity.KindApp, Identity: app.Identity(up.workspaceID, up.appID), Principal: entity.Platform(), Message: &appv1.WakeApp{},
-	})
+	_, err := entity.AskAsPlatform[proto.Message](ctx, e.o.Asker, entity.KindApp, app.Identity(up.workspaceID, up.appID), &appv1.WakeApp{})
 	if err != nil && !entity.HasCode(err, entity.NotFound) {
 		e.log.Warn("cannot wake an app", "workspace", up.workspaceID, "app", up.appID, "error", err)
 	}

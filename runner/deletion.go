@@ -22,9 +22,9 @@ import (
 func (r *Runner) Delete(ctx context.Context, identity string, _ *sessionv1.DeletionTask) (proto.Message, error) {
 	workspace, id := session.SplitIdentity(identity)
 	r.pool.discard(sessionID{workspace, id})
-	if _, err := r.o.Asker.Ask(ctx, entity.Command{
-		Kind: entity.KindWorkspace, Identity: workspace, Principal: entity.Platform(), Message: &workspacev1.ClearDefaultSession{SessionId: id},
-	}); err != nil && !entity.IsRefusal(err) {
+	forget := &workspacev1.ClearDefaultSession{SessionId: id}
+	_, err := entity.AskAsPlatform[proto.Message](ctx, r.o.Asker, entity.KindWorkspace, workspace, forget)
+	if err != nil && !entity.IsRefusal(err) {
 		return nil, err
 	}
 	if err := r.deleteChildren(ctx, workspace, id); err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/url"
 	"path"
@@ -332,7 +331,7 @@ func (r *Runner) image(ctx context.Context, id sessionID, image *sessionv1.Image
 // imageFile returns the content of the file of an image; nil if there is no such file.
 func (r *Runner) imageFile(ctx context.Context, id sessionID, image *sessionv1.Image) ([]byte, error) {
 	content, err := r.o.Images.ReadImage(ctx, id.workspace, id.session, image.GetSha256())
-	if refused, is := errors.AsType[*entity.Error](err); is && refused.Code == entity.NotFound {
+	if entity.HasCode(err, entity.NotFound) {
 		return nil, nil
 	}
 	return content, err

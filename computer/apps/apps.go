@@ -270,5 +270,5 @@ func (s *Supervisor) Usage(ctx context.Context, workspaceID, appID string) (comp
 
 // ask sends a message to the entity of an app as the platform.
 func (s *Supervisor) ask(ctx context.Context, identity string, m proto.Message) (proto.Message, error) {
-	return s.o.Asker.Ask(ctx, entity.Command{Kind: entity.KindApp, Identity: identity, Principal: entity.Platform(), Message: m})
+	return entity.AskAsPlatform[proto.Message](ctx, s.o.Asker, entity.KindApp, identity, m)
 }

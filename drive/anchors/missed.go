@@ -54,9 +54,7 @@ func (f *Follower) ConvertMissed(ctx context.Context, rows MissedRows) {
 func (f *Follower) convert(ctx context.Context, rows MissedRows, workspaceID string) error {
 	ctx, cancel := context.WithTimeout(ctx, missedTimeout)
 	defer cancel()
-	_, err := f.asker.Ask(ctx, entity.Command{
-		Kind: entity.KindWorkspace, Identity: workspaceID, Principal: entity.Platform(), Message: &workspacev1.RequestAnchorCheck{},
-	})
+	_, err := f.ask(ctx, workspaceID, "", &workspacev1.RequestAnchorCheck{})
 	if err != nil {
 		return fmt.Errorf("request the check: %w", err)
 	}

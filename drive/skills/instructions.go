@@ -107,5 +107,5 @@ func writeSkills(text *strings.Builder, all []skill.Skill) {
 }
 
 func (i *Instructions) ask(ctx context.Context, workspaceID string, m workspacev1.Command) (proto.Message, error) {
-	return i.asker.Ask(ctx, entity.Command{Kind: entity.KindWorkspace, Identity: workspaceID, Principal: entity.Platform(), Message: m})
+	return entity.AskAsPlatform[proto.Message](ctx, i.asker, entity.KindWorkspace, workspaceID, m)
 }

@@ -38,7 +38,7 @@ func (w *fakeWorkspace) Ask(_ context.Context, c entity.Command) (proto.Message,
 		return &workspacev1.Anchor{Id: "anc_1", Path: w.path, Agent: w.agent}, nil
 	case *workspacev1.UpdateAgent:
 		w.updated = m
-		return nil, nil
+		return w.agent, nil
 	}
 	return nil, fmt.Errorf("unexpected %T", c.Message)
 }

@@ -41,7 +41,7 @@ func (c *call) create() error {
 		switch {
 		case err == nil:
 			return errPreconditionFailed
-		case codeOf(err) != entity.NotFound:
+		case !entity.HasCode(err, entity.NotFound):
 			return err
 		}
 		return nil
@@ -100,7 +100,7 @@ func (c *call) makeCollection() error {
 		return err
 	}
 	err = c.drive.MakeFolder(c.context(), c.path, change)
-	if codeOf(err) == drive.Exists {
+	if entity.HasCode(err, drive.Exists) {
 		return errExistsAlready
 	}
 	if err != nil {

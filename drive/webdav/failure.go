@@ -71,15 +71,6 @@ var conditionElements = map[entity.Code]string{
 	locks.NoSuchLock: "lock-token-matches-request-uri",
 }
 
-// codeOf returns the code of an error, or "" if it has none.
-func codeOf(err error) entity.Code {
-	var e *entity.Error
-	if errors.As(err, &e) {
-		return e.Code
-	}
-	return ""
-}
-
 // writeError answers with an error. An error without a known code becomes an internal error.
 func (c *call) writeError(err error) {
 	var e *entity.Error

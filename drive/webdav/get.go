@@ -9,6 +9,7 @@ import (
 	"path"
 
 	"github.com/atelier-run/atelier/drive"
+	"github.com/atelier-run/atelier/entity"
 )
 
 // smallFile is the size in bytes up to which a file is read and written. The kernel copies the content of larger files to the
@@ -22,7 +23,7 @@ func (c *call) get() error {
 		open = c.drive.Open
 	}
 	file, entry, err := open(c.path)
-	if codeOf(err) == drive.IsFolder {
+	if entity.HasCode(err, drive.IsFolder) {
 		return c.listFolder()
 	}
 	if err != nil {

@@ -42,7 +42,7 @@ func (c *call) checkPreconditions() error {
 		return nil
 	}
 	entry, err := c.drive.Stat(c.path)
-	if err != nil && codeOf(err) != entity.NotFound {
+	if err != nil && !entity.HasCode(err, entity.NotFound) {
 		return err
 	}
 	exists := err == nil

@@ -66,7 +66,7 @@ func (c *call) refresh(timeout time.Duration) error {
 		return err
 	}
 	held, err := c.locks.Refresh(token, c.path, locks.CreatorOf(c.author), timeout)
-	if codeOf(err) == locks.NoSuchLock {
+	if entity.HasCode(err, locks.NoSuchLock) {
 		return errPreconditionFailed
 	}
 	if err != nil {
@@ -110,9 +110,9 @@ func (c *call) acquireLock(wanted locks.Lock, timeout time.Duration) (held *lock
 	switch {
 	case err == nil:
 		held, err = c.drive.Lock(c.context(), wanted, timeout, change)
-	case codeOf(err) == entity.NotFound && c.hasTrailingSlash:
+	case entity.HasCode(err, entity.NotFound) && c.hasTrailingSlash:
 		err = entity.Errorf(entity.NotFound, "no such folder")
-	case codeOf(err) == entity.NotFound:
+	case entity.HasCode(err, entity.NotFound):
 		created = true
 		held, err = c.drive.LockNew(c.context(), wanted, timeout, change)
 	}

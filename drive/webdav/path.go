@@ -108,7 +108,7 @@ func (c *call) parseReference(raw string) (path string, trailingSlash bool, err 
 		return "", false, errOtherServer
 	}
 	path, trailingSlash, err = splitPath(writtenPath(u), c.prefix)
-	if codeOf(err) == entity.NotFound {
+	if entity.HasCode(err, entity.NotFound) {
 		return "", false, errOtherServer
 	}
 	return path, trailingSlash, err

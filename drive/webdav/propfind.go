@@ -148,7 +148,7 @@ func (s selection) evaluate(r resource) (found, missing []string, err error) {
 		return found, missing, nil
 	}
 	dead, err := r.dead()
-	if codeOf(err) == entity.NotFound {
+	if entity.HasCode(err, entity.NotFound) {
 		return nil, nil, errVanished
 	}
 	if err != nil {

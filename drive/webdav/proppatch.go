@@ -47,7 +47,7 @@ func (c *call) proppatch() error {
 		return applyEdits(validProperties(props), edits), nil
 	})
 	switch {
-	case codeOf(err) == drive.Full:
+	case entity.HasCode(err, drive.Full):
 		return c.writeEdits(propstat{http.StatusInsufficientStorage, elementsOf(edits)})
 	case err != nil:
 		return err

@@ -33,9 +33,7 @@ type files struct {
 
 // ask sends a command to the store.
 func (f *files) ask(ctx context.Context, m proto.Message) (proto.Message, error) {
-	return f.asker.Ask(ctx, entity.Command{
-		Kind: entity.KindCertificates, Identity: certificates.Identity, Principal: entity.Platform(), Message: m,
-	})
+	return entity.AskAsPlatform[proto.Message](ctx, f.asker, entity.KindCertificates, certificates.Identity, m)
 }
 
 // seal encrypts the content of a file. The nonce precedes the ciphertext.

@@ -120,9 +120,7 @@ func (s *Server) findWorkspace(ctx context.Context, name string) (*Workspace, er
 
 // resolveSlug looks up a slug. It returns old if the slug still names the same workspace. Errors: not_found.
 func (s *Server) resolveSlug(ctx context.Context, name string, old *Workspace) (*Workspace, error) {
-	found, err := entity.ReplyAs[*slugv1.Slug](s.options.Asker.Ask(ctx, entity.Command{
-		Kind: entity.KindSlug, Identity: name, Principal: entity.Platform(), Message: &slugv1.ResolveSlug{},
-	}))
+	found, err := entity.AskAsPlatform[*slugv1.Slug](ctx, s.options.Asker, entity.KindSlug, name, &slugv1.ResolveSlug{})
 	switch {
 	case err != nil:
 		return nil, err

@@ -187,9 +187,7 @@ func (a *authenticator) fetch(ctx context.Context, id string, old *Credential) (
 
 // accountStatus returns the account's status. Errors: not_found if the account does not exist or is disabled.
 func (a *authenticator) accountStatus(ctx context.Context, userID string) (*userv1.Standing, error) {
-	person, err := entity.ReplyAs[*userv1.Standing](a.asker.Ask(ctx, entity.Command{
-		Kind: entity.KindUser, Identity: userID, Principal: entity.Platform(), Message: &userv1.DescribeStanding{},
-	}))
+	person, err := entity.AskAsPlatform[*userv1.Standing](ctx, a.asker, entity.KindUser, userID, &userv1.DescribeStanding{})
 	if err == nil && person.GetDisabled() {
 		return nil, ErrNotFound
 	}
@@ -207,10 +205,7 @@ func (a *authenticator) checkImpersonator(ctx context.Context, userID string) er
 
 // fetchCredential looks up an API key, session, app, computer or impersonation. Errors: not_found, also if it was revoked.
 func (a *authenticator) fetchCredential(ctx context.Context, id string) (*Credential, error) {
-	found, err := entity.ReplyAs[*credentialv1.Credential](a.asker.Ask(ctx, entity.Command{
-		Kind: entity.KindCredential, Identity: id, Principal: entity.Platform(),
-		Message: &credentialv1.DescribeCredential{},
-	}))
+	found, err := entity.AskAsPlatform[*credentialv1.Credential](ctx, a.asker, entity.KindCredential, id, &credentialv1.DescribeCredential{})
 	switch {
 	case err != nil:
 		return nil, err
@@ -236,9 +231,7 @@ func (a *authenticator) fetchCredential(ctx context.Context, id string) (*Creden
 // fetchGrant returns the credential of a grant's access tokens. Its id is the grant's, so that rate limits and streams
 // outlast each token. Errors: not_found, also if the grant was revoked or is for another resource.
 func (a *authenticator) fetchGrant(ctx context.Context, id string) (*Credential, error) {
-	found, err := entity.ReplyAs[*grantv1.Grant](a.asker.Ask(ctx, entity.Command{
-		Kind: entity.KindGrant, Identity: id, Principal: entity.Platform(), Message: &grantv1.DescribeGrant{},
-	}))
+	found, err := entity.AskAsPlatform[*grantv1.Grant](ctx, a.asker, entity.KindGrant, id, &grantv1.DescribeGrant{})
 	switch {
 	case err != nil:
 		return nil, err
