@@ -20,10 +20,11 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// visitCookie is the name of the cookie of a visit. Over HTTPS it has the prefix that binds it to its host and to TLS.
+// visitCookie is the name of the cookie of a visit. Over HTTPS the name gets the prefix "__Host-", which binds the cookie to its host and to
+// TLS.
 const visitCookie = "atelier-visit"
 
-// The starts of the tokens of visits, which have the form of keys (package keys).
+// The prefixes of the tokens of visits. The tokens have the form of keys (package keys).
 const (
 	grantStart  = "atlgrant_"
 	cookieStart = "atlvisit_"
@@ -35,7 +36,7 @@ var (
 	errLost         = entity.Errorf(entity.NotFound, "the visit has ended")
 )
 
-// access is a visit whose principal had access when it was looked up. Requests share it, and it never changes.
+// access is a visit whose principal had access at the time of the look-up. Requests share the value, which never changes.
 type access struct{ visit *visitv1.Visit }
 
 // verify finds the visit of the request's cookie. Errors: unauthorized, forbidden for a request of another site, rate_limited,
@@ -94,8 +95,8 @@ func (a *access) opens(t *target, at int64) bool {
 	return visit.IsOpen(v, at) && v.GetHost() == t.name && v.GetAppId() == t.appID && v.GetWorkspaceId() == t.workspaceID
 }
 
-// fetchAccess looks a visit up, and whether its principal still has access to the apps of the workspace. A principal that has lost it ends
-// the visit: it is not opened again if the access returns. Errors: not_found.
+// fetchAccess looks a visit up, and checks that its principal still has access to the apps of the workspace. If the principal has lost the
+// access, fetchAccess ends the visit for good, so that the visit stays closed if the principal gets the access again. Errors: not_found.
 func (e *Edge) fetchAccess(ctx context.Context, id string, _ *access) (*access, error) {
 	v, err := entity.AskAsPlatform[*visitv1.Visit](ctx, e.o.Asker, entity.KindVisit, id, &visitv1.DescribeVisit{})
 	if err != nil {
@@ -118,16 +119,16 @@ func (e *Edge) fetchAccess(ctx context.Context, id string, _ *access) (*access, 
 	return &access{v}, err
 }
 
-// endVisit ends a visit for good. A failure is logged only: the visit has no access already.
+// endVisit ends a visit for good. A failure is only logged, because the edge already refuses the visit.
 func (e *Edge) endVisit(ctx context.Context, id string) {
 	if _, err := entity.AskAsPlatform[*wirev1.Done](ctx, e.o.Asker, entity.KindVisit, id, &visitv1.EndVisit{}); err != nil {
 		e.log.Warn("cannot end a visit that has no access any more", "visit", id, "error", err)
 	}
 }
 
-// checkPrincipal checks that the credential with which an app was launched is valid, and that its account, and that of an operator who
-// impersonates it, are enabled. The credential of an OAuth client is its grant, which has to have an access token that has not expired.
-// Errors: not_found.
+// checkPrincipal checks that the credential that launched the app is valid, that the account of the credential is enabled, and, for an
+// impersonation, that the account of the operator is enabled and the operator still an internal admin. The credential of an OAuth client is
+// its grant, which must have an access token that has not expired. Errors: not_found.
 func (e *Edge) checkPrincipal(ctx context.Context, p *wirev1.Principal) error {
 	if p.GetKind() == wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH {
 		found, err := entity.AskAsPlatform[*grantv1.Grant](ctx, e.o.Asker, entity.KindGrant, p.GetCredentialId(), &grantv1.DescribeGrant{})
@@ -161,14 +162,15 @@ func (e *Edge) checkPrincipal(ctx context.Context, p *wirev1.Principal) error {
 	return nil
 }
 
-// parseToken returns the id of the visit in a token, and the SHA-256 of its secret. It reports false if the text is no such token.
+// parseToken returns the id of the visit in a token, and the SHA-256 of the token's secret. It reports false if the text is no token with the
+// prefix start.
 func parseToken(start, text string) (visitID string, hash []byte, ok bool) {
 	ulid, secret, ok := keys.Split(start, text)
 	return visit.IDPrefix + ulid, keys.Hash(secret), ok
 }
 
-// isDocument reports whether a browser requests a page to show in a window, and not for a script or a frame: only such a request can be led
-// through sign-in.
+// isDocument reports whether a browser requests a page to show in a window, and not for a script or a frame. Only the browser of such a
+// request can be redirected to the sign-in.
 func isDocument(r *http.Request) bool {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead || isUpgrade(r) {
 		return false
@@ -180,8 +182,8 @@ func isDocument(r *http.Request) bool {
 	return !authorized && r.Header.Get("X-Requested-With") == "" && strings.Contains(r.Header.Get("Accept"), "text/html")
 }
 
-// isForeign reports whether the page of another origin made a browser send the request, unless it is a navigation. Other hosts of the edge
-// can be the same site, so that browsers send the cookie although it is SameSite=Lax.
+// isForeign reports whether the page of another origin made a browser send the request, and the request is no navigation. The hosts of the
+// edge can belong to one site; browsers then send the cookie, although it is SameSite=Lax.
 func isForeign(r *http.Request) bool {
 	navigates := (r.Method == http.MethodGet || r.Method == http.MethodHead) && r.Header.Get("Sec-Fetch-Mode") == "navigate" && !isUpgrade(r)
 	switch r.Header.Get("Sec-Fetch-Site") {
@@ -198,5 +200,6 @@ func isForeign(r *http.Request) bool {
 	}
 }
 
-// isUpgrade reports whether a request asks for another protocol on its connection. In HTTP/1.0 it cannot (RFC 9110, section 7.8).
+// isUpgrade reports whether a request asks for another protocol on its connection. An HTTP/1.0 request cannot ask for one (RFC 9110, section
+// 7.8).
 func isUpgrade(r *http.Request) bool { return r.Header.Get("Upgrade") != "" && r.ProtoAtLeast(1, 1) }

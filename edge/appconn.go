@@ -6,18 +6,18 @@ import (
 	"time"
 )
 
-// answerTime bounds the time for which the response of an app is read after the app has stopped to read the request.
+// answerTime bounds the time for which the edge reads the response of an app after the app has stopped reading the request.
 const answerTime = 10 * time.Second
 
-// appConn is a connection to an app. closed is called when it is closed.
+// appConn is a connection to an app. Close calls closed once.
 //
-// An app may answer before it has read the whole request, for example that it is too large, and close the connection (RFC 9112, section
-// 9.6). A write then fails, and net/http would drop the response, which has arrived and can be read. Therefore Write returns its error only
-// when nothing more can be read, or after answerTime.
+// An app may respond before it has read the whole request, for example that the request is too large, and close the connection (RFC 9112,
+// section 9.6). A write to the app then fails, and after a failed write net/http would drop the response, which has arrived and can be read.
+// Therefore a failed Write returns only when nothing more can be read, or after answerTime.
 type appConn struct {
 	net.Conn
 	closed func()
-	// ended is closed when a read has failed or the connection is closed, by end.
+	// ended is closed by end: when a read has failed, or when the connection is closed.
 	ended chan struct{}
 	end   func()
 }
@@ -57,7 +57,7 @@ func (c *appConn) Close() error {
 	return c.Conn.Close()
 }
 
-// CloseWrite passes on that the client of an upgraded connection sends no more.
+// CloseWrite closes the sending side towards the app, after the client of an upgraded connection has closed its sending side.
 func (c *appConn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()

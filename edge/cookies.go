@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// ownCookie begins the names of the platform's cookies, of which ownCookies has each, and oidcCookie begins those of attempts to sign in with
-// a provider (server.CookieName, browser.attemptCookie). Apps may use all other names.
+// The prefixes of the names of the platform's cookies (server.CookieName, browser.attemptCookie). ownCookie begins all these names. oidcCookie
+// begins the names of the cookies of attempts to sign in with an identity provider; every name with this prefix is the platform's. All other
+// names of the platform are in ownCookies. Apps may use every other name.
 const (
 	ownCookie  = "atelier"
 	oidcCookie = ownCookie + "-oidc-"
@@ -16,15 +17,16 @@ const (
 
 var ownCookies = map[string]bool{ownCookie: true, ownCookie + "-known": true, ownCookie + "-oidc": true, visitCookie: true}
 
-// isOwnCookie reports whether a name is one of the platform's. Browsers compare the prefixes without regard to case.
+// isOwnCookie reports whether a cookie with a name is a cookie of the platform. It ignores case, because browsers compare the prefixes
+// __Host- and __Secure- without regard to case.
 func isOwnCookie(name string) bool {
 	name = strings.ToLower(strings.Trim(name, " \t"))
 	name = strings.TrimPrefix(strings.TrimPrefix(name, "__host-"), "__secure-")
 	return ownCookies[name] || strings.HasPrefix(name, oidcCookie)
 }
 
-// guardClearing removes from Clear-Site-Data what reaches beyond the app's own origin: browsers would remove the cookies of all hosts of the
-// site. The wildcard is replaced by the directives for the cache and the storage, which concern the origin.
+// guardClearing removes from Clear-Site-Data the directive "cookies", because browsers would remove the cookies of all hosts of the site. It
+// replaces the wildcard by the directives for the cache and the storage, which affect only the origin of the app.
 func guardClearing(h http.Header) {
 	lines := h["Clear-Site-Data"]
 	if len(lines) == 0 {
@@ -48,7 +50,7 @@ func guardClearing(h http.Header) {
 	h["Clear-Site-Data"] = []string{strings.Join(kept, ", ")}
 }
 
-// stripCookies removes the platform's cookies from a request. The others remain byte for byte.
+// stripCookies removes the platform's cookies from a request. The app's cookies remain byte for byte.
 func stripCookies(h http.Header) {
 	lines := h["Cookie"]
 	if len(lines) == 0 {
@@ -88,8 +90,8 @@ func containsFold(text, part string) bool {
 	return false
 }
 
-// guardCookies removes from a response the cookies with the platform's names, and from the others the attribute Domain, unless it is the
-// app's own host: with it, a cookie would reach the platform or other apps.
+// guardCookies removes from a response the cookies with names of the platform. From the app's cookies it removes the attribute Domain, unless
+// Domain is the host of the app: otherwise browsers would send the cookie to the platform or to other apps.
 func guardCookies(h http.Header, name string) {
 	lines := h["Set-Cookie"]
 	if len(lines) == 0 {
@@ -98,7 +100,7 @@ func guardCookies(h http.Header, name string) {
 	kept := lines[:0]
 	for _, line := range lines {
 		cookie, _, _ := strings.Cut(line, ";")
-		cookie = strings.TrimLeft(cookie, "= \t") // browsers send a cookie without a name as its value, which may be another cookie
+		cookie = strings.TrimLeft(cookie, "= \t") // browsers send a cookie without a name as its value alone, which may have the form name=value
 		if of, _, _ := strings.Cut(cookie, "="); isOwnCookie(of) {
 			continue
 		}
@@ -127,10 +129,10 @@ func withoutDomain(line, name string) string {
 	return strings.Join(kept, ";")
 }
 
-// ownKey matches the keys, tokens and grants of the platform. Those of people begin with "atl_" (user.KeyStart).
+// ownKey matches the keys, tokens and grants of the platform. The API keys of people begin with "atl_" (user.KeyStart).
 var ownKey = regexp.MustCompile(`atl[a-z]*_[0-9a-z]{26}_[a-z2-7]{40}`)
 
-// stripKeys removes the header Authorization if it has a key of the platform, also as a user or password of HTTP Basic.
+// stripKeys removes the header Authorization if it contains a key of the platform, also as the user or the password of HTTP Basic.
 func stripKeys(h http.Header) {
 	for _, line := range h["Authorization"] {
 		scheme, rest, _ := strings.Cut(line, " ")

@@ -11,9 +11,10 @@
 //	access.go    the visit of the cookie, and the access of its principal, at most a second old: 302 to the launch, 401, 403
 //	edge.go      admit: the state of the app: 503; limits on concurrent requests: 429, 503
 //	proxy.go     headers of the request; upstream.go: a connection to the process; headers of the response: 502, 503, 504
-//	watch.go     what lasts ends within a second after the access has ended
+//	watch.go     a long request, stream or upgraded connection ends within a second after its access has ended
 //
-// The cached answers are a second old at most. On the member where a change is decided, Forget (forget.go) removes those that it concerns.
+// The cached answers are a second old at most. On the member where a change is decided, Forget (forget.go) removes the answers that the
+// change concerns.
 //
 // # The way of a visitor to a private app
 //
@@ -27,13 +28,14 @@
 //     expired (of an OAuth client: any access token of its grant), the account still enabled, and the person still a member. A refusal ends
 //     the visit for good.
 //
-// # What apps are kept from
+// # Untrusted apps
 //
-// Apps are written by anybody. The edge removes the credentials of the platform from what it passes to them (cookies, keys, grants), and
-// from what they send all that would reach the platform or other apps: cookies for other hosts or with the platform's names
-// (cookies.go). Browsers consider the hosts of apps one site if they share a registrable domain; therefore requests that another origin
-// makes a browser send do not get access by the cookie, unless they are navigations (isForeign). A navigation may be that of a frame: the
-// responses of private apps forbid browsers to show them in frames of others than the platform (guardResponse).
+// Apps are written by anybody. The edge removes the credentials of the platform (cookies, keys, grants) from the requests to apps. From the
+// responses of apps it removes the headers that would affect the platform or other apps, such as cookies for other hosts or with the
+// platform's names (cookies.go). Browsers consider the hosts of apps one site if the hosts share a registrable domain. Therefore the cookie
+// gives no access to a request that a page of another origin makes the browser send, unless the request is a navigation (isForeign). A
+// navigation may load a page into a frame: the responses of a private app forbid browsers to show them in a frame, except in frames of the
+// app itself and of the platform (guardResponse).
 package edge
 
 import (
@@ -73,7 +75,7 @@ type Options struct {
 	Clock      func() time.Time
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
-	// NewID returns a new id with a prefix, which is that and a lower-case ULID.
+	// NewID returns a new id: prefix, followed by a lower-case ULID.
 	NewID func(prefix string) string
 	// PublicURL is the address of the platform. Apps are served over its scheme.
 	PublicURL *url.URL
@@ -84,34 +86,37 @@ type Options struct {
 	Limits         Limits
 }
 
-// Limits bounds what clients and apps can take. 0 stands for the default.
+// Limits bounds the resources that clients and apps can use. A field of 0 stands for the default, which the comment of the field names.
 type Limits struct {
-	// Requests is the number of slots for the requests of all apps, which workspaces share; 9,000. It leaves connections to the platform.
+	// Requests is the number of slots for the requests to all apps, which workspaces share; 9,000. It is lower than the number of
+	// connections of the server, so that connections to the platform remain possible.
 	Requests int
-	// AppRequests is the number of concurrent requests of an app, and ClientRequests that of a client with an app; 1,024 and 256.
+	// AppRequests is the maximum number of concurrent requests to one app; 1,024. ClientRequests is the maximum number of concurrent
+	// requests of one client to one app; 256.
 	AppRequests, ClientRequests int
-	// Upgrades is the number of open connections that were upgraded, of all apps; 20,000.
+	// Upgrades is the maximum number of open upgraded connections to all apps together; 20,000.
 	Upgrades int
-	// Connections is the number of open connections to all apps above which those without a request are closed; 16,384.
+	// Connections is the number of open connections to all apps above which the edge closes the idle connections; 16,384.
 	Connections int
-	// AddressBurst and AddressInterval limit the look-ups of hosts, visits and grants that are not cached, by the address of the client; 100
-	// and 20 ms.
+	// AddressBurst and AddressInterval limit the look-ups of hosts, visits and grants that are not cached, for each address of a client.
+	// AddressBurst is the number of look-ups at once; 100. AddressInterval is the time until a further look-up is allowed; 20 ms.
 	AddressBurst    int
 	AddressInterval time.Duration
-	// AddressLookups is the number of concurrent look-ups of unknown hosts for the address of a client; 32.
+	// AddressLookups is the maximum number of concurrent look-ups of unknown hosts for each address of a client; 32.
 	AddressLookups int
 	// HalfClosedTime is the time without traffic after which a request ends whose client has closed its sending side, because the client
 	// may have left; 10 s.
 	HalfClosedTime time.Duration
-	// HeaderTime is the time in which an app must begin its response once it has the whole request, and IdleTime the time after which a
-	// request without any traffic ends, or later if the app still has time to begin its response; 2 minutes and 1 hour.
+	// HeaderTime is the time in which an app must begin its response once it has the whole request; 2 minutes. IdleTime is the time without
+	// traffic after which a request ends; 1 hour. A request whose response has not begun ends later if the app has more time for the response
+	// (Edge.idleTime).
 	HeaderTime, IdleTime time.Duration
-	// GraceTime is the time for which requests last although it cannot be verified that their access does; 15 s.
+	// GraceTime is the time for which a request continues while its access cannot be verified; 15 s.
 	GraceTime time.Duration
 	// HeaderBytes bounds the head of a response of an app; 256 KiB.
 	HeaderBytes int64
-	// PageWait is the time for which a document request waits for an app that starts, before it gets a page that says so, and StartWait
-	// that of other requests; 1 s and 20 s.
+	// PageWait is the time for which a document request waits for an app that starts, before the response is a page that says so; 1 s.
+	// StartWait is the time for which any other request waits for an app that starts; 20 s.
 	PageWait, StartWait time.Duration
 }
 
@@ -120,7 +125,7 @@ type Edge struct {
 	o   Options
 	now func() time.Time
 	log *slog.Logger
-	// scheme is that of all addresses of apps. name is EdgeHost without its port, suffix the same with a dot before it.
+	// scheme is the URL scheme of every app address. suffix is "." and EdgeHost without its port.
 	scheme, suffix string
 	cookie         string
 	platform       string
@@ -135,7 +140,7 @@ type Edge struct {
 	upstreams upstreams
 	proxy     *httputil.ReverseProxy
 	lasting   registry
-	// halfClosed has the requests that give way to others.
+	// halfClosed has the requests that end when another request needs a slot.
 	halfClosed *halfClosed
 	changes    *changes
 	checks     *checks
@@ -166,7 +171,7 @@ var (
 	errUpgrades   = &entity.Error{Code: entity.Unavailable, Message: "the server has too many open connections", RetryAfter: 5 * time.Second}
 )
 
-// New returns an edge. Close must be called when it is not used any more. Errors: a required option is missing.
+// New returns an edge. The caller must call Close after the last use of the edge. Errors: a required option is missing.
 func New(o Options) (*Edge, error) {
 	if o.Asker == nil || o.Dialer == nil || o.NewID == nil || o.PublicURL == nil || o.EdgeHost == "" {
 		return nil, errNoOptions
@@ -236,14 +241,15 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Drain ends the streams of events of all apps, and those that begin afterwards: they would last until the deadline of a server that shuts
-// down, which waits for its requests. Their clients connect again. All other requests continue, and what was upgraded, until Close.
+// Drain ends the event streams of all apps, and every event stream that begins later: a server that shuts down waits for its requests, and
+// event streams would last until its deadline. Their clients connect again. All other requests and the upgraded connections continue until
+// Close.
 func (e *Edge) Drain() {
 	e.isDraining.Store(true)
 	e.lasting.end(errEnded, func(x *exchange) bool { return x.isStream.Load() })
 }
 
-// Close ends all requests and connections that last, and waits for the watcher.
+// Close ends all requests and upgraded connections, and waits for the watcher.
 func (e *Edge) Close() {
 	e.end()
 	e.rounds.Wait()
@@ -254,7 +260,7 @@ func (e *Edge) Close() {
 // ServeHTTP serves a request for the host of an app.
 func (e *Edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := &exchange{ResponseWriter: w, request: r, started: time.Now(), id: e.requestID(r), strict: w.Header()[strictTransport]}
-	delete(w.Header(), strictTransport) // until it is known what the app sends
+	delete(w.Header(), strictTransport) // guardResponse or guard sets the header again, unless the app sends its own
 	e.metrics.inFlight.Inc()
 	defer e.finish(x)
 	if err := e.serve(x); err != nil {
@@ -262,7 +268,7 @@ func (e *Edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// finish is deferred by ServeHTTP: it answers a panic, and records the request.
+// finish is deferred by ServeHTTP: it recovers from a panic, frees the slots of the request, and records the request.
 func (e *Edge) finish(x *exchange) {
 	p := recover()
 	if p != nil && p != http.ErrAbortHandler {
@@ -322,8 +328,9 @@ func (e *Edge) serve(x *exchange) error {
 	return nil
 }
 
-// admit refuses a request if the app does not serve, or has too many, and none of them gives way. Otherwise it counts the request, until
-// x.release is called. Errors: unavailable with the state of the app as its reason, rate_limited.
+// admit refuses a request if the app does not serve, or if a limit on concurrent requests is reached and no half-closed request can be
+// ended in favor of the new request (makeRoom). Otherwise it counts the request until x.release is called. Errors: unavailable with the
+// state of the app as its reason, rate_limited.
 func (e *Edge) admit(x *exchange) error {
 	if err := x.target.refusal(); err != nil {
 		return err
@@ -340,7 +347,7 @@ func (e *Edge) admit(x *exchange) error {
 	}
 }
 
-// count counts a request, or returns an error with a function that reports which requests count against the limit that is reached.
+// count counts a request. If a limit is reached, it returns an error, and a function that reports which requests count against this limit.
 func (e *Edge) count(x *exchange) (rivals func(*exchange) bool, err error) {
 	client, ok := e.clients.Acquire(limit.Client{Address: e.address(x), Subject: x.target.appID}, e.o.Limits.ClientRequests)
 	if !ok {
@@ -375,7 +382,7 @@ func (e *Edge) address(x *exchange) netip.Addr {
 	return x.address
 }
 
-// limitUnknown counts a look-up that no cache answers against the client. Errors: rate_limited.
+// limitUnknown counts a look-up that no cache answers, for the address of the client. Errors: rate_limited.
 func (e *Edge) limitUnknown(client netip.Addr) error {
 	allowed := limit.Allowance{Burst: e.o.Limits.AddressBurst, Interval: e.o.Limits.AddressInterval}
 	if wait := e.addresses.Take(e.now(), limit.Client{Address: client}, allowed); wait > 0 {

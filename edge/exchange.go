@@ -20,7 +20,7 @@ import (
 // exchangeKey is the key of the exchange in the context of a request that is passed to an app.
 type exchangeKey struct{}
 
-// maxInformational is the number of informational responses after which an app gets no further chance to send a final one.
+// maxInformational is the maximum number of informational responses to a request. After more, the request fails with errGateway.
 const maxInformational = 16
 
 // exchange is one request with its response. The watcher may end it (watch.go).
@@ -31,23 +31,24 @@ type exchange struct {
 	ctx     context.Context
 	id      string
 	started time.Time
-	// target is nil until the app is found; visitID is empty and visitor is nil for public apps.
+	// target is nil until the app is found. visitID and visitor are the id and the principal of the visit; they are empty and nil for public
+	// apps.
 	target  *target
 	visitID string
 	visitor *wirev1.Principal
 	address netip.Addr
-	// query is that of the request without a grant.
+	// query is the query of the request, without the grant.
 	query string
-	// strict is Strict-Transport-Security of the server, for the final response; nil: none.
+	// strict is the header Strict-Transport-Security of the server, for the final response; nil: the server sends no such header.
 	strict   []string
 	upgrade  bool
 	client   limit.Counted
 	upstream *upstream
-	// generation has sent the request to the app.
+	// generation is the transport that has sent the request to the app.
 	generation *generation
-	// slots has the slot of the request.
+	// slots is the set of slots from which the request has taken a slot.
 	slots *limit.Shares[string]
-	// backend is the connection to the app once it was upgraded.
+	// backend is the upgraded connection to the app; nil if the connection was not upgraded.
 	backend *upgraded
 
 	// informational is the number of informational responses.
@@ -62,7 +63,7 @@ type exchange struct {
 	broken atomic.Pointer[error]
 	// isStream is set once the app has begun a stream of events.
 	isStream atomic.Bool
-	// isHalfClosed is set once the client of HTTP/1 has closed its sending side.
+	// isHalfClosed is set once an HTTP/1 client has closed its sending side.
 	isHalfClosed atomic.Bool
 	// isWriting is set while a part of the response is written to the client.
 	isWriting atomic.Bool
@@ -70,7 +71,8 @@ type exchange struct {
 	hasBegun atomic.Bool
 	// used is the time of the last traffic, in nanoseconds since started.
 	used atomic.Int64
-	// confirmed is the time at which the watcher has last seen that the access lasts. Only the check of its subject uses it.
+	// confirmed is the time of the last check of the watcher that found the access unchanged. Only the check of the exchange's subject uses
+	// the field.
 	confirmed time.Time
 
 	// mu guards the fields below.
@@ -79,7 +81,7 @@ type exchange struct {
 	conn   net.Conn
 	done   bool
 	cause  error
-	// isCounted is set while the request has its slots. client, upstream and slots do not change once isCounted was set.
+	// isCounted is set while the request has its slots. client, upstream and slots do not change after isCounted was set.
 	isCounted  bool
 	prev, next *exchange
 }
@@ -91,13 +93,13 @@ func (x *exchange) usedAt() time.Time { return x.started.Add(time.Duration(x.use
 
 func (x *exchange) touch() { x.used.Store(int64(time.Since(x.started))) }
 
-// attend gives an exchange its context. The caller calls the result when the request has been served.
+// attend gives an exchange its context. The caller calls end when the request has been served.
 //
-// In HTTP/1 a client may close its sending side after the request and wait for the response, as nc -N and many probes do. net/http ends the
-// context of the request then, as it does when the client has left. TCP does not tell these apart until something is written: the system
-// of a client that has left then refuses the connection, and the write after that fails. Therefore the exchange goes on until a write
-// fails, there has been no traffic for Limits.HalfClosedTime (round), or another request needs a slot (makeRoom). In HTTP/2 the context ends
-// only if the client has left.
+// In HTTP/1 a client may close its sending side after the request and wait for the response, as nc -N and many probes do. net/http then ends
+// the context of the request, in the same way as for a client that has left. With TCP the server cannot distinguish the two cases until it
+// writes: the system of a client that has left resets the connection, and the next write fails. Therefore the exchange continues until a
+// write fails, there has been no traffic for Limits.HalfClosedTime (round), or another request needs a slot (makeRoom). In HTTP/2 the context
+// ends only if the client has left.
 func (e *Edge) attend(x *exchange) (end func()) {
 	ctx, cancel := context.WithCancelCause(context.WithValue(context.WithoutCancel(x.request.Context()), exchangeKey{}, x))
 	x.ctx, x.cancel = ctx, cancel
@@ -115,8 +117,9 @@ func (e *Edge) attend(x *exchange) (end func()) {
 	}
 }
 
-// WriteHeader implements http.ResponseWriter. An informational response of the app is followed by a final one, which may be a refusal if the
-// app then fails. It does not pass guardResponse: it keeps only what it is for, the links of 103.
+// WriteHeader implements http.ResponseWriter. After an informational response of the app, a final response follows, which may be a refusal
+// if the app then fails. Informational responses do not pass guardResponse; therefore WriteHeader removes all their headers but Link, which
+// the status 103 is for.
 func (x *exchange) WriteHeader(status int) {
 	if status >= 100 && status < 200 && status != http.StatusSwitchingProtocols {
 		if x.informational++; x.informational > maxInformational {
@@ -124,7 +127,7 @@ func (x *exchange) WriteHeader(status int) {
 			return
 		}
 		if !x.request.ProtoAtLeast(1, 1) {
-			return // HTTP/1.0 has none (RFC 9110, section 15.2)
+			return // HTTP/1.0 has no informational responses (RFC 9110, section 15.2)
 		}
 		for name := range x.Header() {
 			if name != "Link" {
@@ -162,8 +165,8 @@ func (x *exchange) begin(status int) {
 	}
 }
 
-// write marks that the response is being written, until end is called: a client that reads slowly has not left, and the
-// system of a client that has left refuses what is written.
+// write marks that the response is being written, until end is called. A half-closed request does not end meanwhile: a client that reads
+// slowly has not left, and a write to a client that has left fails by itself.
 func (x *exchange) write() (end func()) {
 	x.isWriting.Store(true)
 	return func() {
@@ -203,7 +206,7 @@ func (x *exchange) stop(cause error) {
 		x.conn.Close()
 		return
 	}
-	// A write to a client that does not read, and a read from one that does not send, end now.
+	// A write to a client that does not read ends now, and so does a read from a client that does not send.
 	control := http.NewResponseController(x.ResponseWriter)
 	past := time.Unix(1, 0)
 	if x.hasBegun.Load() {
@@ -214,14 +217,15 @@ func (x *exchange) stop(cause error) {
 	_ = control.SetReadDeadline(past)
 }
 
-// stopped returns the cause with which stop has ended the exchange, or nil.
+// stopped returns the cause that stop was called with, or nil if stop has not ended the exchange.
 func (x *exchange) stopped() error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.cause
 }
 
-// bodyError returns nil if the request's body could be read so far; errGone if the client has left, and errBody if the body is malformed.
+// bodyError returns nil if no read of the request's body has failed, errGone if a read has failed because the client has left, and errBody
+// if the body is malformed.
 func (x *exchange) bodyError() error {
 	broken := x.broken.Load()
 	if broken == nil {
@@ -234,14 +238,14 @@ func (x *exchange) bodyError() error {
 	return errBody
 }
 
-// release ends the counting of a request, and closes a connection to the app that was upgraded: httputil leaves it open if the app has
-// changed to another protocol than the client has asked for. stop has no effect afterwards.
+// release frees the slots of a request, and closes an upgraded connection to the app: httputil leaves the connection open if the app has
+// changed to a protocol that the client has not asked for. After release, stop has no effect.
 func (x *exchange) release() {
 	x.mu.Lock()
 	x.done = true
 	x.mu.Unlock()
 	if x.backend != nil {
-		_ = x.backend.Close() // httputil has closed it in all other cases
+		_ = x.backend.Close() // httputil has closed the connection in all other cases
 	}
 	x.free()
 }
@@ -265,7 +269,7 @@ func (x *exchange) free() bool {
 type trackedConn struct {
 	net.Conn
 	x *exchange
-	// early is what the client has sent before the connection was upgraded. A client may do so (RFC 9110, section 7.8).
+	// early has the bytes that the client sent after the request, before the connection was upgraded (RFC 9110, section 7.8, permits it).
 	early []byte
 }
 
@@ -287,7 +291,7 @@ func (c *trackedConn) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// CloseWrite passes on that the app sends no more.
+// CloseWrite closes the sending side towards the client, after the app has closed its sending side.
 func (c *trackedConn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -295,7 +299,7 @@ func (c *trackedConn) CloseWrite() error {
 	return c.Conn.Close()
 }
 
-// trackedBody records the traffic of a request's body, and its first error. After Close the body can still be read by drain.
+// trackedBody records the traffic of a request's body, and the first error of a read. After Close, drain can still read the body.
 type trackedBody struct {
 	body   io.Reader
 	x      *exchange

@@ -8,13 +8,14 @@ import (
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
 
-// A Change names what has changed. Its empty fields name nothing.
+// A Change names the entities that have changed. An empty field names no entity.
 type Change struct {
-	// AppID is the id of an app that has changed, or whose domain has.
+	// AppID is the id of an app that has changed, or whose domain has changed.
 	AppID string
-	// WorkspaceID is the id of a workspace whose name, members or suspension have changed, WorkspaceSlug a slug that was claimed or released.
+	// WorkspaceID is the id of a workspace whose name, members or suspension have changed. WorkspaceSlug is a slug that was claimed or
+	// released.
 	WorkspaceID, WorkspaceSlug string
-	// CredentialID is the id of a credential or grant, and UserID that of an account, that has lost access.
+	// CredentialID is the id of a credential or grant that has lost access. UserID is the id of an account that has lost access.
 	CredentialID, UserID string
 }
 
@@ -35,12 +36,12 @@ func ChangeOf(kind, identity string) (c Change) {
 	return c
 }
 
-// concernsTarget reports whether the change may be one of an app, or of the way to it.
+// concernsTarget reports whether the change may concern the app of a target, its workspace, or the slug of the workspace.
 func (c Change) concernsTarget(t *target) bool {
 	return named(c.AppID, t.appID) || named(c.WorkspaceID, t.workspaceID) || named(c.WorkspaceSlug, t.workspaceSlug)
 }
 
-// concernsVisitor reports whether the change may be one of the access of a principal to a workspace.
+// concernsVisitor reports whether the change may concern the access of a principal to a workspace.
 func (c Change) concernsVisitor(p *wirev1.Principal, workspaceID string) bool {
 	return named(c.WorkspaceID, workspaceID) || named(c.CredentialID, p.GetCredentialId()) ||
 		named(c.UserID, p.GetUserId()) || named(c.UserID, p.GetImpersonatorId())
@@ -49,8 +50,9 @@ func (c Change) concernsVisitor(p *wirev1.Principal, workspaceID string) bool {
 // named reports whether a field names an id.
 func named(field, id string) bool { return field != "" && field == id }
 
-// Forget removes the cached answers that a change concerns. It is called when the change is durable: requests that begin afterwards see
-// it, and what lasts ends at once if it has lost its access. On members where it is not called both take up to a second. It does not wait.
+// Forget removes the cached answers that a change concerns. The caller calls Forget after the change is durable: requests that begin
+// afterwards see the change, and running requests that have lost their access end at once. On the other members, where Forget is not called,
+// both take up to a second. Forget does not wait for the requests to end.
 func (e *Edge) Forget(c Change) {
 	if c.AppID != "" || c.WorkspaceID != "" || c.WorkspaceSlug != "" {
 		e.hosts.InvalidateAll(c.concernsTarget)
@@ -61,10 +63,10 @@ func (e *Edge) Forget(c Change) {
 	e.changes.add(c)
 }
 
-// maxChanges is the number of changes that are kept for the watcher; with more, it verifies the access of all requests.
+// maxChanges is the maximum number of changes that wait for the watcher. After more changes, the watcher verifies the access of all requests.
 const maxChanges = 256
 
-// changes are those that the watcher has not seen yet.
+// changes has the changes that the watcher has not taken yet.
 type changes struct {
 	signal chan struct{}
 

@@ -2,7 +2,7 @@ package edge
 
 import "sync"
 
-// halfClosed has the requests whose clients have closed their sending side. Such a client may have left (attend).
+// halfClosed has the requests whose clients have closed their sending side. The clients may have left (attend).
 type halfClosed struct {
 	mu  sync.Mutex
 	all map[*exchange]bool
@@ -24,7 +24,7 @@ func (h *halfClosed) add(x *exchange) {
 	h.all[x] = true
 }
 
-// remove removes an exchange that is done, or that gives way.
+// remove removes an exchange that is done.
 func (h *halfClosed) remove(x *exchange) {
 	if !x.isHalfClosed.Load() {
 		return
@@ -34,7 +34,8 @@ func (h *halfClosed) remove(x *exchange) {
 	delete(h.all, x)
 }
 
-// oldest returns the exchange that matches and has been without traffic for the longest time, or nil.
+// oldest returns the matching exchange that has been without traffic for the longest time, or nil if no exchange matches. Exchanges without
+// slots, and exchanges whose response is being written, do not match.
 func (h *halfClosed) oldest(matches func(*exchange) bool) (oldest *exchange) {
 	h.mu.Lock()
 	all := make([]*exchange, 0, len(h.all))
@@ -53,8 +54,8 @@ func (h *halfClosed) oldest(matches func(*exchange) bool) (oldest *exchange) {
 	return oldest
 }
 
-// makeRoom ends one request of a client that has closed its sending side, and that counts against a limit, so that another request may have
-// its slots. The slots are free when makeRoom returns. It reports whether there was such a request.
+// makeRoom ends one half-closed request for which counts returns true, so that a new request may take its slots. It reports whether there was
+// such a request. The slots are free when makeRoom returns true.
 func (e *Edge) makeRoom(counts func(*exchange) bool) bool {
 	for {
 		x := e.halfClosed.oldest(counts)

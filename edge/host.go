@@ -15,10 +15,10 @@ import (
 // maxHostName is the greatest length of a host name, in bytes (RFC 1035, section 2.3.4).
 const maxHostName = 253
 
-// Serves reports whether a request is for an app, by its Host alone, which may have a port: a name below the edge host, whether or not the
-// app exists, or a custom domain. All other names are the platform's, which operators may have given further names, as are addresses and
-// single labels. A custom domain is looked up, with answers at most a second old; if that fails, or the client has asked for too many
-// unknown names, the edge answers the request with the failure.
+// Serves reports whether a request is for an app. It decides by Host alone, which may have a port. A name below the edge host is the name of
+// an app, whether or not the app exists, and so is a custom domain. All other names belong to the platform, to which operators may have given
+// further names; so do IP addresses and single labels. Serves looks a custom domain up, with an answer that is at most a second old. If the
+// look-up fails, or the client has asked for too many unknown names, Serves returns true, and ServeHTTP answers with the failure.
 func (e *Edge) Serves(r *http.Request) bool {
 	name, ok := hostName(r.Host)
 	switch {
@@ -34,8 +34,8 @@ func (e *Edge) Serves(r *http.Request) bool {
 	return !entity.HasCode(err, entity.NotFound)
 }
 
-// lookUpHost returns the app of a host name, at most a second old. The look-up of a name that the cache does not know counts against the
-// client, in number and while it lasts, so that one client cannot occupy the look-ups of all. client is called for such names only.
+// lookUpHost returns the app of a host name, at most a second old. For a name that the cache does not know, it calls client, and limits both
+// the rate and the concurrency of the look-ups of this client, so that one client cannot occupy the look-ups of all clients.
 // Errors: not_found, rate_limited, unavailable.
 func (e *Edge) lookUpHost(ctx context.Context, name string, client func() netip.Addr) (*target, error) {
 	if e.hosts.Knows(name) {
@@ -50,11 +50,11 @@ func (e *Edge) lookUpHost(ctx context.Context, name string, client func() netip.
 		return nil, errLookups
 	}
 	defer pending.Release()
-	// The look-up lasts as long as it is counted, although the client may leave.
+	// The look-up does not end when the client leaves, so that the client cannot start more look-ups than are counted.
 	return e.hosts.Lookup(e.ending, name)
 }
 
-// isCustomName reports whether a name may be that of a custom domain.
+// isCustomName reports whether a name may be a custom domain.
 func isCustomName(name string) bool {
 	dot := strings.LastIndexByte(name, '.')
 	// Browsers take a name whose last label is a number for an address (URL standard, section 3.5).

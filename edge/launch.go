@@ -17,7 +17,7 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// maxPath bounds the path to which a launch leads, in bytes.
+// maxPath is the maximum length of the path that a launch redirects to, in bytes.
 const maxPath = 8 << 10
 
 var (
@@ -26,10 +26,10 @@ var (
 	errKind = entity.Errorf(entity.Forbidden, "an app cannot be launched with a credential of an app, an agent or a computer, or with a read-only key")
 )
 
-// A Launcher launches apps: it is what the operation launch of the API needs of the edge.
+// A Launcher launches apps. It is the part of the edge that the operation launch of the API uses.
 type Launcher struct {
 	Asker entity.Asker
-	// NewID, PublicURL and EdgeHost are as in Options.
+	// NewID, PublicURL and EdgeHost have the meaning of the fields of Options.
 	NewID     func(prefix string) string
 	PublicURL *url.URL
 	EdgeHost  string
@@ -40,10 +40,10 @@ func (e *Edge) Launcher() *Launcher {
 	return &Launcher{Asker: e.o.Asker, NewID: e.o.NewID, PublicURL: e.o.PublicURL, EdgeHost: e.o.EdgeHost}
 }
 
-// Launch authorizes a principal, grants a visit, and returns the address of the app with the grant, which serves once within a minute. host
-// is the standard address of the app or its active custom domain, with or without a port; empty: the standard address. path is the path on
-// that host, with its query; empty: that of the first page. A grant in it is replaced. Errors: invalid_request; those of the workspace
-// for principals that may not read its apps; not_found.
+// Launch authorizes a principal, grants a visit, and returns the address of the app with the grant. The grant can be redeemed once, within a
+// minute. host is the standard address of the app or its active custom domain, with or without a port; empty: the standard address. path is
+// the path on the host, with its query; empty: "/". A grant in path is replaced. Errors: invalid_request; not_found; the errors of the
+// workspace for principals that may not read its apps; forbidden for a principal that may not visit apps.
 func (l *Launcher) Launch(ctx context.Context, p *wirev1.Principal, workspaceID, appID, host, path string) (string, error) {
 	found, err := entity.Ask[*appv1.Description](ctx, l.Asker, entity.Command{
 		Kind: entity.KindApp, Identity: app.Identity(workspaceID, appID), Principal: p, Message: &appv1.DescribeApp{},
@@ -84,8 +84,8 @@ func (l *Launcher) Launch(ctx context.Context, p *wirev1.Principal, workspaceID,
 	return l.PublicURL.Scheme + "://" + host + withGrant(path, grant), nil
 }
 
-// mayVisit reports whether a principal may launch apps: a person, or a client or key that acts for the person. A read-only key may not,
-// because an app can change something for its visitors.
+// mayVisit reports whether a principal may launch apps. People may, and so may OAuth clients and API keys that act for a person. Read-only keys
+// may not, because an app can make changes on behalf of its visitors.
 func mayVisit(p *wirev1.Principal) bool {
 	switch p.GetKind() {
 	case wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH:
@@ -124,8 +124,8 @@ func CustomHost(name, edgeHost string) string {
 	return name
 }
 
-// CheckPath returns an error unless every browser takes a text for a path, with or without a query, of the host that it follows. Browsers
-// may take // and \ for the beginning of another host, and ignore control characters. Errors: invalid_request.
+// CheckPath returns an error unless every browser reads a text after a host as a path of this host, with or without a query. Browsers may
+// read // and \ as the beginning of a different host, and ignore control characters. Errors: invalid_request.
 func CheckPath(text string) *entity.Error {
 	parsed, err := url.Parse(text)
 	switch {
@@ -137,7 +137,7 @@ func CheckPath(text string) *entity.Error {
 	return nil
 }
 
-// withGrant returns a path with a grant in its query, in place of those that it has.
+// withGrant returns a path with a grant in its query. The grant replaces all grants that the query had.
 func withGrant(path, grant string) string {
 	path, query, _ := strings.Cut(path, "?")
 	query, _ = cutGrant(query)

@@ -17,8 +17,8 @@ const maxLoggedPath = 1024
 // secretLike matches text that may be a secret: secrets of the platform have 40 characters.
 var secretLike = regexp.MustCompile(`[A-Za-z0-9]{32,}`)
 
-// logAccess logs a request that has ended, with the attributes of the API's access log and those of the app. It logs no query, no header,
-// and no secret in a path.
+// logAccess logs a request that has ended, with the attributes of the API's access log, and with the app and the visit. It logs no query, no
+// header, and no secret in a path.
 func (e *Edge) logAccess(x *exchange) {
 	r, level, detail := x.request, slog.LevelInfo, ""
 	if x.failure != nil && shown(x.failure).Code == entity.Internal {
@@ -51,7 +51,7 @@ func (e *Edge) logAccess(x *exchange) {
 	e.log.LogAttrs(r.Context(), level, "app request", fields...)
 }
 
-// requestID returns the id that the client has given to the request, if it has the form of one, or a new one.
+// requestID returns the request id that the client has sent. If the client has sent no valid id, it returns a new id.
 func (e *Edge) requestID(r *http.Request) string {
 	if given := r.Header["X-Request-Id"]; len(given) == 1 && entity.IsRequestID(given[0]) {
 		return given[0]

@@ -48,7 +48,8 @@ func outcomeOf(code entity.Code) outcome {
 	}
 }
 
-// metrics counts by outcome, class of status and visibility, but never by app or host, which would make the number of series unbounded.
+// metrics counts requests by outcome, class of status and visibility. No metric has the app or the host as a label, because the number of
+// series would be unbounded.
 type metrics struct {
 	requests *prometheus.CounterVec
 	duration *prometheus.HistogramVec
@@ -57,7 +58,7 @@ type metrics struct {
 	upgrades prometheus.Gauge
 	wakes    prometheus.Counter
 
-	// counters and durations are the series, which are looked up once.
+	// counters has the series of requests and durations has the series of duration, so that a request looks up no labels.
 	counters  [outcomes][3][6]prometheus.Counter
 	durations [3]prometheus.Observer
 }

@@ -26,11 +26,11 @@ const reasonTimeout = "timeout"
 // errGone says that the client has left before the end of the exchange.
 var errGone = errors.New("the client has left")
 
-// flushTime is the time after which the edge passes on the part of a body of known length that it has received. Events, and bodies of
-// unknown length, are passed on at once; a body of known length that arrives in one piece, together with the head, in one write.
+// flushTime is the time after which the edge flushes the received part of a response body of known length. httputil flushes event streams and
+// bodies of unknown length at once. A body of known length that arrives in one piece together with the head is sent in one write.
 const flushTime = 10 * time.Millisecond
 
-// newProxy returns the proxy for all apps. The exchange in the context of a request says which app it is for.
+// newProxy returns the proxy for all apps. The exchange in the context of a request has the app of the request.
 func (e *Edge) newProxy() *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Rewrite: e.rewrite, Transport: e, ModifyResponse: e.guardResponse, ErrorHandler: e.failProxy,
@@ -38,13 +38,14 @@ func (e *Edge) newProxy() *httputil.ReverseProxy {
 	}
 }
 
-// rewrite makes the request for the app. It has the public host, the address of the client and the scheme, and none of the headers in
-// which a client may claim other ones, nor a credential of the platform. httputil has removed those of the connection.
+// rewrite makes the request for the app. The request has the public host, the address of the client, and the scheme. rewrite removes the
+// headers that could claim another host, address or scheme (isForwarding), and the credentials of the platform. httputil has removed the
+// headers of the connection.
 func (e *Edge) rewrite(p *httputil.ProxyRequest) {
 	x := p.In.Context().Value(exchangeKey{}).(*exchange)
 	out, h := p.Out, p.Out.Header
 	out.URL.Scheme, out.URL.Host, out.URL.User = "http", "app", nil
-	out.URL.RawQuery = x.query // httputil has removed what it cannot parse
+	out.URL.RawQuery = x.query // as the client has sent it: httputil has removed the parameters that it cannot parse
 	out.Host = p.In.Host
 	for name := range h {
 		if isForwarding(name) {
@@ -62,13 +63,13 @@ func (e *Edge) rewrite(p *httputil.ProxyRequest) {
 	h["X-Forwarded-Proto"] = []string{e.scheme}
 	h["X-Request-Id"] = []string{x.id}
 	if _, ok := h["User-Agent"]; !ok {
-		h["User-Agent"] = nil // net/http would add its own
+		h["User-Agent"] = nil // net/http would add the name of its own client
 	}
 }
 
-// stripUpgrade removes the request to continue the connection with another protocol if the client may not ask for it, as in HTTP/1.0
-// (isUpgrade), or if that is HTTP/2 (RFC 7540, section 3.2). The app would get the further requests of the connection as the client sends
-// them, with headers that rewrite removes. A server may ignore such a request.
+// stripUpgrade removes the headers that ask for another protocol if the request is no valid upgrade (isUpgrade), or if the protocol is HTTP/2
+// (RFC 7540, section 3.2). After an upgrade to HTTP/2, the app would get the further requests of the connection unchanged, with the headers
+// that rewrite removes. A server may ignore the headers that ask for another protocol.
 func stripUpgrade(r *http.Request, h http.Header) {
 	if !isUpgrade(r) || containsFold(strings.Join(h["Upgrade"], ","), "h2c") {
 		delete(h, "Upgrade")
@@ -77,8 +78,8 @@ func stripUpgrade(r *http.Request, h http.Header) {
 	delete(h, "Http2-Settings")
 }
 
-// originHeaders are those in which proxies of many kinds say where a request comes from, and Proxy, which programs that follow CGI take for
-// the setting of their own proxy (CVE-2016-5385).
+// originHeaders has the names, in lower case, of the headers in which various proxies send the address, host, scheme or path of the original
+// request. It also has Proxy, which CGI programs mistake for the setting of their HTTP proxy (CVE-2016-5385).
 var originHeaders = map[string]bool{
 	"forwarded": true, "x-real-ip": true, "x-rewrite-url": true, "true-client-ip": true, "x-client-ip": true, "client-ip": true,
 	"x-cluster-client-ip": true, "cf-connecting-ip": true, "fastly-client-ip": true, "x-host": true, "x-scheme": true, "x-url-scheme": true,
@@ -89,7 +90,8 @@ var originHeaders = map[string]bool{
 	"x-original-forwarded-proto": true,
 }
 
-// isForwarding reports whether a header says where a request comes from. Some programs read an underscore as a hyphen.
+// isForwarding reports whether a header is in originHeaders or begins with X-Forwarded. It treats an underscore as a hyphen, as some programs
+// do.
 func isForwarding(name string) bool {
 	if name == "" || strings.IndexByte("CFPTX", name[0]) < 0 {
 		return false // most headers; net/http has made the first letter a capital
@@ -98,11 +100,12 @@ func isForwarding(name string) bool {
 	return originHeaders[name] || strings.HasPrefix(name, "x-forwarded")
 }
 
-// strictTransport is the name of the header with which a host asks for HTTPS (RFC 6797). It concerns that host only, so that apps may send
-// their own.
+// strictTransport is the name of the header that makes browsers use HTTPS for a host (RFC 6797). The header has no effect on other hosts;
+// therefore an app may send its own value.
 const strictTransport = "Strict-Transport-Security"
 
-// guardResponse removes from the head of a response what would reach beyond the app's own host, and adds what protects its visitors.
+// guardResponse removes from the head of a response the headers and cookies that would affect other hosts, and adds the headers that protect
+// the visitors of the app.
 // Errors: errStatus, errUnasked, errUpgrades.
 func (e *Edge) guardResponse(r *http.Response) error {
 	if r.StatusCode < http.StatusOK && r.StatusCode != http.StatusSwitchingProtocols {
@@ -117,7 +120,7 @@ func (e *Edge) guardResponse(r *http.Response) error {
 	if !x.target.indexed() {
 		h["X-Robots-Tag"] = noIndex
 	}
-	if !x.target.public { // a further policy: browsers enforce it beside those of the app
+	if !x.target.public { // an additional policy: browsers enforce it together with the policies of the app
 		h["Content-Security-Policy"] = append(h["Content-Security-Policy"], e.frames)
 	}
 	if _, ok := h[strictTransport]; !ok && x.strict != nil {
@@ -133,14 +136,14 @@ func (e *Edge) guardResponse(r *http.Response) error {
 	r.Body = &guardedBody{r.Body, r}
 	if strings.HasPrefix(h.Get("Content-Type"), "text/event-stream") {
 		x.isStream.Store(true)
-		if e.isDraining.Load() { // read after isStream is set: Drain does the reverse, and one of both sees the other
+		if e.isDraining.Load() { // read after isStream is set: Drain sets isDraining before it reads isStream, so that one of the two ends the stream
 			x.stop(errEnded)
 		}
 	}
 	return nil
 }
 
-// guardedBody removes from the trailer, which follows the body, what guardResponse guards in the head.
+// guardedBody removes from the trailer, which follows the body, the fields that guardResponse removes or sets in the head.
 type guardedBody struct {
 	io.ReadCloser
 	response *http.Response
@@ -163,15 +166,16 @@ var guardedTrailers = map[string]bool{
 	"X-Request-Id": true,
 }
 
-// errStatus is returned for a status below 100, which is none (RFC 9110, section 15) and net/http does not send. net/http passes informational
-// responses on by itself.
+// errStatus is returned for a status below 100, which is invalid (RFC 9110, section 15), and which net/http cannot send. An informational
+// status does not reach guardResponse, because net/http passes informational responses on by itself.
 var errStatus = errors.New("the app has sent a response with an invalid status")
 
 var errUnasked = errors.New("the app has changed the protocol of a connection without a request to")
 
-// countUpgrade counts the connection of an upgraded response until it is closed. It returns errUpgrades if too many are open, which requests
-// that were admitted at the same time may have opened. It returns an error if the client did not ask for another protocol: the connection
-// would be passed to the app as it is, with further requests of the client or of others behind its proxy.
+// countUpgrade counts an upgraded connection until it is closed. It returns errUpgrades if too many upgraded connections are open; admit has
+// checked the limit, but requests that were admitted at the same time may have reached it. It returns errUnasked if the client did not ask
+// for another protocol: the app would get the connection of the client, with further requests of the client, or of other clients behind the
+// same proxy.
 func (e *Edge) countUpgrade(x *exchange, r *http.Response) error {
 	conn, ok := r.Body.(io.ReadWriteCloser)
 	if !ok || !x.upgrade || !isUpgrade(r.Request) {
@@ -201,7 +205,7 @@ func (u *upgraded) Close() error {
 	return u.ReadWriteCloser.Close()
 }
 
-// CloseWrite passes on that the client sends no more.
+// CloseWrite closes the sending side towards the app, after the client has closed its sending side.
 func (u *upgraded) CloseWrite() error {
 	if half, ok := u.ReadWriteCloser.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -212,7 +216,7 @@ func (u *upgraded) CloseWrite() error {
 // failProxy answers a request that got no response from the app.
 func (e *Edge) failProxy(w http.ResponseWriter, r *http.Request, err error) {
 	x := r.Context().Value(exchangeKey{}).(*exchange)
-	x.outcome = outcomeProxied // until a refusal says otherwise
+	x.outcome = outcomeProxied // refuse sets another outcome
 	var dialed dialError
 	var network net.Error
 	cause, broken := x.stopped(), x.bodyError()
@@ -239,7 +243,8 @@ func (e *Edge) failProxy(w http.ResponseWriter, r *http.Request, err error) {
 	e.refuse(x, err)
 }
 
-// timeoutError returns the error for a request to which the app has not begun its response in time. It says which setting holds.
+// timeoutError returns the error for a request whose response the app has not begun in time. The message names the setting that determines the
+// time.
 func timeoutError(g *generation) *entity.Error {
 	setting := "the setting app-response of the server; the app may have its own (atelier app runtime)"
 	if g.headerTime != 0 {
@@ -249,7 +254,7 @@ func timeoutError(g *generation) *entity.Error {
 	return &entity.Error{Code: entity.Unavailable, Reason: reasonTimeout, Message: text, RetryAfter: retryTime}
 }
 
-// dialRefusal returns the error to answer with if no process could be reached.
+// dialRefusal returns the error for the client if the edge could not connect to a process of the app.
 func (e *Edge) dialRefusal(err error) error {
 	switch reasonOf(err) {
 	case reasonStarting, reasonStopped:

@@ -13,11 +13,12 @@ import (
 	visitv1 "github.com/atelier-run/atelier/messages/visit/v1"
 )
 
-// GrantParameter is the parameter of an address of an app that has the grant of a visit.
+// GrantParameter is the name of the query parameter that carries the grant of a visit in an address of an app.
 const GrantParameter = "service_access"
 
-// redeem exchanges the grant in the address for a cookie, and redirects to the address without it. A grant that is not valid leads a
-// document request to another launch. Errors: unauthorized, rate_limited, unavailable.
+// redeem exchanges the grant in the address for a cookie, and redirects to the address without the grant. If the grant is not valid and the
+// request has no valid cookie, a private app answers unauthorized, so that a document request is redirected to a new launch. Errors:
+// unauthorized, rate_limited, unavailable.
 func (e *Edge) redeem(x *exchange, grant string) error {
 	if err := e.limitUnknown(e.address(x)); err != nil {
 		return err
@@ -57,13 +58,13 @@ func (e *Edge) exchangeGrant(x *exchange, grant string) (_ *visitv1.Visit, cooki
 		return nil, "", err
 	}
 	if redeemed.GetAppId() != x.target.appID || redeemed.GetWorkspaceId() != x.target.workspaceID {
-		e.endVisit(x.ctx, id) // another app has the address by now
+		e.endVisit(x.ctx, id) // the address belongs to a different app by now
 		return nil, "", errUnauthorized
 	}
 	return redeemed, cookie, nil
 }
 
-// endPrevious ends the visit of the cookie that is replaced, if it is another one.
+// endPrevious ends the visit of the cookie that the new cookie replaces, unless both cookies are of the same visit.
 func (e *Edge) endPrevious(x *exchange, newID string) {
 	if previous, err := e.findVisit(x); err == nil && previous.visit.GetId() != newID {
 		e.endVisit(x.ctx, previous.visit.GetId())
@@ -81,15 +82,15 @@ func (e *Edge) addressOf(x *exchange) string {
 	return address
 }
 
-// launchAddress returns the address on the platform that launches the app of a request, and leads back to its path. A path that the launch
-// would refuse is replaced by that of the first page.
+// launchAddress returns the address on the platform that launches the app of a request and then redirects to the path of the request. It
+// replaces a path that the launch would refuse by "/".
 func (e *Edge) launchAddress(x *exchange) string {
 	path := x.request.URL.EscapedPath()
 	if x.query != "" {
 		path += "?" + escapeQuery(x.query)
 	}
 	if strings.HasPrefix(path, "//") {
-		path = "/." + path // the same path for browsers, which cannot be taken for a host (URL standard, section 4.5)
+		path = "/." + path // the same path for browsers, but they cannot read it as a host (URL standard, section 4.5)
 	}
 	if CheckPath(path) != nil {
 		path = "/"
@@ -100,7 +101,8 @@ func (e *Edge) launchAddress(x *exchange) string {
 	return at.String()
 }
 
-// escapeQuery escapes what browsers send as it is in a query, and CheckPath refuses: backslashes, and characters beyond ASCII.
+// escapeQuery escapes the characters that browsers send unescaped in a query but CheckPath refuses: backslashes, control characters and spaces,
+// and characters beyond ASCII.
 func escapeQuery(query string) string {
 	var escaped strings.Builder
 	for _, b := range []byte(query) {
@@ -113,7 +115,7 @@ func escapeQuery(query string) string {
 	return escaped.String()
 }
 
-// cutGrant returns a query without the grant, whose other parameters are unchanged, and the first grant.
+// cutGrant returns a query without its grants, and the first of them. The other parameters are unchanged.
 func cutGrant(query string) (rest, grant string) {
 	if !strings.Contains(query, GrantParameter) && !strings.ContainsRune(query, '%') {
 		return query, ""

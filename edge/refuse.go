@@ -12,12 +12,13 @@ import (
 	"github.com/atelier-run/atelier/limit"
 )
 
-// drainTime bounds the time in which the rest of the body of a request is read that was refused, or that the app has answered early.
+// drainTime bounds the time for which the edge reads the rest of a request's body after the edge has refused the request, or after the app has
+// answered before the end of the body.
 const drainTime = 10 * time.Second
 
 var noIndex = []string{"noindex"}
 
-// statuses has the status of each code with which the edge refuses requests.
+// statuses has the HTTP status of each error code that the edge shows to clients. All other codes are shown as Internal.
 var statuses = map[entity.Code]int{
 	entity.InvalidRequest: http.StatusBadRequest, entity.Unauthorized: http.StatusUnauthorized, entity.Forbidden: http.StatusForbidden,
 	entity.NotFound: http.StatusNotFound, entity.MethodNotAllowed: http.StatusMethodNotAllowed,
@@ -25,7 +26,7 @@ var statuses = map[entity.Code]int{
 	entity.Unavailable: http.StatusServiceUnavailable, entity.Internal: http.StatusInternalServerError,
 }
 
-// statusOf returns the status of an error. Some reasons have one of their own.
+// statusOf returns the HTTP status of an error: 502 for errGateway, 504 for reasonTimeout, and otherwise the status of the code.
 func statusOf(err *entity.Error) int {
 	switch {
 	case err == errGateway:
@@ -37,7 +38,7 @@ func statusOf(err *entity.Error) int {
 	}
 }
 
-// shown returns the part of an error that clients see.
+// shown returns the error that the client sees instead of err. It hides internal errors.
 func shown(err error) *entity.Error {
 	var refused *entity.Error
 	if !errors.As(err, &refused) {
@@ -49,8 +50,8 @@ func shown(err error) *entity.Error {
 	return refused
 }
 
-// refuse answers with an error: a document request with a page, or with a redirect to the launch of a private app, and others in the form
-// of the API. It does nothing once the response has begun.
+// refuse answers a request with an error. A document request gets a page, or, for errUnauthorized of a private app, a redirect to the launch
+// of the app. Any other request gets the error in the JSON form of the API. refuse does nothing if the response has begun.
 func (e *Edge) refuse(x *exchange, err error) {
 	if x.status != 0 {
 		return
@@ -59,7 +60,7 @@ func (e *Edge) refuse(x *exchange, err error) {
 	x.drain()
 	refused := shown(err)
 	h := x.Header()
-	clear(h) // of a response of the app
+	clear(h) // a response of the app may have set headers
 	document := isDocument(x.request)
 	if document && refused == errUnauthorized && x.target != nil && x.stopped() == nil {
 		x.outcome = outcomeSignIn
@@ -90,8 +91,8 @@ func (e *Edge) refuse(x *exchange, err error) {
 	}
 }
 
-// drain reads the rest of the request's body, within the bounds of limit.Drain and drainTime: most clients read the response only after they
-// have sent the request.
+// drain reads the rest of the request's body, within the bounds of limit.Drain and drainTime, because most clients read the response only after
+// they have sent the whole request.
 func (x *exchange) drain() {
 	if x.request.ContentLength == 0 || x.stopped() != nil {
 		return
@@ -100,14 +101,14 @@ func (x *exchange) drain() {
 	limit.Drain(x.request, x.request.Body)
 }
 
-// errorBody is the form of errors of the API.
+// errorBody is the JSON form of an error of the API.
 type errorBody struct {
 	Error   entity.Code `json:"error"`
 	Message string      `json:"message,omitzero"`
 	Reason  string      `json:"reason,omitzero"`
 }
 
-// guard sets the headers of the responses that are the edge's own.
+// guard sets the headers of a response that the edge makes itself.
 func (x *exchange) guard() {
 	h := x.Header()
 	h["X-Request-Id"] = []string{x.id}
@@ -120,7 +121,7 @@ func (x *exchange) guard() {
 	}
 }
 
-// redirect redirects a browser. The referrer, which may have a grant, is sent to nobody.
+// redirect redirects a browser. The browser sends no referrer, because the address may contain a grant.
 func (e *Edge) redirect(x *exchange, status int, to string) {
 	x.guard()
 	h := x.Header()

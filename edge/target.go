@@ -13,23 +13,25 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// target is the app that a host name belongs to. Requests share it, and it never changes.
+// target is the app that a host name belongs to. Requests share the value, which never changes.
 type target struct {
 	workspaceID, workspaceSlug, appID, appSlug string
 	// name is the host name.
 	name string
-	// custom is set for a custom domain, public for an app without restriction of its visitors.
+	// custom is set if name is a custom domain. public is set if the app has no restriction of its visitors.
 	custom, public bool
-	// generation is the number of the accepted configuration. Connections of a lower one lead to a process that was replaced.
+	// generation is the number of the accepted configuration of the app. Connections of a lower generation lead to a process that was
+	// replaced.
 	generation uint64
-	// headerTime is the app's own time in which it must begin its response; 0: Limits.HeaderTime.
+	// headerTime is the time in which the app must begin its response, by its own settings; 0: Limits.HeaderTime.
 	headerTime time.Duration
 	// revision is the version of the app's last event.
 	revision uint64
 	state    state
 }
 
-// indexed reports whether the directives of the app for search engines apply (specification, App domain).
+// indexed reports whether search engines may index the app as its own headers permit (specification, App domain). All other responses forbid
+// it.
 func (t *target) indexed() bool { return t.custom && t.public }
 
 // state says whether an app serves.
@@ -45,7 +47,7 @@ const (
 	stateMissing
 )
 
-// The reasons of refusals by the state of an app, which are also those of the errors of Dialer.
+// The reasons of the errors for an app that does not serve. The errors of Dialer have these reasons, too.
 const (
 	reasonStarting  = "starting"
 	reasonStopped   = "stopped"
@@ -55,7 +57,7 @@ const (
 	reasonMissing   = "folder_missing"
 )
 
-// refusals has the error for each state in which an app does not serve.
+// refusals maps a state to the error for requests to an app in this state. The states that are missing admit requests.
 var refusals = map[state]*entity.Error{
 	stateStarting:  notServing(reasonStarting, "the app is being installed or started"),
 	stateFailed:    notServing(reasonFailed, "the app could not be started"),
@@ -68,7 +70,7 @@ func notServing(reason, message string) *entity.Error {
 	return &entity.Error{Code: entity.Unavailable, Reason: reason, Message: message, RetryAfter: retryTime}
 }
 
-// refusal returns the error for an app that does not serve, or nil.
+// refusal returns the error for requests in the state of the app, or nil if the app may get requests.
 func (t *target) refusal() error {
 	if err := refusals[t.state]; err != nil {
 		return err
@@ -84,14 +86,15 @@ func (e *Edge) findTarget(x *exchange) error {
 	}
 	found, err := e.lookUpHost(x.ctx, name, func() netip.Addr { return e.address(x) })
 	if entity.HasCode(err, entity.NotFound) {
-		// The slug, the workspace and the app refuse with messages of their own. A stranger would learn which workspaces exist.
+		// The slug, the workspace and the app each return not_found with a different message, from which a stranger would learn which
+		// workspaces exist.
 		return errNotFound
 	}
 	x.target = found
 	return err
 }
 
-// fetchTarget asks the entities for the app of a host name. known is the previous answer, or nil. Errors: not_found, which the cache stores
+// fetchTarget asks the entities for the app of a host name. known is the previous answer, or nil. Errors: not_found, which the cache stores,
 // too.
 func (e *Edge) fetchTarget(ctx context.Context, name string, known *target) (*target, error) {
 	appSlug, workspaceSlug, standard := e.standardName(name)
@@ -106,7 +109,7 @@ func (e *Edge) fetchTarget(ctx context.Context, name string, known *target) (*ta
 		}
 		t := &target{name: name, workspaceID: found.GetWorkspaceId(), workspaceSlug: workspaceSlug}
 		if known != nil && known.workspaceID == t.workspaceID {
-			// An app has its slug until it is removed, so that the workspace need not be asked again.
+			// An app has its slug until the app is removed; therefore the workspace need not be asked again.
 			t.appID = known.appID
 			if err := e.describe(ctx, t); !entity.HasCode(err, entity.NotFound) {
 				return t, err

@@ -18,16 +18,18 @@ import (
 )
 
 const (
-	// idleConns is the number of idle connections to an app that are kept, for idleConnTime.
+	// idleConns is the maximum number of idle connections to an app. idleConnTime is the time after which an idle connection is closed.
 	idleConns    = 64
 	idleConnTime = time.Minute
-	// unusedTime is the time after which an upstream without requests is removed, and sweepTime that between two searches for such.
+	// unusedTime is the time after which an upstream without requests is removed. sweepTime is the time between two searches for upstreams to
+	// remove.
 	unusedTime = 2 * time.Minute
 	sweepTime  = 10 * time.Second
-	// redialTime is the pause between two attempts to reach an app that does not run yet, and wakeTime that between two requests to wake it.
+	// redialTime is the pause between two attempts to connect to an app that does not run yet. wakeTime is the least time between two requests
+	// to wake an app.
 	redialTime = 50 * time.Millisecond
 	wakeTime   = time.Second
-	// retryTime is the time after which clients are asked to try again.
+	// retryTime is the time after which clients are told to try again.
 	retryTime = 2 * time.Second
 )
 
@@ -40,7 +42,8 @@ type upstreams struct {
 	sweptAt time.Time
 }
 
-// upstream has the connections to the process of one app. Its counters are those of the app, regardless of the process.
+// upstream has the connections to the processes of one app. active counts the requests to the app, whichever process serves them. usedAt and
+// wokenAt are the times of the end of the last request and of the last request to wake the app, in nanoseconds since the Unix epoch.
 type upstream struct {
 	workspaceID, appID string
 	active, usedAt     atomic.Int64
@@ -49,24 +52,24 @@ type upstream struct {
 	transport atomic.Pointer[generation]
 }
 
-// generation has the connections to the processes of one configuration, which have one time to begin a response.
+// generation has the connections to the processes of one configuration of an app, with one time to begin a response.
 type generation struct {
 	number uint64
-	// revision is the version of the app in which it had this configuration and time.
+	// revision is a version of the app at which the app had this configuration and this time.
 	revision uint64
-	// headerTime is that of the app; 0: it has none, and the time of the transport is Limits.HeaderTime.
+	// headerTime is the headerTime of the target; if it is 0, the transport uses Limits.HeaderTime.
 	headerTime time.Duration
 	*http.Transport
 }
 
-// serves reports whether requests for a target use the generation. A target that was looked up earlier than the one of the generation does,
-// so that the generations of an app only go forward.
+// serves reports whether requests for a target use the generation. A request with a target of an earlier revision than the generation uses the
+// generation, so that the generations of an app only go forward.
 func (g *generation) serves(t *target) bool {
 	return g != nil && (g.revision >= t.revision || g.number == t.generation && g.headerTime == t.headerTime)
 }
 
-// get returns the upstream of an app. If the app has accepted another configuration, or has another time to begin its responses, new
-// requests get new connections; those in flight continue with the old process, which drains, and with the old time.
+// get returns the upstream of an app. If the app has accepted a new configuration, or its time to begin a response has changed, new requests
+// use new connections. Requests in flight continue with the old process, which drains, and with the old time.
 func (u *upstreams) get(e *Edge, t *target) *upstream {
 	found, ok := u.byApp.Load(t.appID)
 	if !ok {
@@ -88,8 +91,8 @@ func (u *upstreams) get(e *Edge, t *target) *upstream {
 	}
 }
 
-// sweep removes the upstreams that are not used any more. With more than most connections it also closes those without a request.
-// Otherwise it does nothing if the last one was less than sweepTime ago.
+// sweep removes the upstreams that are not used any more. If more than most connections are open, it also closes all idle connections.
+// Otherwise it does nothing if the last sweep was less than sweepTime ago.
 func (u *upstreams) sweep(now time.Time, most int64) {
 	isFull := u.open.Load() > most
 	if !isFull && now.Sub(u.sweptAt) < sweepTime {
@@ -100,7 +103,7 @@ func (u *upstreams) sweep(now time.Time, most int64) {
 		up := found.(*upstream)
 		isUnused := up.active.Load() == 0 && now.UnixNano()-up.usedAt.Load() > int64(unusedTime) && up.usedAt.Load() != 0
 		if isUnused {
-			u.byApp.Delete(key) // a request that has just found it uses its connections to the end
+			u.byApp.Delete(key) // a request that has just found the upstream uses its connections to the end
 		}
 		if t := up.transport.Load(); t != nil && (isUnused || isFull) {
 			t.CloseIdleConnections()
@@ -121,7 +124,7 @@ func (u *upstreams) close() {
 func (up *upstream) newTransport(e *Edge, headerTime time.Duration) *http.Transport {
 	return &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return up.dial(ctx, e) },
-		// The app and the client agree on the encoding; the edge passes it on.
+		// The app and the client negotiate the encoding; the edge passes the body on unchanged.
 		DisableCompression: true, MaxIdleConns: idleConns, MaxIdleConnsPerHost: idleConns, IdleConnTimeout: idleConnTime,
 		ResponseHeaderTimeout: headerTime, MaxResponseHeaderBytes: e.o.Limits.HeaderBytes, ExpectContinueTimeout: time.Second,
 	}
@@ -132,8 +135,8 @@ type dialError struct{ error }
 
 func (d dialError) Unwrap() error { return d.error }
 
-// dial connects to the process of the app. If the app does not run, it is woken, and dial tries again until the request has waited long
-// enough.
+// dial connects to the process of the app. If the app does not run, dial wakes the app, and tries again for Limits.PageWait or
+// Limits.StartWait.
 func (up *upstream) dial(ctx context.Context, e *Edge) (net.Conn, error) {
 	wait := e.o.Limits.StartWait
 	if x, ok := ctx.Value(exchangeKey{}).(*exchange); ok && isDocument(x.request) {
@@ -146,7 +149,7 @@ func (up *upstream) dial(ctx context.Context, e *Edge) (net.Conn, error) {
 	for {
 		c, err := e.o.Dialer.Dial(ctx, up.workspaceID, up.appID)
 		if err == nil {
-			up.wokenAt.Store(0) // if the app falls asleep again, it is woken at once
+			up.wokenAt.Store(0) // if the app falls asleep again, the next request wakes it at once
 			e.upstreams.open.Add(1)
 			return newAppConn(c, func() { e.upstreams.open.Add(-1) }), nil
 		}
@@ -163,7 +166,7 @@ func (up *upstream) dial(ctx context.Context, e *Edge) (net.Conn, error) {
 	}
 }
 
-// wake makes the process of a sleeping app start. It has no effect on other apps. It asks the app at most once in wakeTime.
+// wake asks a sleeping app to start its process, at most once in wakeTime. An app that is not asleep ignores the command.
 func (up *upstream) wake(ctx context.Context, e *Edge) {
 	now, last := time.Now().UnixNano(), up.wokenAt.Load()
 	if now-last < int64(wakeTime) || !up.wokenAt.CompareAndSwap(last, now) {
@@ -176,7 +179,7 @@ func (up *upstream) wake(ctx context.Context, e *Edge) {
 	}
 }
 
-// reasonOf returns the reason of an error of the Dialer, or "".
+// reasonOf returns the reason of an error of the Dialer, or "" if the error has no reason.
 func reasonOf(err error) string {
 	var refused *entity.Error
 	if errors.As(err, &refused) {

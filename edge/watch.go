@@ -11,15 +11,16 @@ import (
 )
 
 const (
-	// roundTime is the time between two rounds of the watcher, which makes another one after Forget, and maxAge the greatest age of what it
-	// decides by: together they are less than the second in which what lasts must end.
+	// roundTime is the time between two rounds of the watcher; Forget causes an additional round. maxAge is the maximum age of the cached
+	// answers that a round uses. The sum of both is less than the second in which a request must end after it has lost its access.
 	roundTime = 400 * time.Millisecond
 	maxAge    = 300 * time.Millisecond
-	// checkers is the number of concurrent checks. One that lasts longer than blockedTime waits for an entity, and is not counted any more.
+	// checkers is the maximum number of concurrent checks. A check that lasts longer than blockedTime waits for an entity, and is no longer
+	// counted.
 	checkers    = 16
 	blockedTime = 50 * time.Millisecond
 	shards      = 16
-	// startMargin is the time by which the watcher leaves a request alone for longer than the app has to begin the response.
+	// startMargin is added to the time that an app has to begin a response before the watcher ends the request (idleTime).
 	startMargin = time.Minute
 )
 
@@ -28,7 +29,8 @@ var (
 	errIdle  = errors.New("the connection was idle for too long")
 )
 
-// registry has the requests that are passed to apps. A round over it costs a goroutine or a timer for none of them.
+// registry has the requests that are passed to apps. The watcher goes through them in rounds, so that a request needs no goroutine and no
+// timer of its own.
 type registry struct{ shards *[shards]shard }
 
 type shard struct {
@@ -110,16 +112,17 @@ func (e *Edge) watch() {
 	}
 }
 
-// subject is what the access of an exchange depends on.
+// subject identifies the access of an exchange: the visit (empty for a public app), the app, and the host name. Exchanges with the same subject
+// are checked together.
 type subject struct{ name, appID, visitID string }
 
-// checks are those in flight.
+// checks has the checks in flight.
 type checks struct {
 	// slots has an element for each check that is counted.
 	slots chan struct{}
 
 	mu sync.Mutex
-	// again has each subject whose check is in flight, with the requests that a round has selected since.
+	// again has an entry for each subject whose check is in flight: the requests that a round has selected since the check began.
 	again map[subject][]*exchange
 }
 
@@ -127,7 +130,8 @@ func newChecks() *checks {
 	return &checks{slots: make(chan struct{}, checkers), again: map[subject][]*exchange{}}
 }
 
-// begin reports whether the caller checks the requests of a subject. Otherwise they are checked when the check in flight has ended.
+// begin reports whether the caller has to check the requests of a subject. If a check of the subject is in flight, begin returns false, and the
+// requests are checked when the check in flight has ended.
 func (c *checks) begin(of subject, all []*exchange) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -139,7 +143,7 @@ func (c *checks) begin(of subject, all []*exchange) bool {
 	return true
 }
 
-// next ends a check. It returns the requests that are to be checked once more; if there are none, the subject is not checked any more.
+// next ends a check of a subject. It returns the requests for the next check. If it returns none, no check of the subject is in flight.
 func (c *checks) next(of subject) []*exchange {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -150,8 +154,9 @@ func (c *checks) next(of subject) []*exchange {
 	return all
 }
 
-// round begins to verify the access of each request that has started before a time and that concerns selects, once for those of one visit
-// to one app. Those that have lost it end. It does not wait for the checks: a look-up that blocks delays no other.
+// round ends the requests without traffic, and starts a check of the access of each request that has started before a time and for which
+// concerns returns true. There is one check for all requests of a subject. A check ends the requests that have lost their access. round
+// does not wait for the checks, so that a look-up that blocks delays no other check.
 func (e *Edge) round(before time.Time, concerns func(*exchange) bool) {
 	e.upstreams.sweep(time.Now(), int64(e.o.Limits.Connections))
 	now := time.Now()
@@ -180,8 +185,8 @@ func (e *Edge) round(before time.Time, concerns func(*exchange) bool) {
 	}
 }
 
-// idleTime returns the time after which a request without traffic ends. Until the response has begun, the app has its own time for that,
-// and startMargin for the work of the machine.
+// idleTime returns the time after which a request without traffic ends. Before the response has begun, it is at least the time that the app has
+// to begin the response, the time that the request may wait for the start of the app, and startMargin together.
 func (e *Edge) idleTime(x *exchange) time.Duration {
 	l := e.o.Limits
 	if x.hasBegun.Load() {
@@ -190,7 +195,7 @@ func (e *Edge) idleTime(x *exchange) time.Duration {
 	return max(l.IdleTime, cmp.Or(x.target.headerTime, l.HeaderTime)+l.StartWait+startMargin)
 }
 
-// check checks the requests of a subject, and those that rounds select meanwhile.
+// check checks the requests of a subject, and then the requests of the subject that rounds have selected meanwhile.
 func (e *Edge) check(of subject, all []*exchange) {
 	release := sync.OnceFunc(func() { <-e.checks.slots })
 	defer release()
@@ -200,7 +205,8 @@ func (e *Edge) check(of subject, all []*exchange) {
 	}
 }
 
-// recheck ends the requests of a subject whose access has ended. If that cannot be verified, they last for a while.
+// recheck ends the requests of a subject if their access has ended. If the access cannot be verified, each request continues for
+// Limits.GraceTime after its last successful check.
 func (e *Edge) recheck(of subject, all []*exchange) {
 	ctx, cancel := context.WithTimeout(e.ending, e.o.Limits.GraceTime/3)
 	defer cancel()
