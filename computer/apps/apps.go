@@ -1,24 +1,24 @@
 // Package apps supervises the processes of apps in the computers of workspaces.
 //
-// The task app.run of an app (package entity/app) is open while the app may run. Its executor, Supervisor.Run, has one loop for the app
-// (supervise.go) and ends the process when the task closes. As the task has one executor at a time, under the epoch of its partition,
-// so has the app at most one loop. The steps to run a configuration, which has a number, its generation:
+// The task app.run of an app (package entity/app) is open while the app may run. Its executor, Supervisor.Run, runs one loop for the app
+// (supervise.go) and ends the process when the task closes. Because the task has one executor at a time, under the epoch of its partition,
+// the app has at most one loop. Each configuration of an app has a number, its generation. The steps to run a configuration:
 //
-//  1. The loop learns of the generation by the query AwaitRuntime.
-//  2. A requested generation runs its install command, if it has one. It gets no key.
-//  3. The port is reserved in the computer. Where processes have networks of their own, the supervisor listens on it and passes
-//     connections on to the present process (relay.go), which serves until step 6. Elsewhere, if the present process uses the same
-//     port, it ends now, because both would listen on it.
+//  1. The loop gets the generation from the query AwaitRuntime.
+//  2. If the generation is requested and has an install command, the command runs. The command gets no key.
+//  3. The loop reserves the port in the computer. If processes have their own networks, the supervisor listens on the port and passes
+//     connections on to the current process (relay.go), which serves until step 6. If processes share the network of the computer, and the
+//     current process uses the same port, the current process ends now, because two processes cannot listen on the port.
 //  4. start opens the address at which the app reaches the API (gate.go), gets a key if the generation has scopes (key.go), and starts
 //     the command with PORT, SERVICE_API_URL and SERVICE_APP_API_KEY.
 //  5. await waits until the port accepts connections.
-//  6. Dial leads new connections to the new process. The old one ends when its connections are closed, or after Options.Drain.
-//  7. The loop reports the result with ReportReconciled. After a failure the accepted generation runs on, or again.
+//  6. Dial connects new connections to the new process. The old process ends when its connections are closed, or after Options.Drain.
+//  7. The loop reports the result with ReportReconciled. After a failure, the accepted generation continues to run, or is started again.
 //
-// A process that ends later is reported with ReportCrash and started again, after a pause that doubles up to a limit and begins anew once
-// a process has run for a while. If the computer was stopped, or cannot start processes at the moment, that is neither a crash nor a
-// failure: the process starts when it can (errInterrupted). An app that may sleep ends when no connection was open for that time: the loop reports
-// ReportAsleep, which closes the task, and WakeApp opens it again.
+// When a process ends later, the loop reports ReportCrash and starts the process again after a pause. The pause doubles with each crash, up
+// to a limit, and is short again after a process has run for Options.Healthy. If the computer was stopped, or cannot start processes at the
+// moment, the attempt is neither a crash nor a failure: the loop repeats it (errInterrupted). If the app may sleep and has had no open
+// connection for the time that its configuration sets, the loop reports ReportAsleep, which closes the task; WakeApp opens the task again.
 //
 // The output of the commands is in the log of the app (log.go).
 package apps
@@ -46,9 +46,10 @@ type Computers interface {
 	Launch(ctx context.Context, l Launch) (Process, error)
 	// Dial connects to a port of the loopback interface of a computer.
 	Dial(ctx context.Context, workspaceID string, port int) (net.Conn, error)
-	// Listen listens on a port of the loopback interface of a computer, so that its processes reach the caller; 0: a free one.
+	// Listen listens on a port of the loopback interface of a computer, so that the processes of the computer reach the caller. If port is 0,
+	// the computer chooses a free port.
 	Listen(ctx context.Context, workspaceID string, port int) (net.Listener, error)
-	// OwnNetworks reports whether processes can have networks of their own.
+	// OwnNetworks reports whether each process can have its own network.
 	OwnNetworks() bool
 	// Usage returns the use of the machine by each process group of a computer.
 	Usage(ctx context.Context, workspaceID string) ([]computer.Usage, error)
@@ -64,8 +65,8 @@ type Launch struct {
 	Cwd    string
 	Env    []string
 	Limits computer.Limits
-	// OwnNetwork gives the process a network of its own, and Prepare is called with it before any code of the process runs. If
-	// Prepare fails, Launch returns its error. Both are set, or neither is.
+	// OwnNetwork gives the process its own network. Launch calls Prepare with this network before any code of the process runs, and returns
+	// the error of Prepare. Either both fields are set or none.
 	OwnNetwork bool
 	Prepare    func(context.Context, computer.Network) error
 }
@@ -76,9 +77,10 @@ type Process interface {
 	Dial(ctx context.Context, port int) (net.Conn, error)
 	Streams() computer.Streams
 	Signal(syscall.Signal) error
-	// End ends the process and its descendants, and returns when none is left.
+	// End ends the process and its descendants, and returns when all have ended.
 	End(ctx context.Context) error
-	// Wait waits until the process has ended and the journal has what it has changed. It returns an error only if ctx ends first.
+	// Wait waits until the process has ended and the journal has the changes of the process to the drive. It returns an error only if ctx ends
+	// first.
 	Wait(ctx context.Context) (computer.Exit, error)
 }
 
@@ -86,7 +88,7 @@ type Process interface {
 type Options struct {
 	Asker     entity.AskSettler
 	Computers Computers
-	// API serves the API to apps; nil: they get no address of it.
+	// API serves the API to apps; nil: apps get no address of the API.
 	API http.Handler
 	// Dir is the folder of the logs.
 	Dir string
@@ -96,15 +98,15 @@ type Options struct {
 	Install time.Duration
 	// Drain is the time for which a replaced process serves its open connections; 0: 30 s.
 	Drain time.Duration
-	// Grace is the time between the request to a process to end (SIGTERM) and its end; 0: 10 s.
+	// Grace is the time after SIGTERM for which a process may end by itself before it is killed; 0: 10 s.
 	Grace time.Duration
 	// End limits one attempt to end a process after Grace; 0: 30 s.
 	End time.Duration
-	// Stop is the time in which all processes of an app that is being removed must end, or its removal fails; 0: 45 s. It should be less
-	// than the time for which a request waits, so that the request gets the failure.
+	// Stop is the time in which all processes of an app that is being removed must end; 0: 45 s. Otherwise the removal fails. Stop should be
+	// less than the time for which a request waits, so that the request gets the failure.
 	Stop time.Duration
-	// FirstPause and LongestPause are the limits of the pause before a process that has ended is started again; 0: 1 s and 1 min. The
-	// pause begins anew after a process has run for Healthy; 0: 1 min.
+	// FirstPause is the pause after the first crash of a process, before the process is started again; 0: 1 s. LongestPause is the longest
+	// pause after further crashes; 0: 1 min. After a process has run for Healthy, the next pause is FirstPause again; 0: 1 min.
 	FirstPause, LongestPause, Healthy time.Duration
 	// Limits restrict the processes of an app together.
 	Limits computer.Limits
@@ -137,10 +139,10 @@ type Supervisor struct {
 	logs    *logs
 
 	mu sync.Mutex
-	// running has the loop of each app, by identity. changed is closed, and made anew, when a loop begins or ends.
+	// running has the loop of each app, by the identity of the app. changed is closed and replaced when a loop begins or ends.
 	running map[string]*loop
 	changed chan struct{}
-	// left has the processes that loops could not end, by identity (left.go).
+	// left has the processes that loops could not end, by the identity of the app (left.go).
 	left map[string][]*instance
 }
 
@@ -153,8 +155,9 @@ func New(o Options) *Supervisor {
 	}
 }
 
-// Run is the executor of app.run. It returns when ctx ends, after the processes of the app have ended, or the time for that is over. It
-// returns at once if one that an earlier loop has left does not end. It returns an error: only the state of the app completes the task.
+// Run is the executor of app.run. After the end of ctx it returns as soon as the processes of the app have ended, or could not be ended in
+// time. It returns before it runs the app if a process that an earlier loop has left does not end. It always returns an error, because the
+// executor does not complete the task: only the state of the app does.
 func (s *Supervisor) Run(ctx context.Context, identity string, _ *appv1.RunTask) (proto.Message, error) {
 	if err := s.endLeft(ctx, identity); err != nil {
 		return nil, err
@@ -174,14 +177,15 @@ func (s *Supervisor) Run(ctx context.Context, identity string, _ *appv1.RunTask)
 	return nil, l.run(ctx)
 }
 
-// announce wakes the callers of Dial that wait for a loop. The caller holds mu.
+// announce wakes the callers of Dial that wait for a loop to begin or end. The caller holds mu.
 func (s *Supervisor) announce() {
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
 
-// Stop is the executor of app.stop. It waits until no process of the app is left (awaitEnd), and removes the log of an app that is being
-// removed. If a process is left after Options.Stop, the report says so: the app remains registered, and another removal tries again.
+// Stop is the executor of app.stop. It waits until all processes of the app have ended (awaitEnd), and removes the log of an app that is being
+// removed. If a process has not ended after Options.Stop, the report has the failure: the app remains registered, and a later removal tries
+// again.
 func (s *Supervisor) Stop(ctx context.Context, identity string, m *appv1.StopTask) (proto.Message, error) {
 	limited, cancel := context.WithTimeout(ctx, s.o.Stop)
 	defer cancel()
@@ -207,12 +211,12 @@ const (
 	ReasonStarting = "starting"
 	// ReasonStopped: the app does not run here.
 	ReasonStopped = "stopped"
-	// ReasonFailed: the process has ended, or does not start, and is tried again later.
+	// ReasonFailed: the process has ended, or has not started, and will be started again after a pause.
 	ReasonFailed = "failed"
 )
 
-// Dial connects to the present process of an app. If the process is starting, it waits until ctx ends. A connection counts as a use of
-// the app until it is closed. Errors: unavailable, with one of the reasons above.
+// Dial connects to the current process of an app. If the process is starting, Dial waits until ctx ends. An app with an open connection does
+// not fall asleep. Errors: unavailable, with one of the reasons above.
 func (s *Supervisor) Dial(ctx context.Context, workspaceID, appID string) (net.Conn, error) {
 	identity := app.Identity(workspaceID, appID)
 	for {
@@ -250,7 +254,7 @@ func unavailable(reason string) *entity.Error {
 // usageGroup returns the name of the process group of an app (computer.Spec).
 func usageGroup(appID string) string { return "app:" + appID }
 
-// Usage returns the use of the machine by the processes of an app, which is 0 if it has none. Errors: those of Computers.Usage.
+// Usage returns the use of the machine by the processes of an app; 0 if the app has no process. Errors: the errors of Computers.Usage.
 func (s *Supervisor) Usage(ctx context.Context, workspaceID, appID string) (computer.Usage, error) {
 	group := usageGroup(appID)
 	s.mu.Lock()

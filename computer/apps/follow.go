@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// watchTimeout limits one query for a change of the app, which is then repeated.
+	// watchTimeout limits one query that waits for a change of the app. After it, follow repeats the query.
 	watchTimeout = 5 * time.Minute
 	// askTimeout limits one command to the app.
 	askTimeout = 10 * time.Second
@@ -30,7 +30,7 @@ type configuration struct {
 	path, userID string
 }
 
-// wanted returns the configuration that is to run; nil if there is none.
+// wanted returns the configuration that is to run; nil if no configuration is to run.
 func wanted(a *appv1.App) *configuration {
 	c := &configuration{path: a.GetPath(), userID: a.GetCreatedByUserId()}
 	switch {
@@ -47,7 +47,7 @@ func wanted(a *appv1.App) *configuration {
 // following has the pauses before a query for changes that has failed is repeated.
 var following = retry.Policy{First: time.Second, Longest: time.Second}
 
-// follow sends the app whenever it has changed, until ctx ends.
+// follow sends the state of the app after each change, until ctx ends.
 func (l *loop) follow(ctx context.Context, news chan<- *appv1.App) {
 	revision := uint64(0)
 	for ctx.Err() == nil {
@@ -55,7 +55,7 @@ func (l *loop) follow(ctx context.Context, news chan<- *appv1.App) {
 		described, err := entity.ReplyAs[*appv1.Description](l.s.ask(asking, l.identity, &appv1.AwaitRuntime{Revision: revision}))
 		cancel()
 		if err != nil {
-			retry.Pause(ctx, following.After(1)) // the deadline of the query, or a partition that moves
+			retry.Pause(ctx, following.After(1)) // the query has reached its deadline, or the partition is moving
 			continue
 		}
 		revision = described.GetApp().GetRevision()
@@ -66,7 +66,7 @@ func (l *loop) follow(ctx context.Context, news chan<- *appv1.App) {
 	}
 }
 
-// report sends a report until the app has answered it. Another state of the app makes a report void, so a refusal is no failure.
+// report sends a report until the app has answered it. A refusal is no failure: the app refuses a report that its state has overtaken.
 func (l *loop) report(ctx context.Context, m proto.Message) {
 	_ = entity.AskUntilAnswered(ctx, func() error {
 		asking, cancel := context.WithTimeout(ctx, askTimeout)

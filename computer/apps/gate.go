@@ -14,12 +14,12 @@ const (
 	gateHeaderTime = 10 * time.Second
 	gateIdleTime   = 2 * time.Minute
 	maxGateHead    = 60 << 10
-	// maxGateConns is the number of connections of a process to its gate. Further ones wait until one of them ends.
+	// maxGateConns is the maximum number of connections of a process to its gate. A further connection waits until one of these has ended.
 	maxGateConns = 256
 )
 
-// A gate serves the API at an address inside the computer of an app, which the app reaches even if the computer has no network. It
-// gives no rights: its requests are authenticated by their keys, as all others.
+// A gate serves the API at an address inside the computer of an app. The app reaches the address even if the computer has no network. A gate
+// gives no rights: its requests are authenticated by their keys, as requests over the network are.
 type gate struct {
 	url    string
 	server *http.Server
@@ -27,11 +27,11 @@ type gate struct {
 	ended chan struct{}
 }
 
-// The ports of gates in networks of processes: the first one, or the second if the app uses the first. They are outside of the range
-// from which Linux chooses ports.
+// The port of a gate in the network of a process: firstGatePort, or secondGatePort if the app uses firstGatePort. Both are outside of the range
+// from which Linux chooses ephemeral ports.
 const firstGatePort, secondGatePort = 61001, 61002
 
-// gatePort returns the port of the gate in the own network of a process that uses a port.
+// gatePort returns the port of the gate in the network of a process whose app uses a port.
 func gatePort(used int) int {
 	if used == firstGatePort {
 		return secondGatePort
@@ -52,7 +52,7 @@ func (l *loop) serveGate(listener net.Listener) *gate {
 	return g
 }
 
-// isOpen reports whether the gate accepts connections. A nil gate, that of a process without one, counts as open.
+// isOpen reports whether the gate accepts connections. It returns true for a nil gate, which means that the process has no gate.
 func (g *gate) isOpen() bool {
 	return g == nil || !isClosed(g.ended)
 }
@@ -66,8 +66,8 @@ func (g *gate) close() {
 	}
 }
 
-// onlyAPI passes the requests of the API on. Other pages of the server are for browsers, and the headers by which proxies name their
-// client are not believed.
+// onlyAPI passes requests of the API to api, and answers 404 to all other requests, because the other pages of the server are for browsers. It
+// removes the headers in which proxies send the address of their client, because an app is no trusted proxy.
 func onlyAPI(api http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !strings.HasPrefix(r.URL.Path, "/v1/") && r.URL.Path != "/mcp" {

@@ -25,33 +25,34 @@ type instance struct {
 	process    Process
 	output     *output
 	gate       *gate
-	// key is the key in the environment of the process; empty: it has none.
+	// key is the API key in the environment of the process; empty if the process has no key.
 	key string
 	// relay passes connections to the port in the computer on; nil if the process is in the network of the computer.
 	relay *relay
-	// exited receives how the process has ended, once.
+	// exited receives one value: how the process has ended.
 	exited <-chan computer.Exit
-	// gone is closed when it has ended.
+	// gone is closed when the process has ended.
 	gone    chan struct{}
 	readyAt time.Time
 
-	// ending is full during an attempt to end the process. wasAsked is set after the first one, hasEnded after a successful one.
+	// ending is full during an attempt to end the process. wasAsked is set when the process was asked to end (SIGTERM). hasEnded is set after
+	// an attempt has succeeded.
 	ending             chan struct{}
 	wasAsked, hasEnded bool
 
 	mu sync.Mutex
-	// open is the number of open connections, and used the time at which the last one was closed.
+	// open is the number of open connections. used is the time at which a connection was last closed.
 	open int
 	used time.Time
-	// closed is closed, and made anew, when a connection is closed.
+	// closed is closed and replaced when a connection is closed.
 	closed chan struct{}
 }
 
-// errInterrupted is wrapped by errors after which the configuration is to be tried again, because the computer was stopped or the
-// platform cannot start the app at the moment.
+// errInterrupted is the error for errors.Is of an attempt that the loop repeats: the computer was stopped, or the platform cannot start the app
+// at the moment.
 var errInterrupted = errors.New("interrupted")
 
-// An interruption is such an error. Its text may be shown to members.
+// An interruption is an error of an attempt that the loop repeats. errors.Is reports that it is errInterrupted. Members may see its text.
 type interruption string
 
 func (i interruption) Error() string      { return string(i) }
@@ -64,8 +65,8 @@ func isStopped(exit computer.Exit) bool {
 
 const errStopped = interruption("the computer was stopped while the app was starting")
 
-// try runs a configuration: it installs it if it is requested, reserves its port, and starts the process. If ctx ends, no process of the
-// attempt is left.
+// try runs a configuration: it runs the install command if the configuration is requested, reserves the port, and starts the process. If try
+// returns an error, it has ended the processes of the attempt, or has retired them (discard).
 func (r *runState) try(ctx context.Context, c configuration) (*instance, error) {
 	if c.isRequested && c.runtime.GetInstallCommand() != "" {
 		if err := r.install(ctx, c); err != nil {
@@ -97,8 +98,9 @@ func (r *runState) try(ctx context.Context, c configuration) (*instance, error) 
 	return i, nil
 }
 
-// reserve makes the port available to a process that is about to start. It returns the relay for it, which is that of the present process
-// if both use the same port; nil if processes have no networks of their own.
+// reserve makes the port available to a process that is about to start. If processes have their own networks, it returns the relay of the port:
+// the relay of the current process if the current process uses the same port, otherwise a new relay. If processes share the network of the
+// computer, it returns nil.
 func (r *runState) reserve(ctx context.Context, port int) (*relay, error) {
 	current := r.now()
 	isSame := current != nil && current.port == port
@@ -123,8 +125,8 @@ func (r *runState) reserve(ctx context.Context, port int) (*relay, error) {
 	return nil, ctx.Err()
 }
 
-// isConnected reports whether what was opened in the computer for a process that runs is open. It is not if the computer was stopped, and
-// started again for the process.
+// isConnected reports whether the relay of a running process, or its gate in the network of the computer, is open. It is closed if the computer
+// was stopped after it was opened, and was started again for the process.
 func (i *instance) isConnected(through *relay) bool {
 	if through != nil {
 		return through.isOpen() // the gate is in the network of the process
@@ -132,7 +134,7 @@ func (i *instance) isConnected(through *relay) bool {
 	return i.gate.isOpen()
 }
 
-// isTaken reports whether a process of the computer listens on a port: its answers would pass for those of the app.
+// isTaken reports whether a process of the computer listens on a port. Its responses would be taken for responses of the app.
 func (l *loop) isTaken(ctx context.Context, port int) bool {
 	c, err := l.s.o.Computers.Dial(ctx, l.workspaceID, port)
 	if err != nil {
@@ -149,13 +151,13 @@ func portTaken(port int) error {
 // A start describes how launch starts a command.
 type start struct {
 	command string
-	// stream is the stream of the output; empty: stdout and stderr.
+	// stream is the name of the stream of the whole output in the log; empty: the streams are stdout and stderr.
 	stream string
 	output *output
 	env    []string
-	// secret is not to be in the log.
+	// secret is the key of the app, which must not be written to the log; empty if there is no key.
 	secret string
-	// prepare is that of Launch; nil: the process is in the network of the computer.
+	// prepare is Launch.Prepare; nil: the process is in the network of the computer.
 	prepare func(context.Context, computer.Network) error
 }
 
@@ -178,8 +180,8 @@ func (l *loop) launch(ctx context.Context, c configuration, s start) (Process, e
 	return p, nil
 }
 
-// reasonOf returns an error whose text may be shown to members: the message of a refusal, or an interruption. Errors that are not of
-// entities are logged.
+// reasonOf returns an error whose text members may see: the message of a refusal, or an interruption. It logs an error that is no
+// *entity.Error.
 func (l *loop) reasonOf(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -195,7 +197,7 @@ func (l *loop) reasonOf(ctx context.Context, err error) error {
 	return interruption("the server cannot start the app at the moment")
 }
 
-// install runs the install command of a configuration. It gets no key, because what it runs comes from elsewhere.
+// install runs the install command of a configuration. The command gets no key, because it often runs downloaded code.
 func (l *loop) install(ctx context.Context, c configuration) error {
 	limited, cancel := context.WithTimeout(ctx, l.s.o.Install)
 	defer cancel()
@@ -205,7 +207,7 @@ func (l *loop) install(ctx context.Context, c configuration) error {
 	if err != nil {
 		return fmt.Errorf("the install command was not started: %w", err)
 	}
-	i := &instance{l: l, process: p, wasAsked: true} // it ends without a request
+	i := &instance{l: l, process: p, wasAsked: true} // end kills the process without SIGTERM
 	i.watch()
 	var exit computer.Exit
 	select {
@@ -269,7 +271,7 @@ func (l *loop) start(ctx context.Context, c configuration, hasOwnNetwork bool) (
 	return i, nil
 }
 
-// watch makes gone and exited follow the process, which can be ended from then on.
+// watch sets gone and exited, which report the end of the process. end may be called after watch.
 func (i *instance) watch() {
 	exited, gone := make(chan computer.Exit, 1), make(chan struct{})
 	i.exited, i.gone, i.ending = exited, gone, make(chan struct{}, 1)
@@ -280,7 +282,7 @@ func (i *instance) watch() {
 	}()
 }
 
-// prepare opens the gate in the own network of the process, before any code of it runs.
+// prepare opens the gate in the network of the process, before any code of the process runs.
 func (i *instance) prepare(ctx context.Context, n computer.Network) error {
 	if i.l.s.o.API == nil {
 		return nil
@@ -293,13 +295,13 @@ func (i *instance) prepare(ctx context.Context, n computer.Network) error {
 	return nil
 }
 
-// connect connects to the port of the process, in its network.
+// connect connects to the port of the app in the network of the process.
 func (i *instance) connect(ctx context.Context) (net.Conn, error) {
 	return i.process.Dial(ctx, i.port)
 }
 
-// The pause between two attempts to connect to a process that is starting is an eighth of the time since the first one, so that a process
-// waits for little longer than it takes to start, but at least firstProbe and at most longestProbe.
+// The pause between two attempts to connect to a process that is starting is an eighth of the time since the first attempt, but at least
+// firstProbe and at most longestProbe. So the delay after the process has started is small in relation to the time that the start took.
 const (
 	firstProbe   = 5 * time.Millisecond
 	longestProbe = 200 * time.Millisecond
@@ -314,7 +316,7 @@ func (i *instance) await(ctx context.Context, limit time.Duration) error {
 		if err == nil {
 			_ = c.Close()
 			select {
-			case <-i.gone: // another process has answered
+			case <-i.gone: // a different process has accepted the connection
 			default:
 				return nil
 			}
@@ -328,7 +330,7 @@ func (i *instance) await(ctx context.Context, limit time.Duration) error {
 		case limited.Err() != nil:
 			return fmt.Errorf("the process did not accept connections on port %d within %s%s", i.port, limit, i.l.log.tail(i.output))
 		}
-		exit, _ := i.process.Wait(context.Background()) // it has ended
+		exit, _ := i.process.Wait(context.Background()) // returns at once: the process has ended
 		if isStopped(exit) {
 			return errStopped
 		}
@@ -336,7 +338,7 @@ func (i *instance) await(ctx context.Context, limit time.Duration) error {
 	}
 }
 
-// enter counts a connection that is about to be made. dial or leave must follow.
+// enter counts a connection that is about to be made. The caller must then call dial or leave.
 func (i *instance) enter() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -363,14 +365,14 @@ func (i *instance) leave() {
 	i.closed = make(chan struct{})
 }
 
-// idle returns the time since the last connection was closed, and whether none is open.
+// idle returns the time since the last end of a connection, and whether no connection is open.
 func (i *instance) idle() (time.Duration, bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return time.Since(i.used), i.open == 0
 }
 
-// A used connection counts as a use of the process until it is closed.
+// A used connection is counted by its instance until it is closed.
 type used struct {
 	net.Conn
 	i      *instance
@@ -384,7 +386,7 @@ func (u *used) Close() error {
 	return err
 }
 
-// CloseWrite closes the direction to the process, so that an upgraded connection can end one direction after the other.
+// CloseWrite closes the direction to the process, so that the two directions of an upgraded connection can end at different times.
 func (u *used) CloseWrite() error {
 	if half, ok := u.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()

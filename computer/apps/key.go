@@ -10,15 +10,15 @@ import (
 	appv1 "github.com/atelier-run/atelier/messages/app/v1"
 )
 
-// A key is the key of the processes of an app. It is in memory only, and goes nowhere but into their environment.
+// A key is the API key of the processes of an app. It exists only in memory and in the environment of these processes.
 type key struct {
 	text   string
 	hash   []byte
 	scopes []string
 }
 
-// get returns the key for a process that is about to start. The key of the previous process is used again if it has the same scopes;
-// the app may have revoked it since, so it is issued again in any case. When get returns, the key opens the API.
+// get returns the key for a process that is about to start. If the scopes have not changed, it is the key of the previous process. get issues
+// the key again even then, because the app may have revoked the key since. When get returns, the API accepts the key.
 func (k *key) get(ctx context.Context, l *loop, c configuration) (string, error) {
 	scopes := slices.Sorted(slices.Values(c.runtime.GetApiScopes()))
 	if k.text == "" || !slices.Equal(k.scopes, scopes) {

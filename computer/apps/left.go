@@ -15,15 +15,15 @@ import (
 	"github.com/atelier-run/atelier/retry"
 )
 
-// A process that is to end may not do so: the computer does not answer, or the kernel does not end it. Its port is then in use, and a
-// second process of the app must not run beside it. While the loop of the app runs, it tries again (retire), and the app knows the port
-// as busy. When the loop ends, it leaves the process to the supervisor (leave): Run tries to end it before it begins another loop, and
-// Stop before it reports that the app has stopped. So all attempts are bounded, and no process is forgotten.
+// An attempt to end a process may fail, because the computer does not answer or the kernel does not end the process. The port of the process
+// is then in use, and no second process of the app may run at the same time. While the loop of the app runs, the loop tries again (retire),
+// and the app records the port as busy. When the loop ends, it leaves the process to the supervisor (leave): Run tries to end the process
+// before it begins a new loop, and Stop before it reports that the app has stopped. So each attempt is bounded, and no process is forgotten.
 
 var errNotEnded = errors.New("a process of the app has not ended")
 
-// end ends the process with all its descendants, and returns when none is left. The process is asked to end first. It returns an error
-// if one is left after Options.Grace and Options.End, or when ctx ends. Another call tries again.
+// end ends the process with all its descendants, and returns when all have ended. It first asks the process to end (SIGTERM). It returns an
+// error if a process has not ended after Options.Grace and Options.End, or when ctx ends. After an error, end may be called again.
 func (i *instance) end(ctx context.Context) error {
 	select {
 	case i.ending <- struct{}{}:
@@ -37,7 +37,7 @@ func (i *instance) end(ctx context.Context) error {
 	defer i.gate.close()
 	if !i.wasAsked {
 		i.wasAsked = true
-		_ = i.process.Signal(syscall.SIGTERM) // it may have ended
+		_ = i.process.Signal(syscall.SIGTERM) // fails if the process has ended
 		timer := time.NewTimer(i.l.s.o.Grace)
 		defer timer.Stop()
 		select {
@@ -50,7 +50,7 @@ func (i *instance) end(ctx context.Context) error {
 	defer cancel()
 	err := i.process.End(ctx)
 	select {
-	case <-i.gone: // its descendants have ended, too
+	case <-i.gone: // the descendants of the process have ended, too
 	case <-ctx.Done():
 		return errors.Join(errNotEnded, err)
 	}
@@ -58,14 +58,14 @@ func (i *instance) end(ctx context.Context) error {
 	return nil
 }
 
-// discard ends a process that is of no use. If it does not end, the loop tries again.
+// discard ends a process that the loop does not use. If the process does not end, discard retires it, so that further attempts follow.
 func (l *loop) discard(i *instance) {
 	if i.end(context.Background()) != nil {
 		l.retire(i)
 	}
 }
 
-// retire ends a process that was replaced, when its connections are closed or the time for that is over. It returns at once.
+// retire ends a process that was replaced, after its connections are closed, after Options.Drain, or when the loop stops. It returns at once.
 func (l *loop) retire(old *instance) {
 	if old == nil {
 		return
@@ -99,7 +99,7 @@ func (l *loop) retiringAt(port int) []*instance {
 	return slices.DeleteFunc(slices.Clone(l.retiring), func(i *instance) bool { return i.port != port })
 }
 
-// usedPorts returns the ports on which processes other than the current one may listen.
+// usedPorts returns the ports on which a process of the attempt or a retired process may listen.
 func (r *runState) usedPorts() []uint32 {
 	var all []uint32
 	if r.attempt != nil {
@@ -115,8 +115,8 @@ func (r *runState) usedPorts() []uint32 {
 	return all
 }
 
-// reportFreePorts reports the ports that the app knows as busy, and on which no process listens any more. A report that the app ignores,
-// because it has changed, is repeated after the news of that change.
+// reportFreePorts reports the ports that the app has recorded as busy, but on which no process listens any more. The app ignores the report if
+// the app has changed; the loop then gets the news of the change, and reports again.
 func (r *runState) reportFreePorts(ctx context.Context) {
 	used := r.usedPorts()
 	free := slices.DeleteFunc(slices.Clone(r.busy), func(port uint32) bool { return slices.Contains(used, port) })
@@ -134,7 +134,7 @@ func (l *loop) endOrLeave(i *instance) {
 	}
 }
 
-// leave records a process that has not ended when its loop has.
+// leave records a process that has not ended at the end of its loop.
 func (s *Supervisor) leave(i *instance) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -163,18 +163,19 @@ func (s *Supervisor) endLeft(ctx context.Context, identity string) error {
 	}
 }
 
-// looking has the pauses between two queries whether processes of an app are recorded.
+// looking has the pauses between two queries for the recorded processes of an app.
 var looking = retry.Policy{First: 100 * time.Millisecond, Longest: 2 * time.Second}
 
-// awaitEnd returns when no process of an app is left, wherever it runs:
+// awaitEnd returns nil when all processes of an app have ended, on this and any other member:
 //
-//  1. The loop of the app in this process of the node has ended, whose task is closed.
-//  2. The processes that it has left have ended.
+//  1. The loop of the app on this member has ended. Its task is closed.
+//  2. The processes that the loop has left have ended.
 //  3. The computer has no record of a process of the app. The record is made before a process starts and removed after its end
-//     (computer.Fleet.Launch), so that it also covers processes of another member, and those of a node that was killed. At its start a
-//     node ends what such a node has left (Fleet.Recover) before it runs tasks, and only then are the records removed (Fleet.ReportLost).
+//     (computer.Fleet.Launch); therefore it also covers processes of other members, and processes of a node that was killed. When a node
+//     starts, it ends the processes of its killed predecessor (Fleet.Recover) before it runs tasks, and only then removes their records
+//     (Fleet.ReportLost).
 //
-// Errors: errNotEnded, those of the process and of the query, when ctx ends first.
+// Errors: errNotEnded, if a process that was left does not end, or ctx ends first; joined with the error of the attempt or of the query.
 func (s *Supervisor) awaitEnd(ctx context.Context, identity string) error {
 	s.mu.Lock()
 	l := s.running[identity]

@@ -21,29 +21,30 @@ import (
 
 // Limits of the log of an app.
 const (
-	// MaxLine is the greatest length of a line, in bytes. A longer one is cut into several.
+	// MaxLine is the maximum length of a line, in bytes. A longer line of output is split.
 	MaxLine = 8 << 10
-	// maxMemory limits the text of the lines in memory, in bytes, and maxLines their number.
+	// maxMemory is the maximum size of the text of the lines in memory, in bytes. maxLines is the maximum number of lines in memory.
 	maxMemory = 512 << 10
 	maxLines  = 4096
-	// maxFile is the size of a file, in bytes, at which the next one begins; a log has two.
+	// maxFile is the size, in bytes, at which a file becomes the previous file and a new file begins. A log has at most these two files.
 	maxFile = 1 << 20
-	// logRate and logBurst limit the text that a process writes, in bytes a second and at once. The rest is dropped and counted, so
-	// that a flood neither stops the process nor fills the disk.
+	// logRate is the output that is logged for a process, in bytes a second, and logBurst the output that is logged at once, in bytes. Output
+	// beyond them is dropped and counted, so that a flood neither stops the process nor fills the disk.
 	logRate, logBurst = 1 << 20, 4 << 20
-	// dropRate limits the output that is dropped, in bytes a second. A process that writes more has to wait, so that reading its output
-	// does not occupy a processor of the server.
+	// dropRate is the maximum rate at which output is dropped, in bytes a second. A process that writes faster has to wait, so that reading its
+	// output does not occupy a processor of the server.
 	dropRate = 64 << 20
-	// tailLines and tailBytes limit the part of a log that the reason of a failure has.
+	// tailLines and tailBytes limit the part of the log that is appended to the reason of a failure.
 	tailLines, tailBytes = 10, 1200
 )
 
-// StreamPlatform is the stream of the lines that the platform writes into the log of an app. The others are install, stdout and stderr.
+// StreamPlatform is the stream of the lines that the platform writes into the log of an app. The streams of the app's commands are install,
+// stdout and stderr.
 const StreamPlatform = "platform"
 
 // A Line is a line of the log of an app. Its JSON is its form in the files.
 type Line struct {
-	// Seq is the number of the line in the log of the app, from 1. It goes on after a restart of the node.
+	// Seq is the number of the line in the log of the app, from 1. The numbers continue after a restart of the node.
 	Seq uint64 `json:"seq"`
 	// At is the time in milliseconds since the Unix epoch.
 	At     int64  `json:"at"`
@@ -66,7 +67,7 @@ func newLogs(dir string, log *slog.Logger) *logs {
 		Name: "atelier_app_log_dropped_bytes_total", Help: "Output of apps that was dropped, because they wrote too fast."})}
 }
 
-// An appLog is the log of an app: its last lines in memory, and somewhat more in files.
+// An appLog is the log of an app: its last lines in memory, and more lines in files.
 type appLog struct {
 	*logs
 	appID string
@@ -79,13 +80,13 @@ type appLog struct {
 	last  uint64
 	file  *os.File
 	size  int64
-	// isBroken is set after a failure to write, which is logged once.
+	// isBroken is set after a write has failed, or the log was removed. Further lines are in memory only.
 	isBroken bool
-	// news is closed, and made anew, when a line is added.
+	// news is closed and replaced when a line is added.
 	news chan struct{}
 }
 
-// acquire returns the log of an app. release must follow.
+// acquire returns the log of an app. The caller must call release.
 func (l *logs) acquire(appID string) (*appLog, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -101,7 +102,7 @@ func (l *logs) acquire(appID string) (*appLog, error) {
 	return a, nil
 }
 
-// hold adds a user of a log that is in use. release must follow.
+// hold adds a user of a log that is in use. The caller must call release.
 func (a *appLog) hold() {
 	a.logs.mu.Lock()
 	defer a.logs.mu.Unlock()
@@ -139,11 +140,11 @@ func (l *logs) remove(appID string) error {
 
 func (l *logs) folder(appID string) string { return filepath.Join(l.dir, appID) }
 
-// path returns the path of the file that is written to, and of the one before it.
+// path returns the path of the current file, and previousPath the path of the file before it.
 func (a *appLog) path() string         { return filepath.Join(a.folder(a.appID), "log") }
 func (a *appLog) previousPath() string { return a.path() + ".1" }
 
-// load reads the lines of the files. A line that was cut off by the end of the node is left out.
+// load reads the lines of the files. It skips a line that is incomplete because the node ended while it wrote the line.
 func (a *appLog) load() error {
 	for _, path := range []string{a.previousPath(), a.path()} {
 		content, err := os.ReadFile(path)
@@ -163,7 +164,7 @@ func (a *appLog) load() error {
 	return nil
 }
 
-// keep adds a line to those in memory, and drops the oldest ones beyond the limits.
+// keep adds a line to the lines in memory, and removes the oldest lines beyond the limits.
 func (a *appLog) keep(line Line) {
 	a.lines, a.bytes, a.last = append(a.lines, line), a.bytes+len(line.Text), line.Seq
 	drop := 0
@@ -175,26 +176,27 @@ func (a *appLog) keep(line Line) {
 	a.lines = a.lines[drop:]
 }
 
-// An output is the output of one process. Each has a limit of its own, so that a flood of another process, such as the present one while
-// its successor starts, does not hide its lines. The mutex of the log guards it.
+// An output is the output of one process. Each process has its own limit, so that a flood of the current process does not suppress the lines of
+// its successor that starts. appLog.mu guards the fields.
 type output struct {
-	// left is the number of bytes that may be written, as of the time filled. skipped counts those that were dropped since.
+	// left is the number of bytes that may be logged, as of the time filled. skipped is the number of bytes that were dropped since the last
+	// logged line.
 	left, skipped int
 	filled        time.Time
-	// last has the last lines, at most tailLines.
+	// last has the last lines of the process, at most tailLines.
 	last []string
 }
 
 func newOutput() *output { return &output{left: logBurst, filled: time.Now()} }
 
-// refill adds the bytes that the time since the last call allows.
+// refill adds the bytes that logRate allows for the time since the last call.
 func (o *output) refill() {
 	now := time.Now()
 	o.left = min(logBurst, o.left+int(now.Sub(o.filled).Seconds()*logRate))
 	o.filled = now
 }
 
-// add adds a line of a process to the log, unless the process has used its limit up. o is nil for a line of the platform.
+// add adds a line of a process to the log, unless the process has exhausted its limit. o is nil for a line of the platform.
 func (a *appLog) add(stream, text string, o *output) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -217,7 +219,8 @@ func (a *appLog) platform(text string) {
 	}
 }
 
-// afford reports whether an output has room for a line. When it has room again, a line says that output was dropped.
+// afford reports whether a line may be logged, and takes its bytes from the limit of the output. For the first line after dropped output, it adds a
+// line that says that output was dropped.
 func (a *appLog) afford(size int, o *output) bool {
 	o.refill()
 	if o.left < size || o.skipped > 0 && o.left < logBurst/2 {
@@ -233,7 +236,8 @@ func (a *appLog) afford(size int, o *output) bool {
 	return true
 }
 
-// dropFlood drops bytes of an output whose limit is used up, and reports whether it has. It returns after the time that dropRate sets.
+// dropFlood reports whether the limit of an output is exhausted, so that the caller drops the bytes. If so, it counts the bytes as dropped, and
+// pauses so long that the caller drops no more than dropRate.
 func (a *appLog) dropFlood(size int, o *output) bool {
 	a.mu.Lock()
 	o.refill()
@@ -249,7 +253,7 @@ func (a *appLog) dropFlood(size int, o *output) bool {
 	return isFlooded
 }
 
-// write adds a line to the file and to those in memory. The caller holds mu.
+// write adds a line to the lines in memory and to the file. The caller holds mu.
 func (a *appLog) write(stream, text string) {
 	line := Line{Seq: a.last + 1, At: time.Now().UnixMilli(), Stream: stream, Text: text}
 	a.keep(line)
@@ -262,8 +266,8 @@ func (a *appLog) write(stream, text string) {
 	}
 }
 
-// store appends a line to the file, which it opens, and replaces when it is full. The log of an app is nothing that was acknowledged, so
-// it is not synced.
+// store appends a line to the file. It opens the file if the file is not open, and begins a new file if the file is full. It does not sync the
+// file, because nobody was told that the line is durable.
 func (a *appLog) store(line Line) error {
 	if a.file != nil && a.size >= maxFile {
 		if err := errors.Join(a.file.Close(), os.Rename(a.path(), a.previousPath())); err != nil {
@@ -284,7 +288,7 @@ func (a *appLog) store(line Line) error {
 			return errors.Join(err, file.Close())
 		}
 		a.file, a.size = file, found.Size()
-		if a.size > 0 { // the last line may have been cut off
+		if a.size > 0 { // the last line may be incomplete
 			if _, err := a.file.WriteString("\n"); err != nil {
 				return err
 			}
@@ -304,22 +308,22 @@ func (a *appLog) tail(o *output) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	text := lines(o.last)
-	return strings.ToValidUTF8(text[max(0, len(text)-tailBytes):], "") // the first character may be cut
+	return strings.ToValidUTF8(text[max(0, len(text)-tailBytes):], "") // the first character may be incomplete
 }
 
 // Lines are a part of the log of an app.
 type Lines struct {
 	Lines []Line
-	// Last is the number of the last line of the log; 0: it has none.
+	// Last is the number of the last line of the log; 0: the log is empty.
 	Last uint64
-	// Missed is set if lines between the position and the first of these are not available any more.
+	// Missed is set if lines between the position and the first element of Lines are not available any more.
 	Missed bool
 	// News is closed when there are further lines.
 	News <-chan struct{}
 }
 
-// Logs opens the log of an app. It returns a function that returns at most limit lines after a position, of which 0 is the beginning,
-// and one that must be called when the log is not read any more.
+// Logs opens the log of an app. read returns at most limit lines after the line with the number after; 0: from the beginning. The caller must
+// call release after the last read. Errors: not_found.
 func (s *Supervisor) Logs(workspaceID, appID string) (read func(after uint64, limit int) Lines, release func(), err error) {
 	if !app.IsID(appID) {
 		return nil, nil, entity.Errorf(entity.NotFound, "no such app")

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// writer returns a writer for the output of a process. It replaces the secret, if there is one, with "[key]", so that an app that
-// prints its key does not put it into a file. The writers of one process have the same output.
+// writer returns a writer for the output of a process. The writer replaces secret by "[key]" unless secret is empty, so that an app that prints
+// its key does not write the key to a file. The writers of one process share one output.
 func (a *appLog) writer(stream, secret string, o *output) *lineWriter {
 	w := &lineWriter{log: a, stream: stream, output: o}
 	if secret != "" {
@@ -19,7 +19,7 @@ func (a *appLog) writer(stream, secret string, o *output) *lineWriter {
 	return w
 }
 
-// partialPause is the time after which the beginning of a line is logged although its end is missing.
+// partialPause is the time without output after which the beginning of a line is logged although the line has no end yet.
 const partialPause = time.Second
 
 // A lineWriter divides output into lines.
@@ -27,16 +27,16 @@ type lineWriter struct {
 	log    *appLog
 	stream string
 	output *output
-	// secrets are the key, and the part of it that is secret; nil: there is none.
+	// secrets has the key, and the secret part of the key; nil: the process has no key.
 	secrets []string
 
-	// mu guards the fields below, because late runs on a goroutine of its own.
+	// mu guards the fields below, because late runs on its own goroutine. rest is the beginning of the current line, which is not logged yet.
 	mu   sync.Mutex
 	rest []byte
-	// late logs rest if nothing follows; nil: nothing was written yet.
+	// late logs rest if no output follows within partialPause; nil before the first write.
 	late *time.Timer
-	// isIncomplete is set if the beginning of the present line was dropped. The rest of it is dropped as well: it may begin within
-	// the secret.
+	// isIncomplete is set if the beginning of the current line was dropped. The end of the line is then dropped as well, because it may begin
+	// within the secret.
 	isIncomplete bool
 }
 
@@ -80,7 +80,7 @@ func (w *lineWriter) Write(p []byte) (int, error) {
 	return written, nil
 }
 
-// flushLate logs the beginning of a line, but not what may be the beginning of a secret at its end.
+// flushLate logs rest, except a possible beginning of a secret at the end of rest.
 func (w *lineWriter) flushLate() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -89,8 +89,8 @@ func (w *lineWriter) flushLate() {
 	}
 }
 
-// start consumes a stream in the background. The log stays in use until the stream ends, which may be after the end of the loop: opened
-// again meanwhile, it would be another one with the same files, and number its lines beside this one.
+// start consumes a stream in the background. It holds the log until the stream ends, which may be after the end of the loop: otherwise acquire
+// could open a second log with the same files, and both logs would give the same numbers to different lines.
 func (w *lineWriter) start(from io.ReadCloser) {
 	w.log.hold()
 	go func() {
@@ -110,7 +110,7 @@ func (w *lineWriter) consume(from io.ReadCloser) {
 	}
 }
 
-// held returns the number of bytes at the end of rest with which a secret may begin.
+// held returns the length of the longest beginning of a secret at the end of rest.
 func (w *lineWriter) held() int {
 	held := 0
 	for _, secret := range w.secrets {
@@ -123,7 +123,7 @@ func (w *lineWriter) held() int {
 	return held
 }
 
-// cut flushes a part of a line, but not the beginning of a secret at its end.
+// cut logs rest as a line, except a possible beginning of a secret at the end of rest, which begins the next line.
 func (w *lineWriter) cut() {
 	held := w.held()
 	beginning := slices.Clone(w.rest[len(w.rest)-held:])

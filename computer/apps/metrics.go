@@ -13,14 +13,16 @@ import (
 )
 
 const (
-	// maxMeasured is the number of apps whose use of the machine is exported, with a series for each: those with the most memory.
+	// maxMeasured is the maximum number of apps whose use of the machine is exported, with a series for each app. The apps with the most memory
+	// are exported.
 	maxMeasured = 100
-	// usageTimeout limits the time in which the computers are asked for it, usageQueries how many are asked at the same time.
+	// usageTimeout is the time in which the computers must return the use. usageQueries is the maximum number of computers that are queried at
+	// the same time.
 	usageTimeout = 2 * time.Second
 	usageQueries = 8
 )
 
-// metrics count apps together, but for the use of the machine by the largest apps that run.
+// metrics has one series for all apps together, except for the use of the machine, which has series for the largest running apps.
 type metrics struct {
 	starts  *prometheus.CounterVec
 	crashes prometheus.Counter
@@ -95,13 +97,13 @@ func (s *Supervisor) Collect(to chan<- prometheus.Metric) {
 	s.collectUsage(to, running)
 }
 
-// A measured app is one whose use of the machine is known.
+// A measured is an app with its use of the machine.
 type measured struct {
 	workspaceID, appID string
 	computer.Usage
 }
 
-// collectUsage exports the use of the machine by the apps that run, which are given by workspace.
+// collectUsage exports the use of the machine by the running apps. running has their ids by workspace.
 func (s *Supervisor) collectUsage(to chan<- prometheus.Metric, running map[string][]string) {
 	all, total := s.measure(running), 0
 	for _, apps := range running {
@@ -118,7 +120,8 @@ func (s *Supervisor) collectUsage(to chan<- prometheus.Metric, running map[strin
 	to <- prometheus.MustNewConstMetric(s.metrics.omitted, prometheus.GaugeValue, float64(total-len(all)))
 }
 
-// measure asks the computers of workspaces for the use of the machine by apps, for a limited time.
+// measure queries the computers of workspaces for the use of the machine by apps. It omits apps without processes, and apps of computers that do
+// not answer within usageTimeout.
 func (s *Supervisor) measure(running map[string][]string) []measured {
 	ctx, cancel := context.WithTimeout(context.Background(), usageTimeout)
 	defer cancel()

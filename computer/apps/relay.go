@@ -13,21 +13,22 @@ import (
 	"github.com/atelier-run/atelier/retry"
 )
 
-// A relay listens on the port of an app in the network of the computer, and passes connections on to the present process, which has a
-// network of its own. Its connections end with the process to which they lead. So other processes of the computer reach the app at its port, whichever process serves it.
+// A relay listens on the port of an app in the network of the computer, and passes connections on to the current process of the app, which has
+// its own network. So other processes of the computer reach the app at its port, whichever process serves the app. A connection ends with the
+// process that it was passed to.
 type relay struct {
 	listener net.Listener
 	// ended is closed when the relay accepts no further connections: it was closed, or the computer was stopped.
 	ended chan struct{}
 }
 
-// maxRelayed is the number of connections that a relay passes on at the same time. Each takes two descriptors of the server.
+// maxRelayed is the maximum number of open connections of a relay. Each connection takes two descriptors of the server.
 const maxRelayed = 512
 
-// acceptPause is the pause after a connection could not be accepted, for example because the server had no free descriptor.
+// acceptPause is the pause after Accept has failed, for example because the server had no free descriptor.
 const acceptPause = time.Second
 
-// relayDial limits the time for which a connection waits for the process.
+// relayDial is the time for which a connection waits until the process accepts connections.
 const relayDial = 10 * time.Second
 
 // openRelay opens a relay for a port. It returns an error if another process of the computer uses the port.
@@ -47,7 +48,7 @@ func (l *loop) openRelay(ctx context.Context, port int) (*relay, error) {
 	return r, nil
 }
 
-// closeRelays closes all relays but that of the current process. No attempt may be running.
+// closeRelays closes all relays except the relay of the current process. No attempt may be running.
 func (l *loop) closeRelays() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -55,7 +56,7 @@ func (l *loop) closeRelays() {
 		if l.current != nil && l.current.relay == r {
 			return false
 		}
-		_ = r.listener.Close() // it may have ended with the computer
+		_ = r.listener.Close() // fails if the listener has ended with the computer
 		return true
 	})
 }
@@ -99,7 +100,7 @@ func (r *relay) serve(l *loop) {
 	}
 }
 
-// pass connects a connection with the present process.
+// pass copies between a connection and a new connection to the current process, until both directions or the process have ended.
 func (l *loop) pass(client net.Conn) {
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), relayDial)
@@ -120,7 +121,7 @@ func (l *loop) pass(client net.Conn) {
 	}
 }
 
-// dialWhenStarted connects to the present process. It waits while the process starts.
+// dialWhenStarted connects to the current process. It waits while the process starts.
 func (l *loop) dialWhenStarted(ctx context.Context) (*used, error) {
 	for {
 		c, retry, err := l.dial(ctx)
@@ -137,8 +138,8 @@ func (l *loop) dialWhenStarted(ctx context.Context) (*used, error) {
 	}
 }
 
-// copyHalf copies one direction of a connection. When it ends, so does that direction of the destination, or the whole destination if that
-// is not possible or the source has failed.
+// copyHalf copies one direction of a connection. At the end of from, it closes the sending side of to. If to has no separate sending side, or from
+// has failed, it closes to.
 func copyHalf(to, from net.Conn) {
 	_, err := io.Copy(to, from)
 	half, can := to.(interface{ CloseWrite() error })

@@ -25,7 +25,7 @@ type loop struct {
 	stopping <-chan struct{}
 	// draining counts the retired processes that have not ended.
 	draining sync.WaitGroup
-	// freed receives a value after one has ended.
+	// freed receives a value after a retired process has ended.
 	freed chan struct{}
 
 	// mu guards the fields below, which Dial reads.
@@ -33,13 +33,14 @@ type loop struct {
 	current *instance
 	// retiring has the processes that were replaced, or could not be ended.
 	retiring []*instance
-	// relays has the relay of the current process, and that of the attempt.
+	// relays has the relay of the current process, and the relay of the attempt.
 	relays []*relay
-	// isFailing is set while the app waits to be started again.
+	// isFailing is set while the app waits for the next start after a failure.
 	isFailing bool
-	// isResting is set while a report that the app is to sleep has its effect. Connections wait for it: the process ends.
+	// isResting is set from the report that the app is to sleep until the process has ended or the app has answered that it is awake. New
+	// connections wait meanwhile, because the process is about to end.
 	isResting bool
-	// changed is closed, and made anew, when one of them changes.
+	// changed is closed and replaced by set, which sets current, isFailing and isResting.
 	changed chan struct{}
 }
 
@@ -63,8 +64,8 @@ func (s *Supervisor) newLoop(identity string) *loop {
 	}
 }
 
-// run follows the app and runs what it wants until ctx ends. It then ends all processes. Those that do not end in time are left to the
-// supervisor (left.go).
+// run follows the app and runs its wanted configuration until ctx ends. It then ends all processes, and leaves the processes that do not end in
+// time to the supervisor (left.go).
 func (l *loop) run(ctx context.Context) (err error) {
 	if l.log, err = l.s.logs.acquire(l.appID); err != nil {
 		return err
@@ -96,7 +97,7 @@ func (l *loop) run(ctx context.Context) (err error) {
 				r.wake()
 			}
 			if r.wanted != nil && r.wanted.generation == r.reconciled {
-				r.wanted.isRequested = false // the news is older than the report
+				r.wanted.isRequested = false // this state of the app is older than the report
 			}
 		case done := <-r.attempted():
 			r.finish(ctx, done)
@@ -113,17 +114,18 @@ type runState struct {
 	*loop
 	// wanted is nil until the app is known, and while it has no configuration to run.
 	wanted *configuration
-	// isAccepted is set if the app has a configuration that runs if the wanted one fails.
+	// isAccepted is set if the app has an accepted configuration, which runs if the wanted configuration fails.
 	isAccepted bool
 	sleepAfter time.Duration
-	// busy are the ports on which processes may listen besides that of the accepted configuration, as the app knew it at its last news.
-	// generation is its last requested generation at that time.
+	// busy has the ports on which processes may listen in addition to the port of the accepted configuration. generation is the last requested
+	// generation. Both are from the last state of the app that follow has sent.
 	busy       []uint32
 	generation uint64
 	attempt    *attempt
 	// watched is the process whose end the loop waits for.
 	watched *instance
-	// refused is the last requested generation that has failed. It is not tried again, even if the app does not say so yet.
+	// refused is the last requested generation that has failed. It is not tried again, even if the state of the app does not have the failure
+	// yet.
 	refused uint64
 	// reconciled is the last requested generation that was reported to run.
 	reconciled uint64
@@ -131,11 +133,11 @@ type runState struct {
 	failures int
 	retryAt  time.Time
 	retryOf  uint64
-	// interrupted is the time of the first of the interruptions in a row of the generation interruptedOf; zero: its last attempt was not
-	// interrupted.
+	// interrupted is the time of the first interruption in an unbroken sequence of interrupted attempts of the generation interruptedOf; zero if
+	// the last attempt was not interrupted.
 	interrupted   time.Time
 	interruptedOf uint64
-	// asleep is the time of the last report that the app is to sleep, which the state of the app confirms by closing the task.
+	// asleep is the time of the last report that the app is to sleep. If the app accepts the report, the task closes.
 	asleep time.Time
 	timer  *time.Timer
 }
@@ -146,7 +148,7 @@ func (r *runState) proceed(ctx context.Context) {
 	switch {
 	case r.attempt != nil:
 		if c == nil || c.generation != r.attempt.generation {
-			r.attempt.cancel() // finish follows
+			r.attempt.cancel() // run then calls finish
 		}
 	case r.isPending() && time.Until(r.nextStart()) <= 0:
 		r.begin(ctx, *c)
@@ -163,8 +165,8 @@ func (r *runState) isPending() bool {
 		(current == nil || current.generation != c.generation || r.hasReplacedKey(current))
 }
 
-// hasReplacedKey reports whether the key of a process was replaced by that of an attempt with other scopes, which has then failed. The
-// process goes on without access to the API, until another one of its configuration replaces it.
+// hasReplacedKey reports whether an attempt with different scopes has replaced the key of a process, and has then failed. The process has no
+// access to the API until a new process of its configuration replaces it.
 func (r *runState) hasReplacedKey(i *instance) bool { return i.key != "" && i.key != r.key.text }
 
 // nextStart returns the time of the next start of the wanted configuration, if it is pending.
@@ -186,7 +188,7 @@ func (r *runState) begin(ctx context.Context, c configuration) {
 	}()
 }
 
-// attempted returns the channel of the result of the attempt; nil if there is none.
+// attempted returns the channel of the result of the attempt; nil if no attempt is running.
 func (r *runState) attempted() <-chan result {
 	if r.attempt == nil {
 		return nil
@@ -194,7 +196,7 @@ func (r *runState) attempted() <-chan result {
 	return r.attempt.done
 }
 
-// abandon ends the attempt when the loop ends.
+// abandon cancels the attempt at the end of the loop, and ends the process that the attempt has started.
 func (r *runState) abandon() {
 	if r.timer != nil {
 		r.timer.Stop()
@@ -208,7 +210,8 @@ func (r *runState) abandon() {
 	}
 }
 
-// finish replaces the current process by that of a successful attempt, and reports the result.
+// finish handles the result of the attempt. After a success, it replaces the current process by the process of the attempt. It reports the
+// result.
 func (r *runState) finish(ctx context.Context, done result) {
 	a := r.attempt
 	r.attempt = nil
@@ -221,12 +224,12 @@ func (r *runState) finish(ctx context.Context, done result) {
 		old := r.now()
 		r.set(done.started, false)
 		r.retire(old)
-		r.closeRelays() // before the report, after which another app may take the port of the old process
+		r.closeRelays() // before the report: after the report, another app may take the port of the old process
 		r.s.metrics.starts.WithLabelValues("ready").Inc()
 		r.interrupted = time.Time{}
 		if a.isRequested {
 			r.failures, r.reconciled = 0, a.generation
-			if r.wanted != nil && r.wanted.generation == a.generation { // or it was replaced too late to cancel the attempt
+			if r.wanted != nil && r.wanted.generation == a.generation { // otherwise it was replaced too late to cancel the attempt
 				r.wanted.isRequested = false
 			}
 			r.report(ctx, &appv1.ReportReconciled{Generation: a.generation, BusyPorts: r.usedPorts()})
@@ -247,8 +250,8 @@ func (r *runState) finish(ctx context.Context, done result) {
 	}
 }
 
-// mayResume reports whether an interrupted attempt is repeated. That of a requested configuration fails in the end, because
-// a member waits for its result.
+// mayResume reports whether an interrupted attempt is repeated. An attempt of a requested configuration is repeated for Options.Ready only,
+// because a member waits for its result.
 func (r *runState) mayResume(a *attempt) bool {
 	if r.interrupted.IsZero() || r.interruptedOf != a.generation {
 		r.interrupted, r.interruptedOf = time.Now(), a.generation
@@ -260,7 +263,7 @@ func (r *runState) mayResume(a *attempt) bool {
 	return true
 }
 
-// crashed handles the end of the process that was watched. It does nothing if an attempt has ended it.
+// crashed handles the end of the watched process. It does nothing if the process is no longer the current process: an attempt has ended it.
 func (r *runState) crashed(ctx context.Context, exit computer.Exit) {
 	current := r.watched
 	if r.now() != current {
@@ -272,7 +275,7 @@ func (r *runState) crashed(ctx context.Context, exit computer.Exit) {
 	}
 	r.discard(current)
 	if isStopped(exit) {
-		// The computer starts again with the next process.
+		// The computer starts again when the next process starts.
 		r.log.platform("the computer was stopped")
 		r.set(nil, false)
 		r.retryAt, r.retryOf = time.Now().Add(r.s.o.FirstPause), current.generation
@@ -313,7 +316,7 @@ func (r *runState) mayFallAsleep(current *instance) bool {
 	return r.sleepAfter > 0 && isIdle && idle >= r.sleepAfter && time.Since(r.asleep) >= askTimeout
 }
 
-// fallAsleep reports that the app is to sleep. Its task then closes, which ends the process.
+// fallAsleep reports that the app is to sleep. The task of the app then closes, which ends the process.
 func (r *runState) fallAsleep(ctx context.Context, current *instance) {
 	if !r.rest(current) {
 		return
@@ -322,7 +325,7 @@ func (r *runState) fallAsleep(ctx context.Context, current *instance) {
 	r.report(ctx, &appv1.ReportAsleep{Generation: current.generation})
 }
 
-// rest makes new connections wait. It reports false if there is a connection.
+// rest sets isResting, so that new connections wait. It returns false, and does nothing, if a connection is open.
 func (l *loop) rest(current *instance) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -330,7 +333,7 @@ func (l *loop) rest(current *instance) bool {
 	return l.isResting
 }
 
-// wake ends the effect of rest, because the app has another state than the report was about.
+// wake ends the effect of rest, because the app has not accepted the report that it is to sleep.
 func (l *loop) wake() {
 	l.mu.Lock()
 	isResting := l.isResting
@@ -361,7 +364,7 @@ func (r *runState) nextTime() <-chan time.Time {
 	return r.timer.C
 }
 
-// now returns the current process; nil if there is none.
+// now returns the current process; nil if no process is running.
 func (l *loop) now() *instance {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -377,7 +380,7 @@ func (l *loop) set(current *instance, isFailing bool) {
 	l.changed = make(chan struct{})
 }
 
-// currentEnded returns the channel of the end of the current process, which is watched from now on; nil if there is none.
+// currentEnded returns the channel of the end of the current process, and sets watched to this process; nil if no process is running.
 func (r *runState) currentEnded() <-chan computer.Exit {
 	r.watched = r.now()
 	if r.watched == nil {
@@ -386,7 +389,7 @@ func (r *runState) currentEnded() <-chan computer.Exit {
 	return r.watched.exited
 }
 
-// endAll ends the current process, and waits for the ends of those that were retired.
+// endAll ends the current process, and waits for the end of the retired processes.
 func (l *loop) endAll() {
 	current := l.now()
 	l.set(nil, false)
@@ -397,7 +400,8 @@ func (l *loop) endAll() {
 	l.draining.Wait()
 }
 
-// dial connects to the current process. If there is none, it returns a channel that is closed when that may have changed.
+// dial connects to the current process. If the process is starting or about to sleep, it returns an error and a channel that is closed when the
+// caller should try again. Otherwise retry is nil.
 func (l *loop) dial(ctx context.Context) (c *used, retry <-chan struct{}, err error) {
 	l.mu.Lock()
 	current, changed := l.current, l.changed
@@ -409,7 +413,7 @@ func (l *loop) dial(ctx context.Context) (c *used, retry <-chan struct{}, err er
 		l.mu.Unlock()
 		return nil, changed, unavailable(ReasonStarting)
 	}
-	current.enter() // before rest can find it idle
+	current.enter() // before mu is unlocked, so that rest cannot find the process idle
 	l.mu.Unlock()
 	c, err = current.dial(ctx)
 	if err != nil && ctx.Err() == nil {
