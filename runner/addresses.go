@@ -35,7 +35,7 @@ type address struct {
 	closed chan struct{}
 	// agents counts the agents that use the address.
 	agents int
-	// isClosed is set when the listener is to be closed, isLost when it has failed because the computer has stopped.
+	// isClosed is set when the listener is to be closed. isLost is set when the listener has failed because the computer has stopped.
 	isClosed, isLost bool
 }
 
@@ -56,14 +56,15 @@ func (a *addresses) find(token string) (gateway.Run, bool) {
 	return l, true
 }
 
-// admit makes the token of an agent valid while it opens its session, and while its turns run.
+// admit makes the token of an agent valid while the agent opens its session, and while its turns run.
 func (a *addresses) admit(l *agent) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.agents[l.token] = l
 }
 
-// acquire opens the gateway in a computer, or returns the open one. release must follow. Errors: those of Computers.Listen.
+// acquire opens the gateway in a computer, or returns the gateway that is open. The caller must call release. Errors: the errors of
+// Computers.Listen.
 func (a *addresses) acquire(ctx context.Context, workspace string) (*address, error) {
 	a.mu.Lock()
 	at := a.open[workspace]
@@ -89,7 +90,8 @@ func (a *addresses) acquire(ctx context.Context, workspace string) (*address, er
 // listenTimeout bounds the opening of a listener, which may start the computer.
 const listenTimeout = time.Minute
 
-// listen opens a listener after the one before it is closed, and serves it until the computer stops or the last agent has ended.
+// listen opens a listener after the previous listener of the computer is closed, and serves it until the computer stops or the last agent has
+// ended.
 func (a *addresses) listen(at, before *address) {
 	defer a.ended(at)
 	ctx, cancel := context.WithTimeout(context.Background(), listenTimeout)
@@ -140,7 +142,7 @@ func (a *addresses) ended(at *address) {
 	close(at.closed)
 }
 
-// isLost reports whether the computer of an address has stopped. Another one cannot be reached at the address.
+// isLost reports whether the computer of an address has stopped. Its successor cannot be reached at the address.
 func (a *addresses) isLost(at *address) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -155,7 +157,7 @@ func (a *addresses) lose(at *address) {
 	a.forget(at)
 }
 
-// forget makes the next agent open another listener. The caller holds mu.
+// forget makes the next agent open a new listener. The caller holds mu.
 func (a *addresses) forget(at *address) {
 	if a.open[at.workspace] == at {
 		delete(a.open, at.workspace)

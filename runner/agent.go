@@ -22,19 +22,19 @@ import (
 	"github.com/atelier-run/atelier/runner/meta"
 )
 
-// An agent is a process of an agent that has a session open. It outlives the turn that started it, so that the next turn finds it
-// as it was, and a request for permission that has become a question can be answered.
+// An agent is a process of an agent with an open session. It outlives the turn that started it, so that the next turn continues in the same
+// process, and a request for permission that has become a question can be answered.
 type agent struct {
 	r      *Runner
 	id     sessionID
 	choice Choice
 	// userID is the person who created the session.
 	userID string
-	// cwd and mode are those with which the process was started.
+	// cwd and mode are the folder and the mode of the session when the process was started.
 	cwd   string
 	mode  sessionv1.Mode
 	token string
-	// bounds are what the agent may do. All of its turns have the same.
+	// bounds are the bounds of every turn of the process.
 	bounds *sessionv1.Bounds
 
 	process Process
@@ -45,7 +45,7 @@ type agent struct {
 	// address is the gateway of the computer.
 	address *address
 	tools   http.Handler
-	// exited is closed when the process has ended; status and reason say how, then.
+	// exited is closed when the process has ended. status and reason are set before: see Process.Wait.
 	exited chan struct{}
 	status int
 	reason string
@@ -61,26 +61,26 @@ type agent struct {
 	// changed has a value when a turn has to look at the fields below.
 	changed chan struct{}
 	mu      sync.Mutex
-	// loading is set until the session is open: updates before that repeat the session that the agent loads.
+	// loading is set until the session is open. Until then, the updates of the agent repeat the session that the agent loads.
 	loading bool
 	prompt  *prompt
 	waiting []*permission
-	// participant is the participant of the session since its last turn has begun, or an input has joined the turn.
+	// participant is the participant of the session. It is set when a turn begins, and when an input joins the turn.
 	participant *sessionv1.Participant
-	// turn is the running turn; nil between turns. turns counts them.
+	// turn is the running turn; nil between turns. turns is the number of turns that the process has begun.
 	turn  *turn
 	turns int
 	// lastUpdate is the time of the agent's last sign of life.
 	lastUpdate time.Time
-	// metered are the tokens that the gateway has counted since the prompt was sent, reported those that the agent has reported for
-	// it. counted are those of the turn's earlier prompts, less those of the prompt that were counted in earlier turns.
+	// metered has the tokens that the gateway has counted since the prompt was sent. reported has the tokens that the agent has reported for
+	// the prompt. counted = tokens(earlier prompts of the turn) − tokens of the prompt that belong to earlier turns.
 	metered, reported, counted meta.TokenUsage
 	state                      []byte
-	// hasState is set when the agent has sent a state in the turn, hasActed when it has called a tool, and hasWorked when it has sent a
-	// text, a call of a tool or a plan.
+	// hasState is set when the agent has sent a state in the turn. hasActed is set when it has called a tool. hasWorked is set when it has sent
+	// a text, a call of a tool or a plan.
 	hasState, hasActed, hasWorked bool
 	effect                        effect
-	// progress is what the tools have reported last.
+	// progress is the last progress that the tools have reported.
 	progress *sessionv1.Machine
 }
 
@@ -89,7 +89,7 @@ type sessionID struct{ workspace, session string }
 
 // A prompt is a request that the agent works on. response and err are set when done is closed.
 type prompt struct {
-	// sent is closed when the request is on its way to the agent.
+	// sent is closed when the request precedes every later message to the agent. done is closed when the agent has ended the prompt.
 	sent, done chan struct{}
 	response   acp.PromptResponse
 	err        error
@@ -101,7 +101,7 @@ type prompt struct {
 type permission struct {
 	request acp.RequestPermissionRequest
 	answer  chan acp.RequestPermissionOutcome
-	// asked is set when it is the question of the session.
+	// asked is set when the request has become the question of the session.
 	asked bool
 }
 
@@ -114,7 +114,7 @@ func (f *failure) row() *sessionv1.Failure {
 	return &sessionv1.Failure{Code: f.code, Message: f.message}
 }
 
-// The codes of failures, besides those of package meta.
+// The codes of failures. Package meta has further codes.
 const (
 	codeRunnerLost       = session.FailureRunnerLost
 	codeComputerLost     = session.FailureComputerLost
@@ -131,11 +131,11 @@ const (
 // maxSessionID is the maximum length of an agent's own id of the session, which the session stores.
 const maxSessionID = 1 << 10
 
-// launch is the program with which agents are started, in the drive: it reports the path of the drive, which depends on the
-// computer, and becomes the agent. The agent learns the session's folder when it opens the session.
+// launch is the command that starts an agent in the root of the drive. It writes the path of the drive, which depends on the computer, and
+// then executes the agent. The agent gets the session's folder when it opens the session.
 var launch = []string{"/bin/sh", "-c", `ATELIER_DRIVE="$(pwd -P)" && export ATELIER_DRIVE && printf '%s\n' "$ATELIER_DRIVE" && exec "$@"`, "agent"}
 
-// start starts an agent and opens the session in it. Errors: *failure if the agent cannot run, others if it may run later.
+// start starts an agent and opens the session in it. Errors: *failure if the agent cannot run; any other error if the agent may run later.
 func (r *Runner) start(ctx context.Context, s *sessionv1.Session, choice Choice) (_ *agent, err error) {
 	ctx, cancel := context.WithTimeout(ctx, r.o.StartTimeout)
 	defer cancel()
@@ -182,10 +182,10 @@ func startError(err error) error {
 	return err
 }
 
-// errAddressLost means that the computer was lost after the gateway was opened in it, and the agent was started in its successor.
+// errAddressLost means that the computer with the gateway was lost, and that the agent was started in the successor of the computer.
 var errAddressLost = errors.New("the computer was replaced while an agent was started")
 
-// openError returns the reason for which an agent that was started, and is being ended, did not open the session.
+// openError returns the error for an agent that was started but did not open the session. The agent is being ended.
 func (l *agent) openError(ctx context.Context, err error) error {
 	if _, is := errors.AsType[*failure](err); is {
 		return err
@@ -212,12 +212,12 @@ func (l *agent) log() *slog.Logger {
 	return l.r.o.Log.With(slog.String("workspace", l.id.workspace), slog.String("session", l.id.session), slog.String("agent", l.choice.Agent))
 }
 
-// lastWords returns the end of what the process has written to its standard error, for the log.
+// lastWords returns the end of the standard error of the process, for the log.
 func (l *agent) lastWords() string {
 	return l.redacted(l.stderr.String())
 }
 
-// redacted returns a text that the agent has sent without its token.
+// redacted returns a text without the token of the agent.
 func (l *agent) redacted(text string) string { return strings.ReplaceAll(text, l.token, redactedToken) }
 
 // follow waits for the end of the process.
@@ -239,7 +239,7 @@ func (l *agent) follow() {
 	l.signal()
 }
 
-// drain waits until what the process has written before its end is handled, for a limited time, and closes the connection.
+// drain waits for a limited time until the output of the process is handled, and closes the connection.
 func (l *agent) drain() {
 	l.mu.Lock()
 	p := l.peer
@@ -261,7 +261,7 @@ func (l *agent) awaitExit(ctx context.Context, most time.Duration) bool {
 	return await(ctx, l.exited, most)
 }
 
-// await waits until a channel is closed, and reports false if it is not in time.
+// await waits until a channel is closed, and reports false if the channel is not closed in time.
 func await(ctx context.Context, closed <-chan struct{}, most time.Duration) bool {
 	timer := time.NewTimer(most)
 	defer timer.Stop()
@@ -280,9 +280,9 @@ func (l *agent) isComputerLost() bool { return isLoss(l.reason) }
 // isLoss reports whether a process was ended for a reason that also ends its computer.
 func isLoss(reason string) bool { return reason == "stopped" || reason == "lost" }
 
-// hasEnded reports whether the process has ended, and the reason for which its computer has ended it. It knows that before exited is
-// closed, for which follow waits until all output of the process is handled: a turn that begins after the computer was replaced must
-// not get an agent of the old one.
+// hasEnded reports whether the process has ended, and the reason for which its computer has ended it. It returns true before exited is closed,
+// because follow closes exited only after all output of the process is handled: a turn that begins after the computer was replaced must not
+// get an agent of the replaced computer.
 func (l *agent) hasEnded() (reason string, hasEnded bool) {
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -290,7 +290,7 @@ func (l *agent) hasEnded() (reason string, hasEnded bool) {
 	return reason, err == nil
 }
 
-// end ends the process. It returns before its end is recorded.
+// end ends the process. It does not wait for the end.
 func (l *agent) end() {
 	l.out.close()
 	l.mu.Lock()

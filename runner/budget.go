@@ -26,8 +26,8 @@ const (
 	unbegun = "unbegun"
 )
 
-// The options of the question of a budget have ids of the form budget.<scope>.<choice>.<state>. No other question has such ids, so
-// that an answer cannot be mistaken for one to an agent's own question.
+// The options of the question of a budget have ids of the form budget.<scope>.<choice>.<state>. No other question has options with such ids, so
+// that the answer to a question of the agent cannot be mistaken for the answer to the question of a budget.
 const (
 	budgetPrefix = "budget."
 	choiceGoOn   = "continue"
@@ -42,7 +42,7 @@ func budgetOption(scope, choice, state string) string {
 type budget struct {
 	limits  Budgets
 	started time.Time
-	// session and workspace are the use since a person last allowed more, without this turn.
+	// session and workspace are the use since a person last allowed more, without the use of this turn.
 	session, workspace use
 }
 
@@ -85,7 +85,7 @@ func (t *turn) askWorkspace(ctx context.Context, commandID string, m proto.Messa
 	})
 }
 
-// exceeded returns the scope whose budget is used up; empty if none is. used is the use of this turn.
+// exceeded returns the scope whose budget is exhausted; empty if no budget is exhausted. used is the use of this turn.
 func (b *budget) exceeded(used *sessionv1.Usage, now time.Time) string {
 	if b == nil {
 		return ""
@@ -107,7 +107,7 @@ func (b *budget) exceeded(used *sessionv1.Usage, now time.Time) string {
 	return ""
 }
 
-// timeLeft returns the time until the budget of time is used up; false if there is none.
+// timeLeft returns the time until a budget of time is exhausted. has is false if there is no budget of time.
 func (b *budget) timeLeft(now time.Time) (left time.Duration, has bool) {
 	if b == nil {
 		return 0, false
@@ -125,7 +125,7 @@ func (b *budget) timeLeft(now time.Time) (left time.Duration, has bool) {
 	return left, has
 }
 
-// budgetAsk returns the end of a turn whose budget is used up: a question whether the session may go on.
+// budgetAsk returns the end of a turn whose budget is exhausted: a question whether the session may continue.
 func budgetAsk(scope, state string) *sessionv1.EndTurn {
 	text := "The session has used its budget of tokens or time. Go on?"
 	if scope == scopeWorkspace {
@@ -137,8 +137,8 @@ func budgetAsk(scope, state string) *sessionv1.EndTurn {
 	}}}
 }
 
-// decideBudget carries out the answer to the question of a budget, if the inputs have one, and ends the turn if a budget is used
-// up. It returns the inputs that the agent gets.
+// decideBudget applies the answers to questions of budgets that the inputs have. If a budget is then exhausted, it returns the end of the turn.
+// Otherwise it returns the inputs that the agent gets.
 func (t *turn) decideBudget(ctx context.Context, inputs []row) (*sessionv1.EndTurn, []row, error) {
 	resolved, err := t.resolve(ctx, inputs, 0, 0)
 	if err != nil {
@@ -160,7 +160,7 @@ func (t *turn) decideBudget(ctx context.Context, inputs []row) (*sessionv1.EndTu
 	return nil, resolved, nil
 }
 
-// applyChoices allows more use, as the answers say. It reports whether one says stop.
+// applyChoices allows more use for each answer that chooses to continue. It reports whether an answer chooses to stop.
 func (t *turn) applyChoices(ctx context.Context, inputs []row) (isStopped bool, err error) {
 	for _, in := range inputs {
 		scope, choice, _, ok := t.choiceOf(ctx, in)
@@ -184,7 +184,7 @@ func (t *turn) applyChoices(ctx context.Context, inputs []row) (isStopped bool, 
 	return false, nil
 }
 
-// choiceOf returns the choice of an answer to the question of a budget. A text that is the label of an option chooses it.
+// choiceOf returns the choice of an answer to the question of a budget. A text that equals the label of an option chooses the option.
 func (t *turn) choiceOf(ctx context.Context, in row) (scope, choice, state string, ok bool) {
 	answer := in.GetInput()
 	id := answer.GetOptionId()
@@ -212,9 +212,9 @@ func (t *turn) choiceOf(ctx context.Context, in row) (scope, choice, state strin
 // maxQuestions bounds the questions of budgets that follow each other before an input.
 const maxQuestions = 16
 
-// resolve replaces answers to the question of a budget by what the agent gets: the inputs of the turn that the budget did not let
-// begin, or the request to go on. If none of the inputs is such an answer, those of a turn right before that did not begin precede
-// them. from is the position right before the turn of the inputs; 0: the end of the timeline.
+// resolve replaces answers to the question of a budget. If the budget had ended the turn before the agent got its inputs, these inputs replace
+// the answer; otherwise the request to continue does. If no input is such an answer, but a budget has ended the turn right before in this way,
+// the inputs of that turn precede the inputs. from is the position right before the turn of the inputs; 0: the end of the timeline.
 func (t *turn) resolve(ctx context.Context, inputs []row, from uint64, depth int) ([]row, error) {
 	var all []row
 	isAnswered := false
@@ -252,7 +252,7 @@ func (t *turn) resolve(ctx context.Context, inputs []row, from uint64, depth int
 	return append(before, all...), err
 }
 
-// resolveAsked returns what the agent would have got in the turn that a budget has ended with a question.
+// resolveAsked returns the inputs that the agent would have got in the turn that a budget has ended with a question.
 func (t *turn) resolveAsked(ctx context.Context, q question, depth int) ([]row, error) {
 	inputs, err := t.r.inputs(ctx, t.identity, q.inputs)
 	if err != nil || q.seq <= 1 {
@@ -261,7 +261,7 @@ func (t *turn) resolveAsked(ctx context.Context, q question, depth int) ([]row, 
 	return t.resolve(ctx, inputs, q.seq-1, depth+1)
 }
 
-// unbegun returns the question of the turn right before a position, if a budget did not let that begin.
+// unbegun returns the question of the turn right before a position, if a budget has ended the turn before the agent got its inputs.
 func (t *turn) unbegun(ctx context.Context, from uint64) (question, error) {
 	var q question
 	for range mostPages {
@@ -293,7 +293,7 @@ func isUnbegunOption(id string) bool {
 	return strings.HasPrefix(id, budgetPrefix) && strings.HasSuffix(id, "."+unbegun)
 }
 
-// addUsage adds the use of the turn to that of the workspace.
+// addUsage adds the use of the turn to the use of the workspace.
 func (t *turn) addUsage(ctx context.Context) {
 	used := t.l.usage()
 	work := &workspacev1.AgentWork{

@@ -34,9 +34,9 @@ type Config struct {
 	Budgets Budgets
 }
 
-// Budgets limit the use of agents; 0 means no limit. A session may go on beyond its budget when a person allows it.
+// Budgets limit the use of agents; 0 means no limit. A session may continue beyond its budget when a person allows it.
 type Budgets struct {
-	// SessionTokens and SessionTime limit a session since a person last allowed it to go on.
+	// SessionTokens and SessionTime limit the use of a session since a person last allowed the session to continue.
 	SessionTokens uint64
 	SessionTime   time.Duration
 	// WorkspaceTokens and WorkspaceTime limit all sessions of a workspace on one day (UTC).
@@ -54,11 +54,11 @@ type Choice struct {
 	agent    agentConfig
 }
 
-// agentConfig says how an agent is started. The values have placeholders.
+// agentConfig is the command and the environment of an agent. Their values have placeholders.
 type agentConfig struct {
 	command []string
 	env     map[string]string
-	// preset adds to the command and the variables; nil: they are complete.
+	// preset adds arguments and variables; nil: command and env are complete.
 	preset *presets.Preset
 }
 
@@ -89,10 +89,10 @@ type file struct {
 }
 
 const (
-	// maxConfig is the maximum length of the configuration file, maxKey that of a key file.
+	// maxConfig is the maximum length of the configuration file, and maxKey the maximum length of a key file, in bytes.
 	maxConfig = 1 << 20
 	maxKey    = 16 << 10
-	// maxMinutes is the greatest time of a budget: ten years.
+	// maxMinutes is the maximum time of a budget: ten years.
 	maxMinutes = 10 * 366 * 24 * 60
 )
 

@@ -57,7 +57,7 @@ func (l *agent) notified(method string, params json.RawMessage) {
 	l.touch()
 }
 
-// isNotice reports whether an update is a message of the agent's own about its configuration.
+// isNotice reports whether an update is a message that the agent itself, and not its model, has written about its configuration.
 func (l *agent) isNotice(u acp.SessionUpdate) bool {
 	return l.choice.agent.preset != nil && u.AgentMessageChunk != nil && l.choice.agent.preset.IsNotice(textOf(u.AgentMessageChunk.Content))
 }
@@ -89,7 +89,7 @@ func (l *agent) report(total meta.TokenUsage) {
 	l.countUsage()
 }
 
-// decodeValue decodes a value of an extension. It reports false if there is none or it has another form.
+// decodeValue decodes a value of an extension. It reports false if the value is missing or has a different form.
 func decodeValue(value, to any) bool {
 	if value == nil {
 		return false
@@ -123,8 +123,7 @@ func (l *agent) turnUsage() meta.TokenUsage {
 	}
 }
 
-// promptUsage returns the tokens of the prompt so far: what the gateway has counted, or what the agent reports if that is more. The
-// caller holds mu.
+// promptUsage returns the tokens of the prompt so far: the greater of the counts of the gateway and of the agent. The caller holds mu.
 func (l *agent) promptUsage() meta.TokenUsage {
 	return meta.TokenUsage{
 		InputTokens:  max(l.metered.InputTokens, l.reported.InputTokens),
@@ -161,7 +160,7 @@ func (l *agent) Tools() http.Handler {
 	return l.tools
 }
 
-// isRunning reports whether the token is valid: while a turn runs, and before the first one, when the agent connects to its tools.
+// isRunning reports whether the token is valid: while a turn runs, and before the first turn, when the agent connects to its tools.
 func (l *agent) isRunning() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -184,8 +183,8 @@ func (l *agent) serve(ctx context.Context, method string, params json.RawMessage
 	return acp.RequestPermissionResponse{Outcome: l.permit(ctx, request)}, nil
 }
 
-// permit grants a permission, or waits for the answer of a person. A request that meets the cancellation of its prompt is refused,
-// because agents wait for an answer before they end the prompt.
+// permit grants a permission, or waits for the answer of a person. It refuses a request that arrives after the cancellation of its prompt,
+// because agents wait for the answer before they end the prompt.
 func (l *agent) permit(ctx context.Context, request acp.RequestPermissionRequest) acp.RequestPermissionOutcome {
 	isFree := l.choice.agent.preset != nil && l.choice.agent.preset.IsPlatformCall(request)
 	if l.mode != sessionv1.Mode_MODE_CONFIRM || isFree {
@@ -210,8 +209,8 @@ func (l *agent) permit(ctx context.Context, request acp.RequestPermissionRequest
 	}
 }
 
-// withoutAlways returns the options without those that permit for good, if others permit. Agents of others record such a permission
-// for all sessions of a computer.
+// withoutAlways returns the options without the options that permit for good, if a different option permits once. Some agents record a permission
+// for good for all sessions of a computer.
 func withoutAlways(options []acp.PermissionOption) []acp.PermissionOption {
 	isAlways := func(o acp.PermissionOption) bool { return o.Kind == acp.PermissionOptionKindAllowAlways }
 	if !slices.ContainsFunc(options, func(o acp.PermissionOption) bool { return o.Kind == acp.PermissionOptionKindAllowOnce }) {
@@ -220,7 +219,7 @@ func withoutAlways(options []acp.PermissionOption) []acp.PermissionOption {
 	return slices.DeleteFunc(options, isAlways)
 }
 
-// grant returns the option that permits most; the first if none permits.
+// grant returns the option that permits most. If no option permits, it returns the first option.
 func grant(options []acp.PermissionOption) acp.PermissionOption {
 	for _, kind := range []acp.PermissionOptionKind{acp.PermissionOptionKindAllowAlways, acp.PermissionOptionKindAllowOnce} {
 		for _, o := range options {
@@ -266,9 +265,9 @@ func (l *agent) cancel(ctx context.Context) bool {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), l.r.o.CancelTimeout)
 	defer stop()
 	p.awaitSent(ctx) // an agent ignores a cancellation that comes before the prompt
-	// Some agents, such as those with the SDK of the protocol, handle messages at the same time, and lose a cancellation that they
-	// handle before the prompt. It is repeated, but not after the end of the prompt, because the agent could take it for that of the
-	// next one.
+	// Some agents, such as agents with the SDK of the protocol, handle messages concurrently, and lose a cancellation that they handle before
+	// the prompt. Therefore the cancellation is repeated, but not after the end of the prompt, because the agent could then cancel the next
+	// prompt.
 	for n := 1; !p.hasEnded(); n++ {
 		_ = l.peer.sendNotification(ctx, acp.AgentMethodSessionCancel, acp.CancelNotification{SessionId: l.session})
 		if !retry.PauseUnless(ctx, cancelling.After(n), p.done) && !p.hasEnded() {
@@ -303,7 +302,7 @@ func (p *prompt) hasEnded() bool {
 // isAnswered reports whether the agent has answered a prompt, if only with an error. done is closed.
 func (p *prompt) isAnswered() bool { return p.err == nil || isRequestError(p.err) }
 
-// hasEndedByItself reports whether the agent has ended a prompt before it knew of its cancellation. done is closed.
+// hasEndedByItself reports whether the agent has ended a prompt before it knew of the cancellation of the prompt. done is closed.
 func (p *prompt) hasEndedByItself() bool {
 	return p.err == nil && p.response.StopReason != acp.StopReasonCancelled
 }
@@ -313,8 +312,8 @@ func isRequestError(err error) bool {
 	return is
 }
 
-// reasonOf returns the text of an agent's error: the message in its data, if there is one, because some agents have the same
-// message for all errors.
+// reasonOf returns the text of an agent's error: the message in the data of the error, if there is such a message, because some agents have the
+// same message for all errors.
 func reasonOf(e *acp.RequestError) string {
 	if fields, is := e.Data.(map[string]any); is {
 		if text, is := fields["message"].(string); is && text != "" {
@@ -324,8 +323,8 @@ func reasonOf(e *acp.RequestError) string {
 	return e.Message
 }
 
-// answerPermission answers the request for permission that was the question of the session. It reports false if the inputs are not
-// an answer to it.
+// answerPermission answers the request for permission that was the question of the session. It reports false if the inputs do not answer the
+// question.
 func (t *turn) answerPermission(inputs []row) bool {
 	l := t.l
 	l.mu.Lock()

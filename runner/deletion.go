@@ -16,9 +16,9 @@ import (
 )
 
 // Delete executes a task of the kind session.DeletionTask: it ends the agent of the session, makes the workspace forget the session
-// as a default one, deletes the children that the session has admitted, removes the rows of its lists and the files of its images, and
-// returns the command that completes the task. Each step can be repeated. The task clears the pointer, and not a reaction, because with reactions the runtime
-// would read each event of each session once more.
+// as a default session, deletes the children that the session has admitted, removes the rows of its lists and the files of its images, and
+// returns the command that completes the task. Each step can be repeated. The task, and not a reaction, makes the workspace forget the
+// session, because with reactions the runtime would read each event of each session once more.
 func (r *Runner) Delete(ctx context.Context, identity string, _ *sessionv1.DeletionTask) (proto.Message, error) {
 	workspace, id := session.SplitIdentity(identity)
 	r.pool.discard(sessionID{workspace, id})
@@ -35,7 +35,7 @@ func (r *Runner) Delete(ctx context.Context, identity string, _ *sessionv1.Delet
 			return nil, err
 		}
 	}
-	// After the rows: a request that is refused now removes its image if there is no row of it.
+	// After the rows: a concurrent request that is refused removes the file of its image only if the image has no row.
 	if err := r.o.Images.RemoveImages(ctx, workspace, id); err != nil {
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func (r *Runner) deleteChildren(ctx context.Context, workspace, id string) error
 			case err != nil && !entity.IsRefusal(err):
 				return err
 			case err == nil && s.GetParentId() != id:
-				// The request that admitted the child failed, and another one with its id has started the session elsewhere.
+				// The request that admitted the child failed, and a later request with the id of the child has started the session elsewhere.
 				continue
 			}
 			err := tell(ctx, r.o.Asker, identity, &sessionv1.DeleteSession{})
@@ -108,8 +108,8 @@ func (r *Runner) erase(ctx context.Context, workspace, id, list string) error {
 	})
 }
 
-// keyOf returns the key of a row in a list of a session, without the session's id, and the key of the row of the same input below
-// the owner of a default session; "" if there is none.
+// keyOf returns the key of a row in a list of a session, without the session's id. owner is the key of the row of the same input below the owner
+// of a default session; "" if there is no such row.
 func keyOf(list string, encoded []byte) (rest, owner string, err error) {
 	switch list {
 	case session.ChildList:

@@ -41,7 +41,8 @@ func (l *agent) Participant() *sessionv1.Participant {
 	return l.participant
 }
 
-// join reports inputs that the agent has taken. The agent works on behalf of the last participant from then on, as the session records.
+// join reports inputs that the agent has taken. From then on, the agent works on behalf of the participant of the last of these inputs, as the
+// session records. Inputs of the system, and inputs without a participant, do not change the participant.
 func (l *agent) join(inputs []row) {
 	l.mu.Lock()
 	for _, in := range inputs {
@@ -83,7 +84,7 @@ func (l *agent) request(e effect) error {
 	return nil
 }
 
-// forget drops the question or the sleep that the agent has requested in a prompt that does not go on.
+// forget drops the question or the sleep that the agent has requested in a prompt that does not continue.
 func (l *agent) forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -71,7 +71,7 @@ func (l *agent) current() *prompt {
 	return l.prompt
 }
 
-// watch sends the session whenever it has something new for the turn; nil when the turn has ended.
+// watch sends the session after each change that concerns the turn, and nil when the turn has ended.
 func (t *turn) watch(ctx context.Context, news chan<- *sessionv1.Session) {
 	after := t.after
 	for ctx.Err() == nil {
@@ -97,12 +97,12 @@ func (t *turn) watch(ctx context.Context, news chan<- *sessionv1.Session) {
 			return
 		}
 		if seqs := steeringAfter(s, after); len(seqs) > 0 {
-			after = seqs[len(seqs)-1] // those that the turn does not take at once are news again
+			after = seqs[len(seqs)-1] // the inputs that the turn does not take now are sent again
 		}
 	}
 }
 
-// watchTimeout bounds one AwaitTurn, so that a request that was lost is repeated.
+// watchTimeout bounds one AwaitTurn, so that a lost request is repeated.
 const watchTimeout = 10 * time.Minute
 
 // watching has the pauses before a request that failed is repeated.
@@ -120,7 +120,7 @@ func (t *turn) changed(ctx context.Context, s *sessionv1.Session) *sessionv1.End
 			t.r.metrics.agentFailures.WithLabelValues("cancel").Inc()
 			t.r.pool.discard(t.id)
 		case code != "" && p.hasEndedByItself():
-			return t.ended(ctx, p) // the platform, unlike a person, wants nothing dropped
+			return t.ended(ctx, p) // an interruption by the platform, unlike an interruption by a person, drops no result
 		}
 		t.takeResult()
 		if code != "" {
@@ -147,7 +147,7 @@ func steeringAfter(s *sessionv1.Session, after uint64) []uint64 {
 	return seqs
 }
 
-// requestedCodes are the codes with which the platform interrupts turns.
+// requestedCodes has the codes of interruptions by the platform.
 var requestedCodes = map[string]string{
 	string(entity.WorkspaceSuspended): "The workspace was suspended.",
 	string(entity.WorkspaceClosed):    "The workspace was closed.",
@@ -162,15 +162,15 @@ func requested(code string) string {
 	return "The platform has interrupted the turn."
 }
 
-// abandon stops the agent of a turn that has ended without its run: the session was deleted.
+// abandon stops the agent of a turn that has ended although its run has not: the session was deleted.
 func (t *turn) abandon(ctx context.Context) *sessionv1.EndTurn {
 	t.l.cancel(ctx)
 	t.r.pool.discard(t.id)
 	return t.interrupted(nil)
 }
 
-// failIfRefused makes the end of a turn a failure if its rows were refused because the workspace has no room in the journal. The refused
-// rows are lost, and so is the agent, which believes that they are stored.
+// failIfRefused makes the end of a turn a failure if the rows of the turn were refused because the workspace has no room in the journal. The
+// refused rows are lost. The agent is ended, because its state assumes that the rows are stored.
 func (t *turn) failIfRefused(end *sessionv1.EndTurn) {
 	select {
 	case <-t.feed.refused:
@@ -266,7 +266,7 @@ func (t *turn) takeResult() meta.TurnError {
 	return turnError
 }
 
-// recordTimeout is more than the time in which a computer records the last changes of a process, before its end is known.
+// recordTimeout is longer than a computer needs to record the last changes of a process, before the end of the process is known.
 const recordTimeout = 75 * time.Second
 
 // stopped returns the end of a turn whose agent has closed its connection or does not answer.
@@ -358,7 +358,7 @@ func (t *turn) checkLimits(ctx context.Context) *sessionv1.EndTurn {
 		case !l.cancel(ctx):
 			t.r.pool.discard(t.id)
 		case p.hasEndedByItself():
-			return t.ended(ctx, p) // perhaps with a question of its own; the next turn asks for the budget
+			return t.ended(ctx, p) // perhaps with a question of the agent; the next turn asks for the budget
 		}
 		t.takeResult()
 		return budgetAsk(scope, begun)

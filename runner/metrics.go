@@ -9,7 +9,7 @@ import (
 	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
 )
 
-// metrics are those of a Runner.
+// metrics are the metrics of a Runner.
 type metrics struct {
 	turns         *prometheus.CounterVec
 	running       prometheus.Gauge

@@ -16,9 +16,10 @@ import (
 
 // Limits of an output.
 const (
-	// maxBlock is the greatest length of the text of a row in bytes; longer texts are several rows.
+	// maxBlock is the maximum length of the text of a row, in bytes; a longer text becomes several rows.
 	maxBlock = 32 << 10
-	// maxWaiting and maxWaitingRows bound what waits to be recorded. An agent that writes more is stopped.
+	// maxWaiting is the maximum size, in bytes, and maxWaitingRows the maximum number of the rows that wait to be recorded. Beyond them, the agent
+	// is not read, so that it has to wait.
 	maxWaiting     = 1 << 20
 	maxWaitingRows = 512
 	// maxBatch and maxBatchRows bound one RecordRows.
@@ -32,9 +33,9 @@ const (
 	reportPause = time.Second
 )
 
-// An output transfers the output of an agent to its session: text that is being written at once, as deltas, and rows in
-// batches. Its producer is the goroutine that reads from the agent, which waits while the output is full. A run is attached to
-// it while a turn runs; what the agent writes between turns waits for the next run.
+// An output transfers the output of an agent to its session: it sends text that is being written at once, as deltas, and rows in
+// batches. Its producer is the goroutine that reads from the agent, which waits while the output is full. A run is attached to the
+// output while a turn runs. Output that the agent writes between turns waits for the next run.
 type output struct {
 	asker    entity.Asker
 	identity string
@@ -56,12 +57,12 @@ type output struct {
 	deltaBytes   int
 	// ended counts the deltas of blocks that have ended, which are published before their rows.
 	ended int
-	// report has the fields that the next batch reports in addition to its rows; nil: none. isUrgent is set if it must not wait
-	// for rows.
+	// report has the fields that the next batch reports in addition to its rows; nil: no fields. isUrgent is set if the report must not wait for
+	// rows.
 	report   *sessionv1.RecordRows
 	isUrgent bool
 	sending  bool
-	// added counts the rows so far, takenRows and takenBatches what was taken to be recorded.
+	// added is the number of rows so far. takenRows and takenBatches are the numbers of rows and batches that were taken to be recorded.
 	added, takenRows, takenBatches uint64
 	flushes                        []flush
 }
@@ -86,7 +87,7 @@ type feed struct {
 	cancel context.CancelFunc
 	ended  chan struct{}
 	// refused is closed when the session refuses a report: the turn has ended without the run, or the workspace has no room in the journal.
-	// refusal is the error; it is set before.
+	// refusal is the error; it is set before refused is closed.
 	refused chan struct{}
 	refusal error
 	batch   uint64
@@ -94,14 +95,14 @@ type feed struct {
 	lastDelta, lastReport time.Time
 }
 
-// attach begins to send the output as that of a run. inputSeq is the last input that the agent has.
+// attach begins to send the output as the output of a run. inputSeq is the seq of the last input that the agent has.
 func (o *output) attach(ctx context.Context, turnID uint64, runID string, inputSeq uint64) *feed {
 	ctx, cancel := context.WithCancel(ctx)
 	f := &feed{o: o, turnID: turnID, runID: runID, cancel: cancel, ended: make(chan struct{}), refused: make(chan struct{})}
 	o.mu.Lock()
 	o.inputSeq = inputSeq
 	for _, d := range o.deltas[o.ended:] {
-		d.InputSeq = inputSeq // as the row of their text, which was begun after the end of the last turn
+		d.InputSeq = inputSeq // the deltas have the same inputSeq as the row of their text, which began after the end of the last turn
 	}
 	o.mu.Unlock()
 	o.signal()
@@ -109,7 +110,7 @@ func (o *output) attach(ctx context.Context, turnID uint64, runID string, inputS
 	return f
 }
 
-// detach stops sending. A batch that is on its way has closeTimeout to arrive; what was not taken waits for the next run.
+// detach stops sending. A batch that is on its way has closeTimeout to arrive. The rows that were not taken wait for the next run.
 func (f *feed) detach() {
 	f.cancel()
 	<-f.ended
@@ -122,7 +123,7 @@ func (o *output) signal() {
 	}
 }
 
-// close makes producers return, and drops what they add.
+// close makes waiting producers return. The output drops the rows that producers add later.
 func (o *output) close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -205,7 +206,7 @@ func (o *output) enqueue(row *sessionv1.Row) {
 	o.waiting += proto.Size(row)
 }
 
-// add adds a row. The text before it is a row of its own.
+// add adds a row. It first ends the row of the text that is being written.
 func (o *output) add(row *sessionv1.Row) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -238,7 +239,7 @@ func (o *output) set(isUrgent bool, change func(*sessionv1.RecordRows)) {
 	o.signal()
 }
 
-// join reports inputs that the agent has taken. What it writes from now on answers them.
+// join reports inputs that the agent has taken. The output from now on answers these inputs.
 func (o *output) join(seqs ...uint64) {
 	o.mu.Lock()
 	o.endBlock()
@@ -247,8 +248,8 @@ func (o *output) join(seqs ...uint64) {
 	o.set(true, func(r *sessionv1.RecordRows) { r.Joined = append(r.Joined, seqs...) })
 }
 
-// flush ends the text that is being written, and waits until everything so far is recorded, but not for what the agent writes
-// meanwhile. It returns false if ctx ended before, or the session has refused a report.
+// flush ends the text that is being written, and waits until all output so far is recorded. It does not wait for output that the agent writes
+// meanwhile. It returns false if ctx has ended before, or the session has refused a report.
 func (f *feed) flush(ctx context.Context) bool {
 	o := f.o
 	o.mu.Lock()
@@ -275,8 +276,8 @@ func (f *feed) flush(ctx context.Context) bool {
 	return false
 }
 
-// take returns the deltas and the batch that are due now; a nil batch: none. pause is the time until something else is due; 0:
-// nothing waits.
+// take returns the deltas and the batch that are due now; batch is nil if no batch is due. pause is the time until the next delta or batch is
+// due; 0 if no output waits.
 func (f *feed) take(now time.Time) (deltas []*sessionv1.PublishDelta, batch *sessionv1.RecordRows, pause time.Duration) {
 	o := f.o
 	o.mu.Lock()
@@ -286,7 +287,7 @@ func (f *feed) take(now time.Time) (deltas []*sessionv1.PublishDelta, batch *ses
 	switch {
 	case isDue:
 		if deltas = o.deltas[:o.ended]; len(deltas) > 4 || !beginsWithText(o.rows) {
-			// The rows of these texts follow at once. A delta must not come before the row of a tool that ended before its text.
+			// The rows of these texts follow at once. A delta must not come before the row of a tool that ended before the text of the delta.
 			deltas = nil
 		}
 		o.deltas, o.ended = slices.Clone(o.deltas[o.ended:]), 0
@@ -303,7 +304,7 @@ func (f *feed) take(now time.Time) (deltas []*sessionv1.PublishDelta, batch *ses
 	return deltas, batch, pause
 }
 
-// endFlushes ends the flushes that wait for nothing more. Everything that was taken is recorded. The caller holds mu.
+// endFlushes ends the flushes whose rows and batches were all taken. All rows and batches that were taken are recorded. The caller holds mu.
 func (o *output) endFlushes() {
 	o.flushes = slices.DeleteFunc(o.flushes, func(f flush) bool {
 		isDone := o.takenRows >= f.rows && o.takenBatches >= f.batches
@@ -360,7 +361,7 @@ func (f *feed) send(ctx context.Context) {
 		case <-f.o.wake:
 		case <-timer.C:
 		}
-		for ctx.Err() == nil { // what is taken now could not be sent
+		for ctx.Err() == nil { // after the end of ctx, a batch that is taken could not be sent
 			deltas, batch, pause := f.take(time.Now())
 			for _, d := range deltas {
 				f.lastDelta = time.Now()
@@ -379,7 +380,7 @@ func (f *feed) send(ctx context.Context) {
 	}
 }
 
-// publish publishes a delta. A failure loses nothing, because the row follows.
+// publish publishes a delta. A failure loses no text, because the row follows.
 func (f *feed) publish(ctx context.Context, d *sessionv1.PublishDelta) {
 	d.Text = strings.ToValidUTF8(d.GetText(), "\uFFFD")
 	if err := tell(ctx, f.o.asker, f.o.identity, d); err == nil {
@@ -387,8 +388,8 @@ func (f *feed) publish(ctx context.Context, d *sessionv1.PublishDelta) {
 	}
 }
 
-// record sends a batch until it is answered. It returns false if ctx has ended closeTimeout ago, in which case the rows of the batch
-// may be lost, or the session has refused it.
+// record sends a batch until the session has answered it. It returns false if the session has refused the batch, or if closeTimeout has passed
+// since the end of ctx; the rows of the batch may then be lost.
 func (f *feed) record(ctx context.Context, batch *sessionv1.RecordRows) bool {
 	detached := ctx
 	ctx, cancel := context.WithCancel(context.WithoutCancel(detached))
@@ -411,7 +412,7 @@ func ask[Reply proto.Message](ctx context.Context, a entity.Asker, identity stri
 	return entity.AskAsPlatform[Reply](ctx, a, entity.KindSession, identity, m)
 }
 
-// tell is ask for a command whose reply is of no interest.
+// tell is ask without the reply.
 func tell(ctx context.Context, a entity.Asker, identity string, m proto.Message) error {
 	_, err := a.Ask(ctx, entity.Command{Kind: entity.KindSession, Identity: identity, Principal: entity.Platform(), Message: m})
 	return err

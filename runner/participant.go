@@ -23,7 +23,7 @@ import (
 // participantInterval is the time between two checks of the participant while a turn runs.
 const participantInterval = 2 * time.Second
 
-// The failures with which the turns of a participant without access end.
+// The failures of turns whose participant has lost the access.
 var (
 	errRemoved  = &failure{session.FailureAccessLost, "The person on whose behalf the turn would run is no longer a member of the workspace."}
 	errDemoted  = &failure{session.FailureAccessLost, "The person on whose behalf the turn would run may no longer take part in sessions."}
@@ -34,7 +34,7 @@ var (
 )
 
 // checkParticipant returns an error unless the participant of a session may take part in the sessions of its workspace now, with the
-// bounds of the turn. Errors: *failure if the participant has lost the access, and others if the access could not be checked.
+// bounds of the turn. Errors: *failure if the participant has lost the access; any other error if the access could not be checked.
 func (r *Runner) checkParticipant(ctx context.Context, workspaceID string, p *sessionv1.Participant, bounds *sessionv1.Bounds) error {
 	if p.GetUserId() == "" { // the platform or the computer of the workspace has started the session
 		return nil
@@ -112,8 +112,9 @@ func (r *Runner) checkMember(ctx context.Context, workspaceID, userID string) er
 	return err
 }
 
-// watchParticipant sends the failure with which the turn ends once the participant of the session has lost the access. A member
-// with access whose input joins the turn becomes the participant, so that the turn goes on. While the access cannot be checked, the turn goes on.
+// watchParticipant sends a failure once the participant of the session has lost the access. The turn then ends with the failure. If the input of
+// a member with access joins the turn before, this member is the participant, and the turn continues. While the access cannot be checked, the
+// turn continues.
 func (t *turn) watchParticipant(ctx context.Context, lost chan<- *failure) {
 	for retry.Pause(ctx, participantInterval) {
 		if f, is := errors.AsType[*failure](t.r.checkParticipant(ctx, t.id.workspace, t.l.Participant(), t.l.bounds)); is {

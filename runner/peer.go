@@ -12,14 +12,13 @@ import (
 	"github.com/coder/acp-go-sdk"
 )
 
-// A peer is the runner's end of the JSON-RPC connection with an agent. The types of its messages are those of the SDK of the Agent
-// Client Protocol. The SDK's own connection queues what the agent sends, closes when the queue is full, and logs lines that it
-// cannot read. A peer handles notifications in its reading goroutine instead, so that an agent that sends faster than the
-// session records is stopped by the pipe, whatever it sends.
+// A peer is the runner's end of the JSON-RPC connection with an agent. Its messages have the types of the SDK of the Agent Client Protocol. The
+// connection of the SDK queues the messages of the agent, closes when the queue is full, and logs lines that it cannot read. A peer instead
+// handles notifications in its reading goroutine, so that an agent that sends faster than the session records has to wait on the pipe.
 type peer struct {
 	// notify handles a notification. It may block, which stops the reader.
 	notify func(method string, params json.RawMessage)
-	// serve answers a request in a goroutine of its own. ctx ends with the connection.
+	// serve answers a request, in a separate goroutine for each request. ctx ends with the connection.
 	serve func(ctx context.Context, method string, params json.RawMessage) (any, *acp.RequestError)
 
 	out chan []byte
@@ -46,7 +45,7 @@ type rpcMessage struct {
 const (
 	// maxMessage is the maximum length of a message of an agent in bytes.
 	maxMessage = 16 << 20
-	// maxServed is the number of requests of an agent that may wait for an answer.
+	// maxServed is the maximum number of requests of an agent that wait for an answer.
 	maxServed = 64
 )
 
@@ -106,13 +105,13 @@ func (p *peer) send(ctx context.Context, m rpcMessage) error {
 	}
 }
 
-// call sends a request and decodes its result. Errors: *acp.RequestError if the agent has refused it, those of ctx, and the
-// reason for which the connection was closed.
+// call sends a request and decodes its result. Errors: *acp.RequestError if the agent has refused the request, the error of ctx, and the
+// reason why the connection was closed.
 func (p *peer) call(ctx context.Context, method string, params, result any) error {
 	return p.callAndReport(ctx, method, params, result, func() {})
 }
 
-// callAndReport is call. It calls sent when the request is before all messages that are sent later.
+// callAndReport is call. It calls sent as soon as the request precedes every later message to the agent.
 func (p *peer) callAndReport(ctx context.Context, method string, params, result any, sent func()) error {
 	encoded, err := json.Marshal(params)
 	if err != nil {

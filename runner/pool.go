@@ -11,16 +11,16 @@ import (
 	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
 )
 
-// A pool has the agents of this process by their sessions: those with a running turn, and those that are idle.
+// A pool has the agents of this process by their sessions: the agents with a running turn, and the idle agents.
 type pool struct {
 	r *Runner
 
 	mu       sync.Mutex
 	agents   map[sessionID]*pooled
 	isClosed bool
-	// users has, for each session whose agent a turn uses or starts, a channel that is closed when the turn releases it.
+	// users has an entry for each session whose agent a turn uses or starts: a channel that is closed when the turn releases the agent.
 	users map[sessionID]chan struct{}
-	// starting counts agents that are being started, by their workspaces.
+	// starting has the number of agents that are being started, by their workspaces.
 	starting map[string]int
 }
 
@@ -37,8 +37,8 @@ func newPool(r *Runner) *pool {
 	return &pool{r: r, agents: map[sessionID]*pooled{}, users: map[sessionID]chan struct{}{}, starting: map[string]int{}}
 }
 
-// acquire returns the agent of a session for a turn: the idle one, if it is as the session requires, or else a new one. The
-// caller releases it. Errors: those of Runner.start and of Process.Resume, errTooManyAgents.
+// acquire returns the agent of a session for a turn: the idle agent, if it suits the session, or else a new agent. The caller calls release.
+// Errors: errTooManyAgents, and the errors of Runner.start and of Process.Resume.
 func (p *pool) acquire(ctx context.Context, s *sessionv1.Session, choice Choice) (*agent, error) {
 	id := sessionID{s.GetWorkspaceId(), s.GetId()}
 	if err := p.enter(ctx, id); err != nil {
@@ -52,7 +52,7 @@ func (p *pool) acquire(ctx context.Context, s *sessionv1.Session, choice Choice)
 }
 
 // enter waits until no other turn of a session uses or starts its agent. A turn that was interrupted while its agent started has
-// ended for the session, which may run the next one already.
+// ended for the session, which may already run the next turn.
 func (p *pool) enter(ctx context.Context, id sessionID) error {
 	for {
 		p.mu.Lock()
@@ -142,8 +142,9 @@ func (p *pool) findOrStart(ctx context.Context, id sessionID, s *sessionv1.Sessi
 	return l, nil
 }
 
-// makeRoom reports whether another agent of a workspace may be started, and removes the agent that has been idle for the longest
-// time if that is necessary: among those of the workspace if it has too many. The caller holds mu.
+// makeRoom reports whether a further agent of a workspace may be started. If a limit is reached, it removes the agent that has been idle for the
+// longest time, and returns it in evicted: an agent of the workspace if the limit of the workspace is reached, otherwise any agent. The caller
+// holds mu.
 func (p *pool) makeRoom(workspace string) (evicted *agent, ok bool) {
 	all, own := len(p.agents), p.starting[workspace]
 	for _, n := range p.starting {
@@ -210,8 +211,8 @@ func (p *pool) release(l *agent) {
 // checkEvery is the interval in which the participants of the sessions of idle agents are checked.
 const checkEvery = 5 * time.Second
 
-// expire ends an agent that has been idle since a time, if this is long ago, or its participant has lost the access (participant.go).
-// Otherwise it checks again later.
+// expire ends an agent that has been idle since a time, if it has been idle for Options.IdleTimeout or its participant has lost the access
+// (participant.go). Otherwise it checks again later.
 func (p *pool) expire(c *pooled, since time.Time) {
 	left := p.r.o.IdleTimeout - time.Since(since)
 	isOver := left <= 0 || p.r.hasLostAccess(c.agent)
@@ -229,7 +230,7 @@ func (p *pool) expire(c *pooled, since time.Time) {
 	}
 }
 
-// hasLostAccess reports whether the participant for whom an agent has worked last is known to have lost the access.
+// hasLostAccess reports whether the participant of the last turn of an agent is known to have lost the access.
 func (r *Runner) hasLostAccess(l *agent) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), checkEvery)
 	defer cancel()
@@ -249,7 +250,7 @@ func (p *pool) remove(l *agent) {
 	}
 }
 
-// discard ends the agent of a session, if there is one.
+// discard ends the agent of a session, if the session has an agent.
 func (p *pool) discard(id sessionID) {
 	p.mu.Lock()
 	found := p.agents[id]

@@ -11,14 +11,14 @@ import (
 	"github.com/atelier-run/atelier/runner/presets"
 )
 
-// The placeholders in the commands and variables of agents. That of the token is for variables alone.
+// The placeholders in the commands and variables of agents. placeholderToken is replaced in variables only.
 const (
 	// placeholderURL is the address of the model in the gateway, without a slash at its end. The wire formats' paths, with or
 	// without /v1, follow it.
 	placeholderURL = "{{url}}"
 	// placeholderToken is the token for the gateway.
 	placeholderToken = "{{token}}"
-	// placeholderModel is the name of the model on its server, placeholderWire its wire format.
+	// placeholderModel is the name of the model on its server. placeholderWire is the wire format of the model.
 	placeholderModel = "{{model}}"
 	placeholderWire  = "{{wire}}"
 )
@@ -70,7 +70,7 @@ func newAgent(name, preset string, command []string, env map[string]string) (age
 	return a, nil
 }
 
-// configure returns the agent of a preset, configured for a model. The variables of the configuration replace those of the preset.
+// configure returns the agent of a preset, configured for a model. The variables of the configuration replace the variables of the preset.
 func (a agentConfig) configure(m gateway.Model) (agentConfig, error) {
 	command, env, err := a.preset.Configure(a.command, presets.Target{
 		URL: placeholderURL, Token: placeholderToken, Model: m.ID, Wire: m.Wire,
@@ -83,9 +83,10 @@ func (a agentConfig) configure(m gateway.Model) (agentConfig, error) {
 	return a, nil
 }
 
-// expand returns the command and the environment of the agent with the values of the placeholders. address is that of the gateway.
+// expand returns the command and the environment of the agent with the values of the placeholders. address is the address of the gateway.
 // The built-in agent gets its own variables (package builtin), without the token, which it gets when it opens the session
-// (meta.ModelKey); every other agent ATELIER_GATEWAY, ATELIER_TOKEN, and, if it has a model, ATELIER_MODEL_URL, ATELIER_MODEL and ATELIER_MODEL_WIRE.
+// (meta.ModelKey). Every other agent gets ATELIER_GATEWAY, ATELIER_TOKEN, and, if it has a model, ATELIER_MODEL_URL, ATELIER_MODEL and
+// ATELIER_MODEL_WIRE.
 func (c Choice) expand(builtin []string, address, token string) (argv, env []string) {
 	values := map[string]string{}
 	isBuiltin := c.Agent == Builtin

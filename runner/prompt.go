@@ -21,18 +21,19 @@ import (
 )
 
 const (
-	// maxHistory bounds the conversation that an agent with the extension is given, maxPreamble the text for other agents.
+	// maxHistory bounds the conversation that an agent with the extension gets, in bytes. maxPreamble bounds the conversation in the first prompt
+	// of any other agent, in bytes.
 	maxHistory  = 256 << 10
 	maxPreamble = 64 << 10
-	// maxToolHistory bounds the output of a tool in both.
+	// maxToolHistory bounds the output of one tool call in the conversation, in bytes.
 	maxToolHistory = 2 << 10
-	// maxPrompt bounds the inputs of one prompt: agents with the SDK of the protocol read messages of at most 10 MiB. Inputs
-	// that do not fit wait; images that do not fit are named.
+	// maxPrompt bounds the inputs of one prompt, in bytes: agents with the SDK of the protocol read messages of at most 10 MiB. Inputs that do
+	// not fit wait. An image that does not fit is replaced by a text.
 	maxPrompt = 6 << 20
 	// pageBytes and pageRows bound one page of a timeline.
 	pageBytes = 1 << 20
 	pageRows  = 100
-	// mostPages bounds how far the conversation, or a question, is searched in a timeline.
+	// mostPages is the maximum number of pages that are searched for the conversation or for a question.
 	mostPages = 50
 )
 
@@ -40,11 +41,11 @@ const (
 type row struct {
 	*sessionv1.Row
 	seq uint64
-	// participant is the participant of an input; nil if it has none.
+	// participant is the participant of an input; nil if the row is no input, or has no participant.
 	participant *sessionv1.Participant
 }
 
-// rows returns a page of a session's timeline and the position of the next one; 0: no rows follow.
+// rows returns a page of a session's timeline and the position of the next page; 0: no rows follow.
 func (r *Runner) rows(ctx context.Context, identity string, from uint64, descending bool, limit int32) ([]row, uint64, error) {
 	page, err := ask[*wirev1.Timeline](ctx, r.o.Asker, identity, &wirev1.ReadTimeline{
 		From: from, Descending: descending, Limit: limit, Bytes: pageBytes,
@@ -65,7 +66,7 @@ func (r *Runner) rows(ctx context.Context, identity string, from uint64, descend
 	return all, page.GetNext(), nil
 }
 
-// inputs returns the inputs with seqs, in the order of the seqs. An answer that chooses an option has the option's label as its
+// inputs returns the inputs with the given seqs, in the order of the seqs. An answer that chooses an option has the option's label as its
 // text.
 func (r *Runner) inputs(ctx context.Context, identity string, seqs []uint64) ([]row, error) {
 	var all []row
@@ -100,7 +101,7 @@ func labelOf(ask *sessionv1.Ask, id string) string {
 	return id
 }
 
-// A question is the last question of a session before a row, and the inputs of the turn that asked it.
+// A question is the last question of a session before a row, with the inputs of the turn that has asked the question.
 type question struct {
 	ask    *sessionv1.Ask
 	seq    uint64
@@ -129,8 +130,9 @@ func (r *Runner) question(ctx context.Context, identity string, before uint64) (
 	return q, nil
 }
 
-// history returns the conversation before the running turn, which has said nothing yet, oldest first, of at most maxHistory bytes. The
-// inputs of the turn, and those that wait, are left out. The turn before has written after an input that waited for its end.
+// history returns the conversation before the running turn, oldest first, of at most maxHistory bytes. It omits the inputs of the turn and the
+// waiting inputs by their seqs, and not by their positions, because the rows of the previous turn may follow an input that waited for the end
+// of that turn. The running turn has no rows of the agent yet.
 func (r *Runner) history(ctx context.Context, s *sessionv1.Session) ([]meta.Entry, error) {
 	var entries []meta.Entry
 	identity, length := session.Identity(s.GetWorkspaceId(), s.GetId()), 0
@@ -160,7 +162,7 @@ func isPending(s *sessionv1.Session, seq uint64) bool {
 		slices.Contains(s.GetTurn().GetInputs(), seq)
 }
 
-// fitting returns the first inputs of those that fit in one prompt together with others; their texts count in it.
+// fitting returns the longest beginning of inputs whose texts fit into one prompt together with the texts of others.
 func fitting(others, inputs []row) []row {
 	length := 0
 	for _, in := range others {
@@ -174,8 +176,8 @@ func fitting(others, inputs []row) []row {
 	return inputs
 }
 
-// encodedLength returns the length of the text of an input in a message to an agent: up to six times its own, because JSON escapes some
-// characters.
+// encodedLength returns the length of the text of an input in a message to an agent. It is up to six times the length of the text, because JSON
+// escapes some characters.
 func encodedLength(in row) int {
 	encoded, _ := json.Marshal(in.GetInput().GetText()) // cannot fail for a string
 	return len(encoded)
@@ -246,7 +248,7 @@ func (r *Runner) preamble(ctx context.Context, s *sessionv1.Session) (string, er
 	return text + "You continue a conversation. This was said and done before:\n\n" + said + "The conversation goes on with the following.", nil
 }
 
-// blocks returns the content of a prompt, and the inputs that it comes from, one for each block.
+// blocks returns the content of a prompt, and for each block the input that the block comes from.
 func (l *agent) blocks(ctx context.Context, inputs []row) ([]acp.ContentBlock, []meta.Input, error) {
 	var blocks []acp.ContentBlock
 	var from []meta.Input
@@ -284,7 +286,8 @@ func (l *agent) blocks(ctx context.Context, inputs []row) ([]acp.ContentBlock, [
 	return blocks, from, nil
 }
 
-// introduction returns the words that precede the text of an input for an agent without the extension: its kind and its author.
+// introduction returns the words that precede the text of an input for an agent without the extension: they name the kind and the author of the
+// input.
 func (l *agent) introduction(in *sessionv1.Input) string {
 	switch {
 	case l.isExtended:
@@ -302,9 +305,9 @@ func (l *agent) introduction(in *sessionv1.Input) string {
 	}
 }
 
-// image returns the content of an image of a session, from its file, or from its row if that was written before images were files and is not
-// moved yet; nil if the image is lost: the file was damaged, or its session was deleted while the backup was taken from which the node is
-// restored.
+// image returns the content of an image of a session, from the file of the image. If the row of the image was written before images were files,
+// and is not moved yet, image returns the content of the row. It returns nil if the image is lost: the file was damaged, or the node was
+// restored from a backup that was taken while the session was being deleted.
 func (r *Runner) image(ctx context.Context, id sessionID, image *sessionv1.Image) ([]byte, error) {
 	content, err := r.imageFile(ctx, id, image)
 	if content != nil || err != nil {
@@ -328,7 +331,7 @@ func (r *Runner) image(ctx context.Context, id sessionID, image *sessionv1.Image
 	return stored.GetContent(), err
 }
 
-// imageFile returns the content of the file of an image; nil if there is no such file.
+// imageFile returns the content of the file of an image; nil if the file does not exist.
 func (r *Runner) imageFile(ctx context.Context, id sessionID, image *sessionv1.Image) ([]byte, error) {
 	content, err := r.o.Images.ReadImage(ctx, id.workspace, id.session, image.GetSha256())
 	if entity.HasCode(err, entity.NotFound) {

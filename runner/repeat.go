@@ -7,25 +7,25 @@ import (
 	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
 )
 
-// repeatText is the input of the system after a turn that had no effect when its computer was lost. The agent gets the inputs of
-// that turn again.
+// repeatText is the input of the system after a turn that had no effect when its computer was lost. The agent then gets the inputs of the lost
+// turn again.
 const repeatText = "The computer was lost and is back. The agent begins again."
 
-// hasNotBegun reports whether the turn has had no effect. An agent with the extension that carries out runbooks sends its state
-// before the first effect. One with a model sends none, but what it does is shown.
+// hasNotBegun reports whether the turn has had no effect. An agent with the extension that carries out runbooks sends its state before the first
+// effect. An agent with the extension and a model sends no state, but sends an update for each text and each call of a tool.
 func (l *agent) hasNotBegun() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.isExtended && !l.hasState && !l.hasActed && !(l.choice.HasModel && l.hasWorked)
 }
 
-// isRepeat reports whether an input is that of the system with repeatText.
+// isRepeat reports whether an input is the input of the system with repeatText.
 func isRepeat(in row) bool {
 	return in.GetInput().GetSender().GetKind() == sessionv1.SenderKind_SENDER_KIND_SYSTEM && in.GetInput().GetText() == repeatText
 }
 
-// joinRepeated returns inputs and those that join them. The input of the system is among the latter if another input has arrived
-// before the computer was lost; the inputs that it stands for are older, and come first.
+// joinRepeated returns inputs, followed by more, which joins them. If more has the input of the system with repeatText, because a later input had
+// arrived before the computer was lost, the inputs of the lost turn replace it. They are older than all others, and come first.
 func (t *turn) joinRepeated(ctx context.Context, inputs, more []row) ([]row, error) {
 	i := slices.IndexFunc(more, isRepeat)
 	if i < 0 {

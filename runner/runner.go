@@ -22,18 +22,17 @@ type Computers interface {
 	// Launch starts a process in the process group of a session. ctx bounds the start only. Errors: *entity.Error; unavailable
 	// if the computer cannot run processes now.
 	Launch(ctx context.Context, l Launch) (Process, error)
-	// Listen listens on the loopback interface of a computer, on a free port if port is 0. The address of the listener is that
-	// inside the computer. The listener fails when the computer stops. Errors: *entity.Error.
+	// Listen listens on the loopback interface of a computer, on a free port if port is 0. The address of the listener is the address inside
+	// the computer. The listener fails when the computer stops. Errors: *entity.Error.
 	Listen(ctx context.Context, workspaceID string, port int) (net.Listener, error)
 }
 
 // A Launch describes the process of an agent.
 type Launch struct {
 	WorkspaceID, SessionID string
-	// UserID is the person who created the session; empty if there is none.
+	// UserID is the person who created the session; empty if no person created it.
 	UserID string
-	// Argv is the program and its arguments, which starts in the root of the drive. Env is added to the environment of the
-	// computer.
+	// Argv is the program and its arguments. The program starts in the root of the drive. Env is added to the environment of the computer.
 	Argv, Env []string
 }
 
@@ -45,24 +44,25 @@ type Process interface {
 	Stderr() io.Reader
 	// End ends the process and its descendants.
 	End(ctx context.Context) error
-	// OutOfMemory returns how many processes of the session the kernel has ended because memory was short; 0 if it is unknown.
+	// OutOfMemory returns the number of processes of the session that the kernel has ended because memory was short; 0 if the number is
+	// unknown.
 	OutOfMemory() uint64
-	// Rest tells the computer that the process is idle: the computer may then end it at any time, to make room for another process.
+	// Rest tells the computer that the process is idle: the computer may then end the process at any time, to make room for another process.
 	Rest()
 	// Resume ends the effect of Rest, before the process is used again. Errors: *entity.Error of the code unavailable if the
 	// process may not be used now, and remains idle; any other error means that the computer ends the process.
 	Resume() error
-	// Wait returns how the process has ended: its exit status, and the reason for which the computer has ended it ("stopped",
-	// "lost", "out_of_memory", "disk_full"), or "". If the end is known already, it is returned even if ctx has ended. The ends of
-	// all processes of a computer are known before its successor can be used.
+	// Wait waits for the end of the process, and returns the exit status and the reason for which the computer has ended the process
+	// ("stopped", "lost", "out_of_memory", "disk_full"); the reason is "" if the computer has not ended it. If the end is known already, Wait
+	// returns it even if ctx has ended. The ends of all processes of a computer are known before the successor of the computer can be used.
 	Wait(ctx context.Context) (status int, reason string, err error)
 }
 
 // Images has the images of the inputs of sessions.
 type Images interface {
-	// ReadImage returns an image of a session by its SHA-256. It returns not_found if there is no file of it.
+	// ReadImage returns an image of a session by its SHA-256. It returns not_found if the image has no file.
 	ReadImage(ctx context.Context, workspaceID, sessionID string, sum []byte) ([]byte, error)
-	// RemoveImages removes all images of a deleted session, which has no rows of images any more. It does nothing if there are none.
+	// RemoveImages removes all images of a deleted session, which has no rows of images any more. It does nothing if the session has no images.
 	RemoveImages(ctx context.Context, workspaceID, sessionID string) error
 }
 
@@ -83,11 +83,12 @@ type Tools interface {
 type Session interface {
 	WorkspaceID() string
 	SessionID() string
-	// UserID is the person who created the session; empty if there is none.
+	// UserID is the person who created the session; empty if no person created it.
 	UserID() string
-	// Capabilities returns what the agent may do in each of its turns.
+	// Capabilities returns the capabilities of the agent in each of its turns.
 	Capabilities() []string
-	// Participant returns the person, and the OAuth grant, the limited API key or the app, on whose behalf the last turn of the agent runs.
+	// Participant returns the person on whose behalf the last turn of the agent runs, with the OAuth grant, the limited API key or the app of
+	// the person's input.
 	Participant() *sessionv1.Participant
 	// Ask makes the turn end with a question, which may offer answers. A later question or sleep of the turn replaces it.
 	Ask(ctx context.Context, text string, options []string) error
@@ -108,22 +109,22 @@ type Options struct {
 	Config       Config
 	// Builtin is the command of the built-in agent inside a computer.
 	Builtin []string
-	// Version is that of the program, which agents learn.
+	// Version is the version of the program. The runner sends it to agents.
 	Version string
 	// Transport sends requests to models; nil: http.DefaultTransport.
 	Transport http.RoundTripper
 	// StartTimeout bounds the start of an agent, from its process to its open session; 0: 90 s.
 	StartTimeout time.Duration
-	// CancelTimeout is the time an agent has to end a turn that is interrupted; 0: 5 s. Then its process is ended.
+	// CancelTimeout is the time in which an agent must end a turn that is interrupted; 0: 5 s. Otherwise the runner ends the process of the agent.
 	CancelTimeout time.Duration
 	// SilenceTimeout interrupts an agent that has sent nothing for this time; 0: 15 minutes.
 	SilenceTimeout time.Duration
 	// IdleTimeout ends an agent that has had no turn for this time; 0: 5 minutes.
 	IdleTimeout time.Duration
-	// MaxAgents is the greatest number of processes of agents, running and idle; 0: 256.
+	// MaxAgents is the maximum number of processes of agents, running and idle; 0: 256.
 	MaxAgents int
-	// MaxWorkspaceAgents is the greatest number of those of one workspace; 0: half of MaxAgents. Sessions that wait for their
-	// children hold processes, so that one workspace could otherwise stop all others.
+	// MaxWorkspaceAgents is the maximum number of processes of agents of one workspace; 0: half of MaxAgents. Sessions that wait for their
+	// children hold processes; without the limit, one workspace could prevent all other workspaces from running agents.
 	MaxWorkspaceAgents int
 	Log                *slog.Logger
 }
@@ -169,7 +170,7 @@ func New(o Options) *Runner {
 	return r
 }
 
-// Close ends all agents and listeners. Turns that run must have ended: their contexts end first.
+// Close ends all agents and listeners. All turns must have ended: the caller ends their contexts first.
 func (r *Runner) Close() {
 	r.pool.close()
 	r.addresses.close()

@@ -32,7 +32,7 @@ func (t *turn) steer(ctx context.Context, seqs []uint64) *sessionv1.EndTurn {
 	}
 	p := t.l.current()
 	if p.hasEnded() {
-		return nil // the turn ends, and the inputs start the next one
+		return nil // the turn ends, and the inputs start the next turn
 	}
 	if !t.l.cancel(ctx) {
 		return t.stopped(ctx)
@@ -48,14 +48,14 @@ func (t *turn) steer(ctx context.Context, seqs []uint64) *sessionv1.EndTurn {
 	return nil
 }
 
-// steerAttempts is how often an agent is given inputs.
+// steerAttempts is the maximum number of attempts to give an agent inputs.
 const steerAttempts = 4
 
-// steering has the pauses between these attempts.
+// steering has the pauses between two attempts to give an agent inputs.
 var steering = retry.Policy{First: 100 * time.Millisecond, Longest: time.Second}
 
-// steerExtended gives inputs to an agent with the extension. Those that it does not accept start the next turn. An answer that comes
-// late counts nevertheless, because the next turn would give the agent the inputs again.
+// steerExtended gives inputs to an agent with the extension. The inputs that the agent does not accept start the next turn. It waits for a
+// limited time, but an answer that arrives later counts, too, because otherwise the next turn would give the agent the inputs again.
 func (t *turn) steerExtended(ctx context.Context, inputs []row) {
 	p, answered := t.l.current(), make(chan struct{})
 	t.steering.Go(func() {
@@ -81,8 +81,8 @@ func (t *turn) awaitSteering(ctx context.Context) {
 	await(ctx, answered, t.r.o.CancelTimeout)
 }
 
-// steerRunning is steer. An agent that handles messages at the same time may not have begun with the prompt, and gets the inputs
-// again.
+// steerRunning is steer with several attempts, because an agent that handles messages concurrently refuses inputs until it has begun with the
+// prompt.
 func (l *agent) steerRunning(ctx context.Context, p *prompt, inputs []row) (bool, error) {
 	for attempt := 1; ; attempt++ {
 		accepted, err := l.steer(ctx, p, inputs)
@@ -104,7 +104,7 @@ func (l *agent) steer(ctx context.Context, p *prompt, inputs []row) (bool, error
 	request := meta.SteerRequest[acp.ContentBlock]{SessionID: string(l.session), Prompt: blocks}
 	request.Meta.Inputs = from
 	var response meta.SteerResponse
-	p.awaitSent(ctx) // no turn runs that could take the inputs before
+	p.awaitSent(ctx) // before the agent has the prompt, it has no turn that could take the inputs
 	err = l.peer.call(ctx, meta.SteerMethod, request, &response)
 	return response.Accepted, err
 }

@@ -2,8 +2,8 @@ package runner
 
 import "net/http"
 
-// maxToolRequests is the number of requests of one agent to the tools that are served at the same time. A request can hold queries
-// of many sessions for minutes, and what a node holds is bounded for all.
+// maxToolRequests is the maximum number of requests of one agent to the tools that are served at the same time. A request can hold queries of
+// many sessions for minutes, and the number of held queries is bounded for all agents of a node together.
 const maxToolRequests = 8
 
 // limitTools makes requests wait while maxToolRequests are being served.

@@ -31,11 +31,11 @@ type turn struct {
 	l      *agent
 	feed   *feed
 	budget *budget
-	// after is the seq of the last input that the agent was given or that was left to wait.
+	// after is the seq of the last input that the agent has got or that waits for the next turn.
 	after uint64
 	// title is the title that the agent has suggested.
 	title string
-	// steering are the requests to take inputs that the agent has not answered, which end with steeringContext.
+	// steering counts the requests to take inputs that the agent has not answered. They end with steeringContext.
 	steering        sync.WaitGroup
 	steeringContext context.Context
 }
@@ -156,8 +156,8 @@ func (r *Runner) prepare(ctx context.Context, s *sessionv1.Session) (*agent, err
 	return r.pool.acquire(ctx, s, choice)
 }
 
-// checkBounds returns an error if an agent could do more than the bounds of a turn permit. The built-in agent offers no tool beyond
-// them. Any other agent runs commands as it likes, in a computer whose drive it sees.
+// checkBounds returns an error if an agent could do more than the bounds of a turn permit. The built-in agent offers no tool beyond the bounds.
+// Any other agent can run any command in the computer, and reads and writes the drive.
 func checkBounds(choice Choice, bounds *sessionv1.Bounds) error {
 	missing := entity.MissingForProcesses(session.Granted(bounds))
 	if choice.Agent == Builtin || len(missing) == 0 {
@@ -191,7 +191,7 @@ func (t *turn) claim(ctx context.Context) (*sessionv1.EndTurn, error) {
 	return nil, nil
 }
 
-// carryOut runs the turn that was taken. It always returns its end.
+// carryOut runs the turn that was taken. It always returns the end of the turn.
 func (t *turn) carryOut(ctx context.Context) *sessionv1.EndTurn {
 	l := t.l
 	l.begin(t)
@@ -220,8 +220,8 @@ const (
 	addTimeout = 10 * time.Second
 )
 
-// close records the rest of the agent's output, and completes the end of the turn. If ctx has ended, nobody sends the end to the
-// session any more, so that close does.
+// close records the rest of the agent's output, and completes the end of the turn. If ctx has ended, the executor does not send the end to the
+// session any more; therefore close sends it.
 func (t *turn) close(ctx context.Context, end *sessionv1.EndTurn) {
 	end.TurnId, end.RunId, end.Usage, end.Agent = t.turnID, t.runID, t.l.usage(), t.l.agentState()
 	end.TitleFailed = end.GetStatus() == sessionv1.TurnStatus_TURN_STATUS_COMPLETE && t.title == "" &&
@@ -256,8 +256,8 @@ func (t *turn) interrupted(f *failure) *sessionv1.EndTurn {
 	return end
 }
 
-// begin gives the agent the inputs of the turn. It returns the end of the turn if the agent gets none. Its time is bounded, because
-// nothing else of the turn is handled meanwhile.
+// begin gives the agent the inputs of the turn. If the agent gets no inputs, it returns the end of the turn. Its time is bounded, because
+// interruptions and limits of the turn are not handled meanwhile.
 func (t *turn) begin(ctx context.Context) *sessionv1.EndTurn {
 	var end *sessionv1.EndTurn
 	beginning, cancel := context.WithTimeout(ctx, t.r.o.StartTimeout)
@@ -277,7 +277,7 @@ func (t *turn) begin(ctx context.Context) *sessionv1.EndTurn {
 }
 
 func (t *turn) tryBegin(ctx context.Context) (*sessionv1.EndTurn, error) {
-	// A workspace that was stopped before the run has taken the turn has not interrupted it. Starting the agent has taken time.
+	// A workspace that was stopped before the run had taken the turn has not interrupted the turn. Starting the agent has taken time.
 	err := t.r.checkWorkspace(ctx, t.id.workspace)
 	if stopped, is := errors.AsType[*stoppedWorkspace](err); is {
 		return t.interrupted(&failure{string(stopped.code), requested(string(stopped.code))}), nil
@@ -327,11 +327,11 @@ func (t *turn) tryBegin(ctx context.Context) (*sessionv1.EndTurn, error) {
 	return nil, t.prompt(ctx, inputs, more)
 }
 
-// maxWaitingInputs is the number of the inputs that a turn takes at once.
+// maxWaitingInputs is the maximum number of waiting inputs that a turn takes at once.
 const maxWaitingInputs = 64
 
-// waitingInputs returns the notes and the messages that wait when the turn begins and may join it, which the agent gets with its first
-// input.
+// waitingInputs returns the notes and the messages that wait when the turn begins and may join the turn. The agent gets them together with the
+// first input of the turn.
 func (t *turn) waitingInputs() []uint64 {
 	var seqs []uint64
 	for _, p := range t.s.GetPending() {
@@ -346,7 +346,7 @@ func (t *turn) waitingInputs() []uint64 {
 	return seqs
 }
 
-// prompt sends inputs as a prompt. joined are the inputs that join the turn with it.
+// prompt sends inputs as a prompt. joined has the inputs that join the turn with this prompt.
 func (t *turn) prompt(ctx context.Context, inputs, joined []row) error {
 	l := t.l
 	blocks, from, err := l.blocks(ctx, inputs)
@@ -386,7 +386,7 @@ func (t *turn) endStuck() *sessionv1.EndTurn {
 	return t.interrupted(&failure{codeAgentTimeout, "The agent did not end its turn when it was interrupted, and was ended."})
 }
 
-// begin makes a turn the running one.
+// begin makes a turn the running turn of the agent.
 func (l *agent) begin(t *turn) {
 	l.mu.Lock()
 	isNew := l.turns == 0

@@ -16,7 +16,7 @@ import (
 const (
 	// maxToolOutput is the maximum length of the output of a tool in a row, in bytes.
 	maxToolOutput = 64 << 10
-	// maxTools is the number of tool calls that may run at the same time; of more, the oldest is forgotten.
+	// maxTools is the maximum number of tool calls that may run at the same time; beyond it, the oldest call is forgotten.
 	maxTools = 256
 	// maxTitle, maxPaths and maxSteps bound the fields of the rows of tools and plans.
 	maxTitle = 500
@@ -24,25 +24,25 @@ const (
 	maxSteps = 100
 	// maxStep is the maximum length of a step of a plan.
 	maxStep = 2000
-	// maxPath is the maximum length of a path in bytes; longer ones are left out.
+	// maxPath is the maximum length of a path in bytes; longer paths are omitted.
 	maxPath = 4096
 )
 
 // updates translates the updates of an agent into rows.
 type updates struct {
 	out *output
-	// home is the drive as the agent sees it.
+	// home is the path of the drive in the computer.
 	home string
-	// token is that of the agent, which commands such as env print.
+	// token is the agent's secret; it is redacted, because commands such as env print it.
 	token string
 
 	mu    sync.Mutex
 	calls []*sessionv1.Tool
-	// ended are the ids of the last calls that have ended. What agents report of them afterwards must not begin them again.
+	// ended has the ids of the last calls that have ended. A later update of an ended call must not begin the call again.
 	ended []string
 }
 
-// handle handles an update. It may wait until the session has recorded earlier ones.
+// handle handles an update. It may wait until the session has recorded earlier updates.
 func (u *updates) handle(update acp.SessionUpdate) {
 	switch {
 	case update.AgentMessageChunk != nil:
@@ -66,7 +66,7 @@ func (u *updates) handle(update acp.SessionUpdate) {
 	}
 }
 
-// redacted returns a text without the token of the agent. A token that two updates have parts of remains.
+// redacted returns a text without the token of the agent. It does not find a token that is split between two updates.
 func (u *updates) redacted(text string) string {
 	return strings.ReplaceAll(text, u.token, redactedToken)
 }
@@ -88,7 +88,7 @@ func limit(text string, n int) string {
 	return text
 }
 
-// textOf returns the text of a content block. Other content is named.
+// textOf returns the text of a content block. For content without text, it returns a name of the content.
 func textOf(block acp.ContentBlock) string {
 	switch {
 	case block.Text != nil:
@@ -118,7 +118,7 @@ func isFinal(status string) bool {
 	return status == string(acp.ToolCallStatusCompleted) || status == string(acp.ToolCallStatusFailed)
 }
 
-// tool adds a row for the start of a tool call and one for each final status.
+// tool adds a row for the start of a tool call, and a row for the final status.
 func (u *updates) tool(c acp.SessionToolCallUpdate, isStart bool) {
 	u.mu.Lock()
 	id := limit(string(c.ToolCallId), maxTitle)
@@ -156,7 +156,7 @@ func cloneTool(t *sessionv1.Tool) *sessionv1.Tool {
 	}
 }
 
-// apply changes a call by an update. Lists and output of the update replace those before it.
+// apply changes a call by an update. The lists and the output of the update replace the lists and the output of the call.
 func (u *updates) apply(call *sessionv1.Tool, c acp.SessionToolCallUpdate) {
 	if c.Title != nil && *c.Title != "" {
 		call.Title = limit(u.redacted(*c.Title), maxTitle)
@@ -186,7 +186,7 @@ func (u *updates) addPath(call *sessionv1.Tool, at string) {
 	}
 }
 
-// relative returns the path of the drive that an agent means; empty if it is not below the drive.
+// relative returns the path relative to the drive for a path that an agent has sent; empty if the path is not below the drive.
 func (u *updates) relative(at string) string {
 	if at = path.Clean(at); path.IsAbs(at) {
 		below, ok := strings.CutPrefix(at, u.home+"/")
@@ -201,8 +201,8 @@ func (u *updates) relative(at string) string {
 	return at
 }
 
-// outputOf returns the text of the contents of a call, and adds the paths of their diffs to it. A message can have very many
-// contents, so that the text is shortened only when it is much too long.
+// outputOf returns the text of the contents of a call, and adds the paths of the diffs in contents to call. Because a message can have very many
+// contents, the text is shortened only when it is much too long.
 func (u *updates) outputOf(call *sessionv1.Tool, contents []acp.ToolCallContent) string {
 	var output []byte
 	for _, content := range contents {
@@ -226,7 +226,7 @@ func (u *updates) outputOf(call *sessionv1.Tool, contents []acp.ToolCallContent)
 	return middle(string(output), maxToolOutput)
 }
 
-// rawOutput returns the output of a tool that an agent reports as JSON of its own.
+// rawOutput returns the output of a tool that an agent reports as JSON without a standard form.
 func rawOutput(raw any) string {
 	switch raw := raw.(type) {
 	case string:
