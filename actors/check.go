@@ -17,8 +17,8 @@ import (
 	"github.com/atelier-run/atelier/persistence"
 )
 
-// StreamChecker replays every stream of a journal with the rules, and compares what follows from the events with what is stored:
-// snapshots, and the rows of timers and tasks. Other rows of lists depend on the commands too, and cannot be compared.
+// StreamChecker replays every stream of a journal with the rules, and compares the stored snapshots, and the stored rows of timers and tasks,
+// with the result of the replay. Other rows of lists depend on the commands too, and cannot be compared.
 type StreamChecker struct {
 	Kinds []entity.Kind
 	// Now is the time of tasks that a repair writes anew.

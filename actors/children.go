@@ -11,9 +11,9 @@ import (
 	"github.com/atelier-run/atelier/entity"
 )
 
-// children are the active entities that one actor supervises: under a shard those without an owner, under an entity those that
-// it owns. The first request for an entity activates it, and it is passivated when it is idle. While it passivates, requests
-// for it wait here, so that none is sent to a stopped actor. All methods run in the supervising actor.
+// children are the active entities that one actor supervises. A shard supervises the entities without an owner, and an entity supervises the
+// entities that it owns. The first request for an entity activates the entity, and an idle entity is passivated. While an entity passivates,
+// its requests wait here, so that no request is sent to a stopped actor. All methods run in the supervising actor.
 type children struct {
 	term *term
 	ctx  actor.Context
@@ -147,8 +147,8 @@ func (c *children) activate(k *kind, identity string) *child {
 	return one
 }
 
-// spawn starts an actor as a child of another one. It panics if the name is in use; a name is free again when its Terminated
-// message has arrived.
+// spawn starts an actor as a child of the actor of ctx. It panics if the name is in use. A name is free again when the Terminated message of the
+// previous actor with this name has arrived.
 func spawn(ctx actor.Context, system *System, name string, m *kindMetrics, produce func(*mailbox) actor.Actor) *actor.PID {
 	box := newMailbox(m)
 	props := actor.PropsFromProducer(func() actor.Actor { return produce(box) },
@@ -260,7 +260,7 @@ func (c *children) hasActive() bool {
 // An entry is the address of an active entity in the directory of a term. Its fields may be used concurrently.
 type entry struct {
 	pid *actor.PID
-	// owner is the entry of the entity that authorizes each command for this one; nil: it has no owner.
+	// owner is the entry of the entity that authorizes each command for this entity; nil: this entity has no owner.
 	owner    *entry
 	used     atomic.Int64
 	inFlight atomic.Int64

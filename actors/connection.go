@@ -32,7 +32,7 @@ type connection struct {
 	// access is the access that the principal needs while the stream is open.
 	access entity.Access
 	reads  bool
-	// send and trySend are those of the subscription.
+	// send and trySend are the functions of the subscription.
 	send    func([]byte) error
 	trySend func([]byte) bool
 
@@ -42,12 +42,12 @@ type connection struct {
 	stream    persistence.Stream
 	// next is the seq of the next row to send.
 	next uint64
-	// armed is set while the connection has caught up and waits for new rows. A round of the hub or the actor clears it, and
-	// then sends until it is set again: next and unsent belong to the one that has cleared it.
+	// armed is set while the connection has caught up and waits for new rows. Either a round of the hub or the actor clears armed, and
+	// then sends until it sets armed again: next and unsent belong to whichever of the two has cleared armed.
 	armed atomic.Bool
-	// unsent are frames that a round has sent in part, for the actor to complete.
+	// unsent has frames that a round has sent in part. The actor sends the rest.
 	unsent []byte
-	// forwarding is held while a round sends, so that nothing is sent after the actor has stopped.
+	// forwarding is held while a round sends, so that no frames are sent after the actor has stopped.
 	forwarding sync.Mutex
 	ended      atomic.Bool
 	// done is closed when the actor has stopped; err is the reason.
@@ -134,7 +134,7 @@ func (c *connection) Receive(ctx actor.Context) {
 		if h := c.hub.Load(); h != nil {
 			h.remove(c)
 		}
-		c.forwarding.Lock() // waits for a round that sends; later ones see that the connection has ended
+		c.forwarding.Lock() // waits for a round that sends; a later round sees that the connection has ended
 		c.forwarding.Unlock()
 		if err := c.sendUnsent(); err != nil && c.err == nil {
 			c.err = err
@@ -143,7 +143,7 @@ func (c *connection) Receive(ctx actor.Context) {
 	}
 }
 
-// wake sends what is new to a connection that has caught up: at once if the client takes it without waiting, and else
+// wake sends the new rows to a connection that has caught up: at once if the client takes them without waiting, and otherwise
 // through the connection's actor, which waits for the client and reads the journal.
 func (c *connection) wake(sent *roundCounts) {
 	if !c.armed.CompareAndSwap(true, false) {
@@ -155,8 +155,8 @@ func (c *connection) wake(sent *roundCounts) {
 	}
 }
 
-// forward sends rows of the ring without waiting, and reports whether it has sent all that were durable when it began. Rows
-// that became durable since are for the next round.
+// forward sends rows of the ring without waiting, and reports whether it has sent all rows that were durable when it began. The next round
+// sends the rows that became durable since.
 func (c *connection) forward(sent *roundCounts) bool {
 	c.forwarding.Lock()
 	defer c.forwarding.Unlock()
@@ -211,13 +211,13 @@ func (c *connection) pump() error {
 		next = c.next // once armed, a round may change it
 		c.armed.Store(true)
 		if h.head.Load() < next || !c.armed.CompareAndSwap(true, false) {
-			return nil // either nothing is new, or a round has seen that something is
+			return nil // there are no new rows, or a round has seen the new rows
 		}
 	}
 	return nil
 }
 
-// sendUnsent sends what a round has left of its frames.
+// sendUnsent sends the rest of the frames that a round has sent in part.
 func (c *connection) sendUnsent() error {
 	unsent := c.unsent
 	if c.unsent = nil; unsent == nil {
@@ -253,8 +253,8 @@ func (c *connection) replay() (caughtUp bool, err error) {
 	return caughtUp, c.transmit(frames)
 }
 
-// frames appends the frames of rows to b and advances next. It closes its view before it returns, so that a slow client holds
-// none.
+// frames appends the frames of rows to b and advances next. It closes its view before it returns, so that a slow client does not hold a
+// view open.
 func (c *connection) frames(b []byte) (_ []byte, caughtUp bool, err error) {
 	v, err := c.system.journal.View()
 	if err != nil {
@@ -322,7 +322,7 @@ func (e *entityActor) endStreams() {
 	m.hub.each(func(c *connection) { c.stop(reason) })
 }
 
-// reasonOfEnd returns the error with which streams end when the entity's actor ends.
+// reasonOfEnd returns the error of the streams that end with the entity's actor.
 func (e *entityActor) reasonOfEnd() error {
 	if e.term.system.running.Err() != nil {
 		return nil

@@ -25,7 +25,7 @@ import (
 const (
 	declaredIndex  = "declared"
 	declaredStream = persistence.Stream("rows/declared")
-	// declarePage limits the entities that are listed at once, maxDeclaring those that are sent the command concurrently.
+	// declarePage limits the entities that are listed at once. maxDeclaring limits the entities that get the command concurrently.
 	declarePage  = 64
 	maxDeclaring = 8
 	// declareAttempts limits the attempts for one entity.
@@ -77,8 +77,8 @@ func (s *System) declareEffects(ctx context.Context, p persistence.Partition, ep
 	}
 }
 
-// declareIndex sends DeclareEffects to the entities that an index lists. It returns errIncompleteDeclaration if some failed,
-// the journal's errors, and ctx's error.
+// declareIndex sends DeclareEffects to the entities that an index lists. It returns errIncompleteDeclaration if the command has failed for an
+// entity, the journal's errors, and ctx's error.
 func (s *System) declareIndex(ctx context.Context, p persistence.Partition, k *kind, index string) error {
 	var failed error
 	for after := ""; ; {

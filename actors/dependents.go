@@ -29,11 +29,11 @@ type authorization struct {
 // watch makes the actor of the owner end a held query when the access or the role of its sender changes.
 type watch struct{ dependent dependent }
 
-// minPruned is the least number of dependents at which ended ones are removed.
+// minPruned is the least number of dependents at which ended dependents are removed.
 const minPruned = 32
 
-// addDependent remembers a dependent of an owned entity. Those that have ended are removed each time their number has doubled and
-// with each sweep, so that the table does not grow with every stream that ever followed an entity without changes.
+// addDependent remembers a dependent of an owned entity. It removes the ended dependents each time the number of dependents has doubled, and so
+// does each sweep, so that the table does not grow with every stream that ever followed an entity without changes.
 func (e *entityActor) addDependent(d dependent) {
 	if e.dependents == nil {
 		e.dependents = map[dependent]struct{}{}

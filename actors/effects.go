@@ -23,8 +23,8 @@ import (
 //  1. ruled.decide compares the timers and tasks of the state before and after the events (effectChanges), and adds the rows
 //     that appear or disappear to the decision.
 //  2. pipeline.propose appends events and rows as one proposal, and passes the outcome to effects.committed.
-//  3. effects.committed notifies the partition's timers actor of a timer that is due earlier than those that it knows, and
-//     the tasks actor of tasks that were opened or removed.
+//  3. effects.committed notifies the partition's timers actor of a timer that is due earlier than all timers that the actor
+//     knows, and the tasks actor of tasks that were opened or removed.
 //  4. The timers actor (timers.go) sends the command of each row that is due. The tasks actor (tasks.go) has an executor run
 //     each task, and sends the command that it returns.
 //  5. That command's events remove the row, by steps 1 and 2.
@@ -111,8 +111,8 @@ type stateEffects struct {
 	tasks  []entity.Task
 }
 
-// withoutUnstored returns the timers and tasks that have a row. The others are those of a state that was recorded by rules that
-// declared fewer of them: the next decision with events writes their rows, or DeclareEffects does (declare.go).
+// withoutUnstored returns the timers and tasks that have a row. A timer or task without a row belongs to a state that was recorded by rules
+// that did not declare it yet: the next decision with events writes the row, or DeclareEffects does (declare.go).
 func (s *stateEffects) withoutUnstored(kind, identity string, v persistence.View, p persistence.Partition) (*stateEffects, error) {
 	stored := &stateEffects{}
 	for _, t := range s.timers {
@@ -140,11 +140,11 @@ func sameTask(a, b entity.Task) bool {
 	return a.Kind == b.Kind && a.ID == b.ID && proto.Equal(a.Message, b.Message)
 }
 
-// effectChanges returns the changes of rows from the timers and tasks of one state to those of the next. at is the time of new
-// tasks.
+// effectChanges returns the changes of rows from the timers and tasks of a state to the timers and tasks of the next state. at is the time of
+// new tasks.
 func effectChanges(kind, identity string, at int64, before, after *stateEffects) ([]persistence.Change, error) {
 	var all []persistence.Change
-	if !slices.EqualFunc(before.timers, after.timers, sameTimer) { // most decisions change none
+	if !slices.EqualFunc(before.timers, after.timers, sameTimer) { // most decisions change no timer
 		changes, err := rowChanges(before.timers, after.timers, sameTimer,
 			func(t entity.Timer) string { return timerValue(kind, identity, t) },
 			func(t entity.Timer, remove bool) (persistence.Change, error) {
@@ -166,7 +166,8 @@ func effectChanges(kind, identity string, at int64, before, after *stateEffects)
 	return append(all, changes...), err
 }
 
-// rowChanges returns the changes from the rows of timers or tasks to those of later ones. value returns the value of a row.
+// rowChanges returns the changes from the rows of the timers or tasks before to the rows of the timers or tasks after. value returns the value
+// of a row.
 func rowChanges[E any](
 	before, after []E, same func(a, b E) bool, value func(E) string, change func(_ E, remove bool) (persistence.Change, error),
 ) ([]persistence.Change, error) {
@@ -239,7 +240,7 @@ func (s *shard) startEffects(ctx actor.Context) {
 }
 
 // committed notifies the actors of timers and tasks of the changes of a proposal. It runs in the journal's goroutine when the
-// outcome is known, even if that is the failure err: a proposal may be durable after some failures.
+// outcome is known, even if the outcome is the failure err: a proposal may be durable after some failures.
 func (e *effects) committed(entries []persistence.Change, err error) {
 	earliest := int64(math.MaxInt64)
 	var changed *tasksChanged

@@ -17,13 +17,13 @@ import (
 type (
 	// outcomesReady notifies an entity that its pipeline has outcomes of proposals.
 	outcomesReady struct{}
-	// wake makes an entity apply a command that was due; without a command, it looks for a due one again.
+	// wake makes an entity apply a command that was due. Without a command, the entity looks for a due command again.
 	wake struct{ command proto.Message }
 )
 
 // An entityActor runs one entity. It applies the entity's own commands in its pipeline. It authorizes the commands of the
 // entities that it owns, and forwards them to their actors, which are its children. A command for an owned entity is therefore
-// authorized after every earlier decision of the owner, and a busy owned entity delays no other.
+// authorized after every earlier decision of the owner, and a busy owned entity delays no other owned entity.
 type entityActor struct {
 	term     *term
 	kind     *kind
@@ -36,12 +36,12 @@ type entityActor struct {
 	own  *pipeline
 	// owned are the active entities that this entity owns.
 	owned *children
-	// timer sends wake; nil: none is armed.
+	// timer sends wake; nil: no timer is armed.
 	timer *time.Timer
-	// dependents are the streams and held queries of owned entities that this entity has authorized, except those that were seen
-	// to have ended.
+	// dependents has the streams and held queries of owned entities that this entity has authorized. A dependent may stay in the table for
+	// some time after it has ended.
 	dependents map[dependent]struct{}
-	// pruneAt is the number of dependents at which ended ones are removed.
+	// pruneAt is the number of dependents at which ended dependents are removed.
 	pruneAt int
 	// readers are the streams that follow the entity's timeline. They have the rows up to the version readable.
 	readers  map[*timelineReader]struct{}
@@ -113,7 +113,7 @@ func (e *entityActor) receive(ctx actor.Context, r *request) {
 	}
 }
 
-// receiveAll handles requests in order. If the actor panics in one of them, the later ones are answered with ErrRetry.
+// receiveAll handles requests in order. If the actor panics in a request, the later requests are answered with ErrRetry.
 func (e *entityActor) receiveAll(ctx actor.Context, all requests) {
 	done := 0
 	defer func() {
@@ -297,7 +297,7 @@ func (e *entityActor) wakeAfter(pause time.Duration, command proto.Message) {
 	e.timer = time.AfterFunc(pause, func() { root.Send(self, wake{command}) })
 }
 
-// wake applies a due command and arms the timer for the next one. If the state cannot be loaded, it tries again later.
+// wake applies a due command and arms the timer for the next due command. If the state cannot be loaded, it tries again later.
 func (e *entityActor) wake(w wake) {
 	e.timer = nil
 	if w.command != nil {

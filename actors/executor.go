@@ -38,7 +38,7 @@ type Executor struct {
 type Task struct {
 	// EntityKind and Identity name the entity that opened the task.
 	EntityKind, Identity string
-	// Kind and ID are those of entity.Task.
+	// Kind and ID are the fields of entity.Task.
 	Kind, ID string
 	// OpenedAt is the time at which the task was recorded.
 	OpenedAt time.Time
@@ -89,11 +89,11 @@ type executor struct {
 
 	mu      sync.Mutex
 	running int
-	// waiting are the tasks actors that wait for a slot, woken those that a slot is reserved for.
+	// waiting has the tasks actors that wait for a slot. woken has the tasks actors for which a slot is reserved.
 	waiting, woken []*actor.PID
 }
 
-// acquire acquires a slot and reports whether one was free. If not, the actor is sent runTasks when a slot is reserved for it.
+// acquire acquires a slot and reports whether a slot was free. If no slot was free, the actor gets runTasks when a slot is reserved for it.
 func (e *executor) acquire(pid *actor.PID) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -182,8 +182,8 @@ type runs struct {
 type taskRun struct {
 	effects *effects
 	cancel  context.CancelFunc
-	// removed is set when the row of the task was removed: a row that exists afterwards is that of a task that was opened again. It
-	// belongs to the tasks actor that began the attempt.
+	// removed is set when the row of the task was removed: a row that exists afterwards belongs to a task that was opened again. Only the
+	// tasks actor that began the attempt uses the field.
 	removed bool
 }
 

@@ -191,7 +191,7 @@ func (x *expiry) find(index, after string, expired func(persistence.Entry) (bool
 	return gone, "", nil
 }
 
-// store removes rows and returns when that is durable, so that a search has at most one proposal in flight.
+// store removes rows and returns when the removal is durable, so that a search has at most one proposal in flight.
 func (x *expiry) store(ctx context.Context, gone []persistence.Change) error {
 	done := make(chan error, 1)
 	x.system.journal.Append(persistence.Proposal{

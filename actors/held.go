@@ -12,7 +12,7 @@ import (
 // A query for which Kind.Waits reports true is held by the actor of its entity: it does not count against the limits of requests
 // in flight, and the actor decides other commands meanwhile. See "The way of a waiting query" in the package comment.
 
-// maxHeld limits the queries that one entity holds, maxHeldOfKind those that all entities of a kind hold.
+// maxHeld limits the queries that one entity holds. maxHeldOfKind limits the queries that all entities of a kind hold together.
 const (
 	maxHeld       = 4096
 	maxHeldOfKind = 65536
@@ -30,7 +30,7 @@ type drop struct {
 // giveUp makes the entity that holds a request drop it. A request that is not held is decided nevertheless.
 func (r *request) giveUp() {
 	r.givenUp.Store(true)
-	// hold stores holder before it reads givenUp: one of the two sees the other.
+	// giveUp stores givenUp before it reads holder, and hold stores holder before it reads givenUp: at least one of them sees the other's value.
 	if holder := r.holder.Load(); holder != nil {
 		holder.askToDrop(r, errGivenUp)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/atelier-run/atelier/persistence"
 )
 
-// blockConnections is how many connections a goroutine takes from a round at once.
+// blockConnections is the number of connections that a goroutine takes from a round at once.
 const blockConnections = 8
 
 // A hub passes the rows of one workspace to its streams. While there are streams it fills a ring of frames, and a round for new
@@ -84,8 +84,8 @@ func (h *hub) wake() {
 
 // add adds a connection, which rounds visit from then on. Rows that are not in the ring by then are in the journal.
 func (h *hub) add(c *connection) {
-	// hub is stored before ended is read, and stop sets ended before the connection's actor reads hub: one of the two sees
-	// the other, and removes the connection.
+	// add stores hub before it reads ended, and stop sets ended before the connection's actor reads hub. Therefore add sees ended, or the
+	// actor sees hub, and removes the connection.
 	c.hub.Store(h)
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -141,9 +141,9 @@ func (h *hub) hasFollowers() bool {
 	return len(h.connections) > 0
 }
 
-// wakeConnections runs while connections are open. Each round sends what is new to the connections that wait for it. Rows
-// that become durable during a round are sent together: by this round to the connections that it has not come to, by the next
-// to the others.
+// wakeConnections runs while connections are open. Each round sends the new rows to the connections that wait for new rows. Rows
+// that become durable during a round are sent together: by this round to the connections that it has not visited yet, and by the next
+// round to the connections that this round has visited.
 func (h *hub) wakeConnections(m *metrics, signal <-chan struct{}) {
 	for range signal {
 		r := round{metrics: m, connections: h.list()}
@@ -161,16 +161,16 @@ func (h *hub) list() []*connection {
 	return h.listed
 }
 
-// round visits each connection of a list once. Goroutines share it, as many as there are processors, because a write to a
-// socket takes longer than all else: each takes the next few connections and writes to one after the other.
+// round visits each connection of a list once. As many goroutines as there are processors share a round, because the writes to the sockets take
+// most of the time: each goroutine takes the next few connections and writes to them one after the other.
 type round struct {
 	metrics     *metrics
 	connections []*connection
 	taken       atomic.Int64
 }
 
-// roundCounts is what one goroutine has sent in a round. It is counted once, because counters that several processors change for
-// each write cost a part of it.
+// roundCounts has the counts of one goroutine in a round: woken connections, reads of the ring, and sent bytes. They are added to the metrics
+// once per round, because counters that several processors change with each write would slow the writes down.
 type roundCounts struct{ wakes, reads, bytes int }
 
 func (n roundCounts) count(m *metrics) {
@@ -313,7 +313,7 @@ func (r *ring) read(from uint64) (frames []byte, next uint64, ok bool) {
 	return frames, last + 1, true
 }
 
-// from returns complete frames from a seq on, and the seq of the last one.
+// from returns complete frames from a seq on, and the seq of the last frame.
 func (c chunk) from(seq uint64) (frames []byte, last uint64) {
 	i := sort.Search(len(c.frames), func(i int) bool { return c.frames[i].seq >= seq })
 	begin := 0

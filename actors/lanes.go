@@ -35,8 +35,8 @@ type lane struct {
 type laneState int
 
 const (
-	// A queued lane waits for its turn, a running one has a goroutine, a paused one failed and is retried after a pause, and a
-	// parking one waits until its parked row is written or removed.
+	// A queued lane waits for its turn. A running lane has a goroutine. A paused lane has failed and is retried after a pause. A parking lane
+	// waits until its parked row is written or removed.
 	laneQueued laneState = iota
 	laneRunning
 	lanePaused
@@ -49,8 +49,8 @@ type laneWaiter struct {
 	settle  *settleRequest
 }
 
-// progress has the targets that have received all of their commands of an event that failed, so that the next attempt sends
-// only to the others. done is by the index of the group; see byTarget.
+// progress records which targets have received all of their commands of an event whose reactions have failed, so that the next attempt sends
+// commands only to the remaining targets. done has an element for each group, by its index; see byTarget.
 type progress struct {
 	version uint64
 	done    []bool
@@ -60,7 +60,7 @@ type (
 	// laneEnded is the result of a lane's turn.
 	laneEnded struct {
 		lane *lane
-		// done is the last version that is done, low a lower bound of the sequence of the next event, and reacted the number of
+		// done is the last version whose reactions are done. low is a lower bound of the sequence of the next event. reacted is the number of
 		// events with reactions in this turn.
 		done, low uint64
 		reacted   int
@@ -91,7 +91,7 @@ func (l *lane) stop() {
 	l.answer(l.last, ErrRetry)
 }
 
-// answer answers the requests that wait for a version or an earlier one.
+// answer answers the requests that wait for the given version or for an earlier version.
 func (l *lane) answer(version uint64, err error) {
 	rest := l.waiting[:0]
 	for _, w := range l.waiting {
@@ -190,7 +190,7 @@ func (s *System) launchWork(run func()) bool {
 	return true
 }
 
-// handleLaneEnded records the progress of a lane and decides what follows: step 5 of "The way of a reaction" in the package
+// handleLaneEnded records the progress of a lane and chooses its next state: step 5 of "The way of a reaction" in the package
 // comment.
 func (r *reactor) handleLaneEnded(m *laneEnded) {
 	l := m.lane

@@ -44,12 +44,12 @@ func listIndex(name string) string { return entity.ListIndex(name) }
 // listPrefix returns the common beginning of the values of an owner's rows.
 func listPrefix(identity string) string { return ownerOf(identity) + "\x00" }
 
-// defaultPageRows limits the rows of a page of a list that sets no limit of its own.
+// defaultPageRows limits the rows of a page of a list that sets no limit (entity.List.Most).
 const defaultPageRows = 100
 
-// readListPage returns a page of a list, in the order of the rows' keys. It reads at most scanBudget rows that the reader, which
-// is the principal of the call, does not see or that do not match, so that a page may be shorter than its limit although more
-// rows follow. So may a page with large rows (maxPageBytes), unless the list sets a limit of its own.
+// readListPage returns a page of a list, in the order of the rows' keys. A page may be shorter than its limit although more rows follow, for two
+// reasons: readListPage reads at most scanBudget rows that the principal of the call does not see or that do not match, and, unless the list
+// sets a limit, at most maxPageBytes.
 func readListPage(src source, l entity.List, asked *wirev1.List, call entity.Call) (*wirev1.Page, error) {
 	most := l.Most
 	if most == 0 {

@@ -16,8 +16,8 @@ type machine interface {
 	// load replaces the state by the durable one. It returns the version of the stream and the version of its snapshot, 0 if
 	// there is none.
 	load(v persistence.View, p persistence.Partition, s persistence.Stream) (version, snapshotVersion uint64, err error)
-	// decide authorizes and decides a command, and applies the events to the state at once. Before it does, it calls admit if the
-	// decision may change something. After an error, also one of admit, the state is unchanged.
+	// decide authorizes and decides a command, and applies the events to the state at once. If the decision may change the entity, decide calls
+	// admit before it applies the events. After an error, also an error of admit, the state is unchanged.
 	decide(call entity.Call, command proto.Message, admit func() error) (decision, error)
 	// check returns nil if the principal of a call has a need according to the state, and a refusal otherwise.
 	check(call entity.Call, need entity.Need) error

@@ -39,7 +39,7 @@ func mergeIndexes(v persistence.View, p persistence.Partition, queries []persist
 	return m
 }
 
-// addRows adds the selected rows of a page that no index has yet, like the rows of one more index. rows is ascending.
+// addRows adds the selected rows of a page that no index has yet, as if they were the rows of an additional index. rows is ascending.
 func (m *merged) addRows(rows []activity.Row, has func(activity.Row) bool, page page) {
 	var selected []activity.Row
 	for _, row := range rows {

@@ -155,8 +155,8 @@ func (k *kindMetrics) replied(arrived time.Time, err error) {
 	k.counted(err)
 }
 
-// repliedToHeld counts the reply to a query that was held, or errGivenUp. The time is left out: it depends on what the query
-// waits for.
+// repliedToHeld counts the reply to a query that was held, or errGivenUp. It does not observe the time, which depends on the change that the
+// query waits for.
 func (k *kindMetrics) repliedToHeld(err error) {
 	k.held.Dec()
 	k.counted(err)

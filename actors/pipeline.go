@@ -23,8 +23,8 @@ const snapshotEvery = 256
 // durable. Many proposals are in flight at once, so that the journal's throughput limits an entity, and not the time of one
 // sync.
 //
-// If a proposal fails, the journal accepts none of the later ones: their requests are answered with errors, the state is
-// dropped, and it is loaded again when no proposal is in flight.
+// If a proposal fails, the journal accepts no later proposal of the pipeline: the requests of the later proposals are answered with errors, the
+// state is dropped, and it is loaded again when no proposal is in flight.
 //
 // All methods except outcome run in the entity's actor. After the actor has called abandon, concludeOrphaned runs in the
 // journal's goroutine. See "The way of a command" in the package comment.
@@ -37,12 +37,12 @@ type pipeline struct {
 	// wake sends the actor outcomesReady. It is safe for concurrent use.
 	wake func()
 
-	// loaded is set while state and version are those of the journal and the proposals in flight.
+	// loaded is set while the state and the version are the result of the journal and the proposals in flight.
 	loaded            bool
 	version, revision uint64
 	// snapshotVersion is the version of the last snapshot.
 	snapshotVersion uint64
-	// proposed counts the proposals, and concluded those with a known outcome. A proposal's number is its ticket.
+	// proposed is the number of proposals. concluded is the number of proposals with a known outcome. A proposal's number is its ticket.
 	proposed, concluded uint64
 	// waiting has the answers that wait for outcomes, in the order of their tickets.
 	waiting []pending
@@ -72,7 +72,7 @@ type pending struct {
 	snapshot proto.Message
 	// then, if set, continues with the request instead of an answer; see afterDurable.
 	then func()
-	// proposed is set if ticket is a proposal of this answer, and not of an earlier one.
+	// proposed is set if ticket is the proposal of this answer, and not the proposal of an earlier answer.
 	proposed bool
 }
 
@@ -167,8 +167,8 @@ func (p *pipeline) outcome(ticket uint64, r persistence.Result) {
 }
 
 // ensureLoaded loads the state from the journal, unless it is loaded. It returns ErrRetry while earlier proposals are in
-// flight, because the stream may still change. Proposals of an actor that failed before this one are no danger: they advance
-// the revision of the stream, so that a decision without them is refused as a conflict. Other errors are those of the journal.
+// flight, because the stream may still change. Proposals of a failed predecessor of this actor may be in flight, too: they advance the revision
+// of the stream, so that a decision without them is refused as a conflict. All other errors are errors of the journal.
 func (p *pipeline) ensureLoaded() error {
 	if p.loaded {
 		return nil
@@ -250,8 +250,8 @@ func (p *pipeline) decide(call entity.Call, c entity.Command) (decision, error) 
 	return decision{changes: rows, reply: &wirev1.Done{}}, err
 }
 
-// afterDurable calls then, or answers with err if that is a refusal, when every proposal that the state of the decision depends
-// on is durable. If one fails, the request is answered with ErrRetry.
+// afterDurable waits until every proposal that the state of the decision depends on is durable. It then calls then, or answers with err if err is
+// a refusal. If one of these proposals fails, the request is answered with ErrRetry.
 func (p *pipeline) afterDurable(r *request, err error, then func()) {
 	if err != nil && !entity.IsRefusal(err) {
 		p.fail(r, err)
@@ -266,7 +266,7 @@ func (p *pipeline) afterDurable(r *request, err error, then func()) {
 }
 
 // propose appends the events and rows of a decision to the journal, with the reply of a command that has an id, and advances
-// version and revision. It also takes a snapshot if one is due, which is saved when the events are durable.
+// version and revision. It also takes a snapshot if a snapshot is due. The snapshot is saved when the events are durable.
 func (p *pipeline) propose(next *pending) {
 	p.proposed++
 	ticket := p.proposed
@@ -323,8 +323,8 @@ func (p *pipeline) processOutcomes() {
 	p.outcomes.forget(upTo)
 }
 
-// conclude answers one waiting request. After a failed proposal, the journal accepts none of the later ones, and answers that
-// change nothing were decided on a state that never became durable.
+// conclude answers one waiting request. After a failed proposal, the journal accepts no later proposal, and decisions without changes were
+// made on a state that never became durable.
 func (p *pipeline) conclude(next pending, failure error) {
 	if id := next.request.command.ID; id != "" && p.byID[id] == next.ticket {
 		delete(p.byID, id)

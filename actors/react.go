@@ -24,12 +24,12 @@ const (
 	batchBytes  = 256 << 10
 	batchRows   = 1024
 	// laneCommands limits the commands in flight of one lane: a change of a user may concern every workspace that the user is a
-	// member of. allCommands limits those of all lanes.
+	// member of. allCommands limits the commands in flight of all lanes.
 	laneCommands = 32
 	allCommands  = 512
 )
 
-// A run is one turn of a lane in a goroutine of its own: the reactions to the events of a stream from one version to another.
+// A run is one turn of a lane, in a separate goroutine: the reactions to the events of a stream from a version to a later version.
 type run struct {
 	system    *System
 	partition persistence.Partition
@@ -180,7 +180,7 @@ func byTarget(reactions []entity.Reaction) [][]numbered {
 	return all
 }
 
-// sendInOrder sends the commands of one group. It returns the first error that is no refusal.
+// sendInOrder sends the commands of one group. It returns the first error that is not a refusal.
 func (r *run) sendInOrder(ctx context.Context, event persistence.Event, reactions []numbered) error {
 	for _, x := range reactions {
 		if x.Condition != nil {

@@ -24,7 +24,7 @@ const (
 	cursorIndex = "reactor"
 	// passedEvents is the number of events without reactions after which the cursor is written.
 	passedEvents = 4096
-	// The cursor is written after reactedEvents events with reactions, or cursorPause after the first one of them.
+	// The cursor is written after reactedEvents events with reactions, or cursorPause after the first of these events.
 	reactedEvents = 256
 	cursorPause   = 100 * time.Millisecond
 	// feedStep limits the events that the reactor reads between two messages.
@@ -58,7 +58,7 @@ type Trail struct {
 // one. After a crash the reactions to the events after the cursor run again, and the targets recognize the commands that they
 // have applied; see marks.
 //
-// All methods except those of run are called in the reactor's actor.
+// All methods except the methods of run are called in the reactor's actor.
 type reactor struct {
 	system  *System
 	term    *term
@@ -205,7 +205,7 @@ func (r *reactor) report(parked int, lag uint64) {
 	r.system.metrics.reactorLag.WithLabelValues(partition).Set(float64(lag))
 }
 
-// beginReports makes this reactor the one that sets the partition's metrics.
+// beginReports makes this reactor set the partition's metrics from now on, instead of an earlier reactor.
 func (r *reactor) beginReports() {
 	r.system.reporting.Lock()
 	defer r.system.reporting.Unlock()

@@ -197,7 +197,7 @@ func (s selection) contains(row activity.Row) bool {
 	return row.On(s.path) || s.subtree && row.Below(s.path)
 }
 
-// pathPage returns a page of the rows of a selection: those in the indexes, and those in the tail.
+// pathPage returns a page of the rows of a selection: the rows in the indexes, and the rows in the tail.
 func (a activityReader) pathPage(s selection, p page) (*activityv1.Page, error) {
 	out := newPage(p.limit)
 	if p.from == 0 {
@@ -257,7 +257,7 @@ func (w *pageWriter) add(row activity.Stored) {
 // isFull reports whether the page may have no further row.
 func (w *pageWriter) isFull(limit int) bool { return w.rows == limit || len(w.Items) >= maxPageBytes }
 
-// end returns the page with the position after which the next one begins.
+// end returns the page with the position after which the next page begins.
 func (w *pageWriter) end() *activityv1.Page {
 	w.Next = w.last
 	return w.Page

@@ -15,12 +15,12 @@ import (
 // A pipeline recognizes a repeated command in two ways: a client's command by its id, and the command of a reaction by its
 // source. The reply of the first and the mark of the second are stored in one batch with the command's effect.
 
-// commandIndex has the replies of commands with an id, by stream and id. Expire removes old ones.
+// commandIndex has the replies of commands with an id, by stream and id. Expire removes old replies.
 const commandIndex = "command"
 
 // markIndex has the marks of reactions: for each pair of a target and a source stream, the last command of the source's
 // reactions that the target has applied or refused, as a journal.v1.Mark. The value is "target, zero byte, source". The order
-// is the version of the source's event, so that expiry never removes a newer mark than the one that it has read. A mark is
+// is the version of the source's event, so that expiry never removes a newer mark than the mark that it has read. A mark is
 // written in one batch with the command's effect, or alone if the command changed nothing or was refused. It expires when the
 // source's cursor has passed the event: from then on the cursor recognizes the command (mark.isLate).
 const markIndex = "reaction"
@@ -31,7 +31,7 @@ const maxMarks = 1024
 // errRefusedBefore answers a repeated command that was refused.
 var errRefusedBefore = entity.Errorf(entity.Forbidden, "the command was refused before")
 
-// marks caches a stream's marks by source stream, including those of proposals in flight.
+// marks caches a stream's marks by source stream, including the marks of proposals in flight.
 type marks map[string]mark
 
 type mark struct {
@@ -48,8 +48,8 @@ func (m mark) covers(s *entity.Source) bool {
 	return m.Mark != nil && (s.Version < m.GetVersion() || s.Version == m.GetVersion() && s.Index <= m.GetIndex()) || m.isLate(s)
 }
 
-// isLate reports whether the reactions to the event of a source were done when the mark was read. Such a command was sent by an earlier
-// reactor and overtaken by the one that the next reactor has sent. Its mark may have expired.
+// isLate reports whether the reactions to the event of a source were done when the mark was read. The command of such an event was sent by an
+// earlier reactor, and the command of the next reactor has overtaken it. The mark of the command may have expired.
 func (m mark) isLate(s *entity.Source) bool {
 	return s.Sequence <= m.passed && (m.parked == 0 || s.Version < m.parked)
 }
@@ -93,8 +93,8 @@ func (p *pipeline) findMark(s *entity.Source) (mark, error) {
 	return found, nil
 }
 
-// readMark reads the mark of a source's stream, and how far the reactions to the source are done. Both are of one view: a mark that has
-// expired is before the cursor.
+// readMark reads the mark of a source's stream, and the position up to which the reactions to the source are done. It reads both from one view:
+// an expired mark is before the cursor.
 func (p *pipeline) readMark(v persistence.View, s *entity.Source) (found mark, err error) {
 	for row, err := range v.Index(p.term.partition, persistence.Query{
 		Index: markIndex, Value: markValue(p.stream, s.Stream), From: math.MaxUint64, Direction: persistence.Descending,
@@ -134,7 +134,7 @@ func (p *pipeline) remember(source string, m mark) {
 	p.marks[source] = m
 }
 
-// advanceMark returns the changes that write the mark of a source and remove the one before. They belong to the next proposal.
+// advanceMark returns the changes that write the mark of a source and remove the previous mark. They belong to the next proposal.
 func (p *pipeline) advanceMark(s *entity.Source, refused bool) []persistence.Change {
 	next := &journalv1.Mark{
 		Version: s.Version, Index: s.Index, Refused: refused, Partition: uint32(s.Partition), Sequence: s.Sequence,
@@ -163,7 +163,7 @@ func markValue(target persistence.Stream, source string) string {
 func (p *pipeline) commandValue(id string) string { return string(p.stream) + "\x00" + id }
 
 // answerRepeated answers a command that the stream has applied before, by its id or source, with the stored reply, and reports
-// whether it has answered. If the first one is still in flight, it answers ErrRetry.
+// whether it has answered. If the first command is still in flight, it answers ErrRetry.
 func (p *pipeline) answerRepeated(r *request) bool {
 	if r.command.Source != nil {
 		return p.answerMarked(r)
@@ -173,7 +173,7 @@ func (p *pipeline) answerRepeated(r *request) bool {
 		return false
 	}
 	if ticket, ok := p.byID[id]; ok && ticket > p.concluded {
-		r.answer(nil, ErrRetry) // the outcome of the first one is durable by then
+		r.answer(nil, ErrRetry) // when the command is sent again, the outcome of the first command is known
 		return true
 	}
 	v, err := p.term.system.journal.View()
@@ -205,7 +205,7 @@ func encodeReply(m proto.Message, at time.Time) []byte {
 	return b
 }
 
-// decodeReply decodes a stored reply. An empty one is wirev1.Done.
+// decodeReply decodes a stored reply. An empty reply is wirev1.Done.
 func decodeReply(b []byte) (proto.Message, error) {
 	if len(b) == 0 {
 		return &wirev1.Done{}, nil

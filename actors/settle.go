@@ -25,7 +25,7 @@ type settleRequest struct {
 	done chan error
 }
 
-// conclude counts one lane as done, and answers the request after the last one or after an error.
+// conclude counts one lane as done, and answers the request after the last lane or after an error.
 func (s *settleRequest) conclude(err error) {
 	if s.stream == "" && errors.Is(err, errParked) {
 		err = nil // SettleAll does not wait for parked streams
@@ -84,7 +84,7 @@ func (r *reactor) answerSettleRequests() {
 	r.waiting = rest
 }
 
-// await lets a request wait for the lane of its stream, which runs before others.
+// await makes a request wait for the lane of its stream, which then runs before other lanes.
 func (r *reactor) await(w *settleRequest) {
 	w.open = 1
 	l := r.lanes[w.stream]
@@ -100,7 +100,7 @@ func (r *reactor) await(w *settleRequest) {
 	}
 }
 
-// awaitAll lets a request wait for all lanes, except those of parked streams.
+// awaitAll makes a request wait for all lanes, except the lanes of parked streams.
 func (r *reactor) awaitAll(w *settleRequest) {
 	w.open = 1 // concluded below, so that a request that waits for no lane is answered at once
 	for _, l := range r.lanes {

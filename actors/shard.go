@@ -11,8 +11,8 @@ import (
 	"github.com/atelier-run/atelier/persistence"
 )
 
-// A term is the time, of one epoch, in which this process owns a partition. Its directory and its actors begin and end with it,
-// so that a term cannot change the state of a later one.
+// A term is the time, of one epoch, in which this process owns a partition. Its directory and its actors begin and end with the term,
+// so that a term cannot change the state of a later term.
 type term struct {
 	system    *System
 	partition persistence.Partition
@@ -22,10 +22,10 @@ type term struct {
 	directory sync.Map
 	// sequence is the sequence of the last durable event in the partition's feed.
 	sequence atomic.Uint64
-	// notified is set while a feedGrew message is on its way to the reactor, so that there is one at most.
+	// notified is set while a feedGrew message is on its way to the reactor, so that at most one such message is.
 	notified atomic.Bool
 	// reactorWrites counts the proposals of the term's reactors with an unknown outcome: the cursor and the rows of parked streams. A
-	// reactor that is restarted reads its state when there are none, because it is not told of the outcomes of those before it.
+	// restarted reactor reads its state when no such proposal is left, because it does not get the outcomes of the proposals of its predecessor.
 	reactorWrites atomic.Int64
 	// effects has the actors of timers and tasks. The shard sets it before it activates an entity.
 	effects *effects
@@ -47,7 +47,7 @@ type (
 )
 
 // A shard is the actor of one partition in one term. It activates the entities without an owner as its children, supervises
-// them, and passivates idle ones.
+// them, and passivates idle entities.
 type shard struct {
 	term    *term
 	mailbox *mailbox

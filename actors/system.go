@@ -16,19 +16,19 @@
 //     its owner's actor if it has an owner; to the shard if the actor to send it to is not active.
 //  2. shard.deliver activates the entity's actor, or its owner's, by children.activate, and forwards the request.
 //  3. If the request is for an owned entity, the owner's actor authorizes it by its own rules (entityActor.forward) and
-//     determines the role of its sender, which is in the calls of the owned entity's rules. children.deliver forwards it to the
-//     owned entity's actor, which is a child of the owner's.
+//     determines the role of its sender, which is in the calls of the owned entity's rules. children.deliver forwards the
+//     request to the owned entity's actor, which is a child of the owner's actor.
 //  4. entityActor.handle calls pipeline.handle. If the state is not loaded, pipeline.ensureLoaded reads the snapshot and the
 //     events after it (machine.load).
 //  5. pipeline.answerRepeated answers a command that was applied before. Otherwise machine.decide authorizes and decides the
 //     command, and applies the events to the state in memory at once.
-//  6. pipeline.propose appends the events and index entries to the journal as one proposal. The actor goes on to the next
+//  6. pipeline.propose appends the events and index entries to the journal as one proposal. The actor continues with the next
 //     request; up to maxInFlight requests of one entity wait at the same time.
 //  7. When the outcome is known, the journal calls pipeline.outcome, which sends the actor outcomesReady.
 //     pipeline.processOutcomes answers the requests, in the order of their proposals, now that the changes they report are
 //     durable.
-//  8. If the proposal failed, processOutcomes answers the request and all later ones with retryable errors, and the state is
-//     dropped. The next request loads it again, once no proposal is in flight.
+//  8. If the proposal failed, processOutcomes answers the request and all later requests with retryable errors, and the state
+//     is dropped. The next request loads the state again, once no proposal is in flight.
 //
 // Queries of activity, lists and pages of timelines leave this way at step 4: entityActor.answerFromView reads a view of the
 // journal in another goroutine. Commands for which Timeline.Passes reports true leave it there too: entityActor.pass passes them
@@ -37,8 +37,8 @@
 // # The way of a waiting query
 //
 //  1. If Kind.Waits reports true before step 5 of "The way of a command", pipeline.hold holds the request. From then on it
-//     counts against the limits of held queries, and not against those of requests in flight, so that no command is refused
-//     because queries wait. The entity stays active.
+//     counts against the limits of held queries, and not against the limits of requests in flight, so that no command is
+//     refused because queries wait. The entity stays active.
 //  2. pipeline.hold sends the owner's actor watch. If the sender's access or role changes, entityActor.reauthorizeDependents
 //     makes the entity drop the query with ErrRetry; the router then sends it again, and the owner decides anew.
 //  3. After outcomes, entityActor.decideHeld asks Waits again for each held query, if the version has changed. A query that
@@ -56,7 +56,7 @@
 //     (ring.append) once for all connections, and signals hub.wakeConnections. That goroutine sends proceed to the
 //     connections that had caught up.
 //  4. connection.pump sends contiguous frames from the ring (ring.read) until the connection has caught up. If the ring no
-//     longer has the next row, connection.replay sends rows from the journal instead, until the ring has the next one.
+//     longer has the next row, connection.replay sends rows from the journal instead, until the ring has the next row.
 //  5. When the principal loses access, entityActor.reauthorizeDependents stops the connection. When the activity's actor
 //     ends, entityActor.endStreams stops it with ErrRetry, and the router subscribes again after the last row that was sent.
 //
@@ -64,14 +64,15 @@
 //
 //  1. System.FollowTimeline creates a timelineReader. Its request takes the way of a command: the owner authorizes it in
 //     entityActor.forward and remembers the reader as a dependent.
-//  2. entityActor.addReader asks Timeline.Visible, and adds the reader to those of the entity. The reader may send the rows up
-//     to the last durable version; it reads them from the journal in the goroutine of the caller (timelineReader.run).
+//  2. entityActor.addReader asks Timeline.Visible, and adds the reader to the readers of the entity. The reader may send the
+//     rows up to the last durable version; it reads them from the journal in the goroutine of the caller (timelineReader.run).
 //  3. After outcomes, entityActor.wakeReaders asks Visible again, lets each reader send the rows that have become durable, and
 //     wakes it. A slow reader needs no memory for them.
 //  4. entityActor.pass adds messages that are passed on to a bounded buffer of each reader, with the version up to which rows
-//     were decided: timelineReader.collect returns them after those rows and before later ones.
+//     were decided: timelineReader.collect returns the messages after these rows and before later rows.
 //  5. If the principal's access or role changes, Visible refuses, a proposal fails or the entity's actor ends, the reader ends
-//     with ErrRetry. The router subscribes again after the last row that was sent, which is refused if access was lost.
+//     with ErrRetry. The router subscribes again after the last row that was sent; the subscription is refused if the access was
+//     lost.
 //
 // # The way of a reaction
 //
@@ -105,8 +106,8 @@ import (
 	"github.com/atelier-run/atelier/persistence"
 )
 
-// maxInFlight limits the requests of one entity that are admitted and not answered, maxInFlightOfKind those of all entities of
-// a kind.
+// maxInFlight limits the requests of one entity that are admitted and not answered. maxInFlightOfKind limits these requests of all entities of
+// a kind together.
 const (
 	maxInFlight       = 4096
 	maxInFlightOfKind = 65536
@@ -118,12 +119,12 @@ type Options struct {
 	Partitions int
 	// Kinds are the kinds of entities that the system runs.
 	Kinds []entity.Kind
-	// Secret is the key with which the cursors in the frames of streams are signed.
+	// Secret is the key that signs the cursors in the frames of streams.
 	Secret []byte
 	// Urgency returns whether a command is accepted although the disk is nearly full. nil: all commands are ordinary.
 	Urgency func(entity.Command) persistence.Urgency
 	// Admit returns an error if a command that would change something is refused, because its workspace has no room in the journal. It must
-	// not block. nil: none is refused.
+	// not block. nil: no command is refused.
 	Admit func(entity.Command) error
 	// Trail has the reactions to activity; the zero value has none.
 	Trail Trail
@@ -145,8 +146,8 @@ type Options struct {
 	Executors map[string]Executor
 	// Observe, if set, is called with the events of each command when they are durable, and before the command is answered, so that a
 	// client that has the answer does not read an old value from a cache that Observe invalidates. The calls for one entity are in the
-	// order of its events, those for different entities are concurrent. Observe must not block. Events whose outcome was unknown to the process, and those of other members, do not
-	// reach it, so that it may only shorten the time until a change is seen.
+	// order of its events; the calls for different entities are concurrent. Observe must not block. It is not called with events whose outcome
+	// was unknown to the process, nor with events of other members; therefore it may only shorten the time until a change is seen.
 	Observe func(kind, identity string, events []persistence.Event)
 	// Follow, if set, is called in its own goroutine for each term of a partition that this process owns. ctx is canceled
 	// when the term ends; Follow then drops the state that it keeps for the partition, and returns.

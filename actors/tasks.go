@@ -35,9 +35,8 @@ type (
 	}
 )
 
-// A tasks actor runs the open tasks of a partition. It has in memory the running tasks, and a bounded number of those that
-// failed. Tasks that wait for a slot are read from the index when one is free, in rounds from the first row to the last, so
-// that each gets its turn.
+// A tasks actor runs the open tasks of a partition. It has in memory the running tasks, and a bounded number of failed tasks. When a slot is
+// free, it reads a task that waits for a slot from the index, in rounds from the first row to the last row, so that each task gets its turn.
 type tasks struct {
 	system    *System
 	partition persistence.Partition
@@ -104,7 +103,7 @@ func (t *tasks) end() {
 	}
 }
 
-// changed cancels the tasks that were removed and starts those that were opened.
+// changed cancels the tasks that were removed and starts the tasks that were opened.
 func (t *tasks) changed(m *tasksChanged) {
 	for _, value := range m.removed {
 		t.system.runs.cancel(value)
@@ -165,7 +164,7 @@ func (t *tasks) arm() {
 	}
 }
 
-// fill starts tasks of one kind while there are some and slots are free.
+// fill starts tasks of one kind while tasks of the kind are open and slots are free.
 func (t *tasks) fill(q *taskQueue) {
 	if t.effects.ctx.Err() != nil {
 		return // the term has ended
@@ -256,7 +255,7 @@ func (t *tasks) readOn(v persistence.View, q *taskQueue, begin func(string, []by
 	return true, nil
 }
 
-// isKnown reports whether an attempt of a task was begun in this term, and its result is not known or it waits for the next one.
+// isKnown reports whether an attempt of a task was begun in this term, and the result is not known yet or the task waits for the next attempt.
 func (t *tasks) isKnown(q *taskQueue, value string) bool {
 	return q.retries.has(value) || t.begun[value] != nil || t.system.runs.isRunning(value, t.effects)
 }

@@ -29,8 +29,8 @@ func (k *kind) timelineAccess() (entity.Access, error) {
 // passes reports whether a command is only passed on to the streams of the timeline.
 func (k *kind) passes(m proto.Message) bool { return k.Timeline != nil && k.Timeline.Passes(m) }
 
-// isRow reports whether an event with a name is a row of the timeline. It does not decode the event: those that are no rows can be
-// large, and each stream reads all.
+// isRow reports whether an event with a name is a row of the timeline. It does not decode the event, because events that are no rows can be
+// large, and each stream reads all events.
 func (k *kind) isRow(name string) (bool, error) {
 	m, err := entity.Message(name, nil)
 	return err == nil && k.Timeline.IsRow(m), err

@@ -24,7 +24,7 @@ const (
 // readerLeft notifies an entity that a reader of its timeline has ended.
 type readerLeft struct{ reader *timelineReader }
 
-// A timelineReader is one open stream of a timeline. It has no queue of rows: it reads those that its entity allows from the
+// A timelineReader is one open stream of a timeline. It has no queue of rows: it reads the rows that its entity permits from the
 // journal. Messages that are passed on wait in a bounded buffer. See "The way of a timeline's stream" in the package comment.
 type timelineReader struct {
 	system    *System
@@ -42,7 +42,7 @@ type timelineReader struct {
 	signal chan struct{}
 
 	mu sync.Mutex
-	// pipeline is that of the entity that has admitted the reader, or nil.
+	// pipeline is the pipeline of the entity that has admitted the reader, or nil.
 	pipeline *pipeline
 	// readable is the last version that the reader may send.
 	readable uint64
@@ -53,7 +53,7 @@ type timelineReader struct {
 	err         error
 }
 
-// A passedMessage is sent after the rows up to a version, and before later ones.
+// A passedMessage is sent after the rows up to a version, and before later rows.
 type passedMessage struct {
 	message proto.Message
 	after   uint64
@@ -120,7 +120,7 @@ func (t *timelineReader) run(ctx context.Context) error {
 	return nil
 }
 
-// collect returns the next batch, and the version of the first event after it. If there is nothing to send, that is t.next.
+// collect returns the next batch, and the version of the first event after the batch. If the batch is empty, the version is t.next.
 func (t *timelineReader) collect() (batch entity.TimelineBatch, next uint64, err error) {
 	t.mu.Lock()
 	n := 0

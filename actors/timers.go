@@ -32,7 +32,7 @@ const (
 var redelivering = retry.Policy{First: 100 * time.Millisecond, Longest: time.Minute}
 
 type (
-	// timerSet notifies the timers actor of a timer that is due earlier than those that it knows.
+	// timerSet notifies the timers actor of a timer that is due earlier than all timers that the actor knows.
 	timerSet struct{ at int64 }
 	// checkTimers makes the timers actor deliver the timers that are due.
 	checkTimers struct{}
@@ -101,7 +101,7 @@ func (t *timers) end() {
 	t.effects.armed.Store(math.MaxInt64)
 }
 
-// check delivers the timers that are due, and arms the actor's own timer for the next one.
+// check delivers the timers that are due, and arms the actor's own timer for the next timer that becomes due.
 func (t *timers) check() {
 	if t.effects.ctx.Err() != nil {
 		return // the term has ended
@@ -186,7 +186,7 @@ func (t *timers) deliverDue() (next int64, err error) {
 	return math.MaxInt64, nil
 }
 
-// begin delivers one row in a goroutine of its own. data belongs to the view and is only valid during the call.
+// begin delivers one row in a separate goroutine. data belongs to the view and is only valid during the call.
 func (t *timers) begin(value string, data []byte) {
 	value = strings.Clone(value)
 	t.delivering[value] = &delivery{}
