@@ -2,12 +2,13 @@ package persistence
 
 import (
 	"bytes"
-	"container/list"
 	"encoding/binary"
 	"errors"
 	"fmt"
 
 	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/atelier-run/atelier/lru"
 )
 
 // partitionState is the state of a partition in memory.
@@ -23,7 +24,7 @@ type partitionState struct {
 type applier struct {
 	db         *pebble.DB
 	partitions []partitionState
-	heads      *headCache
+	heads      *lru.Cache[streamKey, *streamHead]
 	workspaces *workspaceBytes
 
 	// changedHeads, changedCounters and advancedPartitions are those of the current batch.
@@ -32,8 +33,11 @@ type applier struct {
 	advancedPartitions []Partition
 }
 
+// newApplier returns an applier that caches at least the given number of heads. The cache is larger than the number of streams in a batch: the
+// batch relies on finding the heads that it has changed itself, which cannot be read from the store yet.
 func newApplier(db *pebble.DB, states []partitionState, cached int, w *workspaceBytes) *applier {
-	return &applier{db: db, partitions: states, heads: newHeadCache(cached), workspaces: w}
+	heads := lru.New[streamKey, *streamHead](max(cached, 2*maxBatchProposals))
+	return &applier{db: db, partitions: states, heads: heads, workspaces: w}
 }
 
 // apply adds the rows of the proposals to b, and sets the result of each. A refused proposal is a result and adds no
@@ -98,14 +102,18 @@ func (a *applier) applyOne(b *pebble.Batch, p *Proposal) (Result, error) {
 
 // loadHead returns the head of a stream, from the cache or the store.
 func (a *applier) loadHead(k streamKey) (*streamHead, error) {
-	if h := a.heads.find(k); h != nil {
+	if h, found := a.heads.Get(k); found {
 		return h, nil
 	}
 	stored, err := readHead(a.db, k.partition, k.stream)
 	if err != nil {
 		return nil, err
 	}
-	return a.heads.add(k, stored, a.workspaces.ofStream(k)), nil
+	h := &streamHead{
+		key: k, headRow: stored, counter: a.workspaces.ofStream(k), eventPrefix: appendEventPrefix(nil, k.partition, k.stream),
+	}
+	a.heads.Put(k, h)
+	return h, nil
 }
 
 // eraseEvents removes the events that a stream has, and its snapshot.
@@ -180,7 +188,7 @@ func (a *applier) beginTerm(b *pebble.Batch, p Partition, afterFailure bool) (ep
 		if s.sequence, err = lastSequence(a.db, p); err != nil {
 			return 0, err
 		}
-		a.heads.forgetPartition(p)
+		a.forgetHeads(p)
 		if err := a.workspaces.load(a.db, p); err != nil {
 			return 0, err
 		}
@@ -193,7 +201,12 @@ func (a *applier) beginTerm(b *pebble.Batch, p Partition, afterFailure bool) (ep
 func (a *applier) forgetPartition(p Partition) {
 	a.resetBatch()
 	a.partitions[p].inBatch = false
-	a.heads.forgetPartition(p)
+	a.forgetHeads(p)
+}
+
+// forgetHeads removes the cached heads of a partition.
+func (a *applier) forgetHeads(p Partition) {
+	a.heads.DeleteFunc(func(k streamKey) bool { return k.partition == p })
 }
 
 // writeHeads adds one row for each changed head and counter, however many proposals have changed it.
@@ -338,50 +351,4 @@ type streamHead struct {
 	eventPrefix []byte
 	// changed reports that the current batch has changed the head, and that its row is not written yet.
 	changed bool
-}
-
-// headCache is an LRU cache of stream heads. It must be larger than the number of streams in a batch: the batch relies on
-// finding the heads that it has changed itself, which cannot be read from the store yet.
-type headCache struct {
-	limit    int
-	elements map[streamKey]*list.Element
-	byUse    list.List
-}
-
-func newHeadCache(limit int) *headCache {
-	return &headCache{limit: max(limit, 2*maxBatchProposals), elements: make(map[streamKey]*list.Element)}
-}
-
-// find returns the head of a stream and makes it the most recently used one, or returns nil.
-func (h *headCache) find(k streamKey) *streamHead {
-	e, ok := h.elements[k]
-	if !ok {
-		return nil
-	}
-	h.byUse.MoveToFront(e)
-	return e.Value.(*streamHead)
-}
-
-// add caches a head, and evicts the least recently used one if the cache is full.
-func (h *headCache) add(k streamKey, stored headRow, counter *workspaceCounter) *streamHead {
-	if h.byUse.Len() >= h.limit {
-		oldest := h.byUse.Back()
-		delete(h.elements, oldest.Value.(*streamHead).key)
-		h.byUse.Remove(oldest)
-	}
-	n := &streamHead{key: k, headRow: stored, counter: counter, eventPrefix: appendEventPrefix(nil, k.partition, k.stream)}
-	h.elements[k] = h.byUse.PushFront(n)
-	return n
-}
-
-// forgetPartition removes the heads of a partition.
-func (h *headCache) forgetPartition(p Partition) {
-	for e := h.byUse.Front(); e != nil; {
-		next := e.Next()
-		if k := e.Value.(*streamHead).key; k.partition == p {
-			delete(h.elements, k)
-			h.byUse.Remove(e)
-		}
-		e = next
-	}
 }

@@ -78,7 +78,7 @@ func TestApplyIsDeterministic(t *testing.T) {
 			p.Partition = Partition(rapid.IntRange(0, 2).Draw(rt, "partition"))
 			p.Stream = Stream(rapid.SampledFrom([]string{"a", "b", "workspace/ws_c", "session/ws_c/ses_d"}).Draw(rt, "stream"))
 			p.Epoch = rapid.SampledFrom([]uint64{7, 9}).Draw(rt, "epoch")
-			if h := many.applier.heads.find(streamKey{p.Partition, p.Stream}); h != nil {
+			if h, found := many.applier.heads.Get(streamKey{p.Partition, p.Stream}); found {
 				p.Expected = h.version
 			}
 			p.Expected += uint64(rapid.IntRange(0, 3).Draw(rt, "ahead"))
@@ -104,11 +104,12 @@ func TestApplyIsDeterministic(t *testing.T) {
 	})
 }
 
-// TestEvictedHeads appends to more streams than headCache holds.
+// TestEvictedHeads appends to more streams than the applier caches heads.
 func TestEvictedHeads(t *testing.T) {
 	r := newReplica(t)
 	defer r.db.Close()
-	streams := r.applier.heads.limit + 100
+	const cached = 2 * maxBatchProposals
+	streams := cached + 100
 	for version := range uint64(2) {
 		for from := 0; from < streams; from += maxBatchProposals {
 			var proposals []Proposal
@@ -123,7 +124,7 @@ func TestEvictedHeads(t *testing.T) {
 			t.Fatalf("%d: %s, want %s", i, result, want)
 		}
 	}
-	if n := len(r.applier.heads.elements); n != r.applier.heads.limit || n != r.applier.heads.byUse.Len() {
+	if n := r.applier.heads.Len(); n != cached {
 		t.Fatalf("%d heads are known", n)
 	}
 }

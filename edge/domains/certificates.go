@@ -14,6 +14,7 @@ import (
 
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/binding"
+	"github.com/atelier-run/atelier/lru"
 	appv1 "github.com/atelier-run/atelier/messages/app/v1"
 	bindingv1 "github.com/atelier-run/atelier/messages/binding/v1"
 )
@@ -47,8 +48,8 @@ type Certificates struct {
 	unknown *strangers
 	flights singleflight.Group
 	// names has those that are or were served; a flood of others, which are in unserved, replaces none of them.
-	names, unserved *lru[servedName]
-	loaded          *lru[loadedCertificate]
+	names, unserved *lru.Cache[string, servedName]
+	loaded          *lru.Cache[string, loadedCertificate]
 }
 
 // A servedName is the answer to whether a name is served.
@@ -67,8 +68,8 @@ type loadedCertificate struct {
 
 func newCertificates(d *Domains) *Certificates {
 	return &Certificates{
-		d: d, unknown: newStrangers(unknownRate, unknownBurst, d.o.TrustedProxies), names: newLRU[servedName](maxNames),
-		unserved: newLRU[servedName](maxUnserved), loaded: newLRU[loadedCertificate](maxCertificates),
+		d: d, unknown: newStrangers(unknownRate, unknownBurst, d.o.TrustedProxies), names: lru.New[string, servedName](maxNames),
+		unserved: lru.New[string, servedName](maxUnserved), loaded: lru.New[string, loadedCertificate](maxCertificates),
 	}
 }
 
@@ -112,19 +113,19 @@ func clientOf(hello *tls.ClientHelloInfo) netip.Addr {
 
 // known returns the last answer about a name.
 func (c *Certificates) known(host string) (servedName, bool) {
-	if name, found := c.names.get(host); found {
+	if name, found := c.names.Get(host); found {
 		return name, true
 	}
-	return c.unserved.get(host)
+	return c.unserved.Get(host)
 }
 
 // put stores an answer about a name.
 func (c *Certificates) put(host string, name servedName) {
-	if _, found := c.names.get(host); found || name.served {
-		c.names.put(host, name)
+	if _, found := c.names.Get(host); found || name.served {
+		c.names.Put(host, name)
 		return
 	}
-	c.unserved.put(host, name)
+	c.unserved.Put(host, name)
 }
 
 // name returns whether a name is served. Handshakes for the same name share one look-up. A name that was not served at its last look-up
@@ -166,7 +167,7 @@ func (c *Certificates) lookUp(ctx context.Context, host string) (servedName, err
 // certificate returns the certificate of a served name. It loads it from the store if the cached one is not that of the binding.
 func (c *Certificates) certificate(ctx context.Context, host string, name servedName) (*tls.Certificate, error) {
 	now := c.d.o.Clock()
-	cached, found := c.loaded.get(host)
+	cached, found := c.loaded.Get(host)
 	limit := ownFreshness
 	if name.serial != "" && cached.serial != name.serial {
 		limit = freshness
@@ -183,7 +184,7 @@ func (c *Certificates) certificate(ctx context.Context, host string, name served
 		if err != nil || pair == nil {
 			return (*tls.Certificate)(nil), errors.Join(err, errNoCertificate)
 		}
-		c.loaded.put(host, loadedCertificate{pair, serialOf(pair.Leaf.SerialNumber), now})
+		c.loaded.Put(host, loadedCertificate{pair, serialOf(pair.Leaf.SerialNumber), now})
 		return pair, nil
 	})
 	if err != nil && found && now.Before(cached.certificate.Leaf.NotAfter) {

@@ -261,7 +261,7 @@ func TestHandshakesOfOneClient(t *testing.T) {
 	if known, _ := s.Certificates.known(host); !known.served {
 		t.Error("names that are not served have replaced one that is")
 	}
-	if size := s.Certificates.unserved.order.Len(); size != maxUnserved {
+	if size := s.Certificates.unserved.Len(); size != maxUnserved {
 		t.Errorf("%d names that are not served are stored", size)
 	}
 	s.ask(&bindingv1.ReleaseBinding{DomainId: "dom"})
@@ -298,20 +298,6 @@ func TestRequestsForChallengesAreLimited(t *testing.T) {
 	}
 	if got := get("192.0.2.2:1", "token"); got != http.StatusOK {
 		t.Errorf("the authority gets %d", got)
-	}
-}
-
-func TestLRU(t *testing.T) {
-	l := newLRU[int](2)
-	l.put("a", 1)
-	l.put("b", 2)
-	l.get("a")
-	l.put("c", 3)
-	_, b := l.get("b")
-	a, foundA := l.get("a")
-	l.put("a", 4)
-	if again, _ := l.get("a"); b || !foundA || a != 1 || again != 4 || len(l.byKey) != 2 {
-		t.Errorf("cached: %v", l.byKey)
 	}
 }
 
