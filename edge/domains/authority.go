@@ -24,17 +24,18 @@ import (
 
 const (
 	userAgent = "Atelier"
-	// requestTimeout limits one request to the authority, maxResponseBytes its response.
+	// requestTimeout limits one request to the authority. maxResponseBytes limits the response.
 	requestTimeout   = 30 * time.Second
 	maxResponseBytes = 1 << 20
 	// pollTimeout limits the wait for the authority to verify a name, and for the certificate.
 	pollTimeout = 90 * time.Second
-	// accountAge is the least age of an account that is replaced because the authority has deactivated it. An authority that deactivates
-	// each account gets no more than one a day.
+	// accountAge is the least age of an account that is replaced because the authority has deactivated it. At an authority that deactivates
+	// every account, the server therefore registers at most one account a day.
 	accountAge = 24 * time.Hour
 )
 
-// An authority orders certificates for one session. It is the Issuer of certmagic, whose own one would open ports of this machine.
+// An authority orders certificates for one session. It is the Issuer of certmagic. The ACME issuer of certmagic itself would open ports of this
+// machine.
 type authority struct {
 	d       *Domains
 	session *session
@@ -48,7 +49,7 @@ func (a *authority) IssuerKey() string { return a.d.issuerKey() }
 
 func (d *Domains) issuerKey() string { return certmagic.StorageKeys.Safe(slashes.Replace(d.authority)) }
 
-// Issue orders a certificate. If the authority no longer accepts the account, it registers another one.
+// Issue orders a certificate. If the authority no longer accepts the account, Issue registers a new account.
 func (a *authority) Issue(ctx context.Context, request *x509.CertificateRequest) (*certmagic.IssuedCertificate, error) {
 	client := &acmez.Client{
 		Client: &acme.Client{
@@ -71,8 +72,8 @@ func (a *authority) Issue(ctx context.Context, request *x509.CertificateRequest)
 }
 
 // replaced returns the certificate of the store that an order for names replaces (RFC 9773, section 5), which exempts the order from the
-// authority's limits. It returns nil if there is none, if it may belong to an earlier account, or if the authority has no renewal
-// information.
+// authority's limits. It returns nil if the store has no such certificate, if the certificate may belong to an earlier account, or if the
+// authority has no renewal information.
 func (a *authority) replaced(ctx context.Context, client *acme.Client, names []string) *x509.Certificate {
 	directory, err := client.GetDirectory(ctx)
 	if err != nil || directory.RenewalInfo == "" || len(names) != 1 {
@@ -89,8 +90,9 @@ func (a *authority) replaced(ctx context.Context, client *acme.Client, names []s
 	return pair.Leaf
 }
 
-// isRefused reports whether an order has failed with an error because the authority no longer accepts the account: it does not know it, or
-// has deactivated it (RFC 8555, section 7.3.6). A challenge that failed is unauthorized too, so that the authority is asked for the account.
+// isRefused reports whether an order has failed with an error because the authority no longer accepts the account: the authority does not know
+// the account, or has deactivated it (RFC 8555, section 7.3.6). A failed challenge has the type unauthorized, too; therefore isRefused asks the
+// authority for the account.
 func (a *authority) isRefused(ctx context.Context, client *acme.Client, account acme.Account, err error) bool {
 	switch {
 	case hasType(err, acme.ProblemTypeAccountDoesNotExist):
@@ -120,8 +122,8 @@ func hasType(err error, kind string) bool {
 	return errors.As(err, &problem) && problem.Type == kind
 }
 
-// order orders a certificate. replaces is nil, or the certificate that it replaces; if the authority does not accept that, the order is made
-// without it.
+// order orders a certificate. replaces is the certificate that the new certificate replaces, or nil. If the authority does not accept replaces,
+// order makes the order without it.
 func order(ctx context.Context, client *acmez.Client, account acme.Account, request *x509.CertificateRequest, replaces *x509.Certificate) (*certmagic.IssuedCertificate, error) {
 	parameters, err := acmez.OrderParametersFromCSR(account, request)
 	if err != nil {
@@ -150,11 +152,12 @@ type storedAccount struct {
 
 func (a *authority) accountFile() string { return "accounts/" + a.IssuerKey() + "/account.json" }
 
-// refusedFile returns the name of the file with the last account that the authority did not accept any more.
+// refusedFile returns the name of the file with the last account that the authority no longer accepted.
 func (a *authority) refusedFile() string { return "accounts/" + a.IssuerKey() + "/refused.json" }
 
-// account returns the account at the authority, and registers one if the store has none, or only the one with the URL refused, which is then
-// set aside. A lock serializes registrations, so that members that are refused at the same time register one account.
+// account returns the account at the authority. It registers an account if the store has no account. If the account of the store has the URL
+// refused, it sets this account aside and registers a new account. A lock serializes registrations, so that members whose account is refused
+// at the same time register only one account.
 func (a *authority) account(ctx context.Context, client *acme.Client, refused string) (acme.Account, error) {
 	account, err := a.storedAccount(ctx)
 	if err == nil && account.Location != refused || err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -263,7 +266,7 @@ func (p *pacer) observe(response *http.Response) {
 	}
 }
 
-// httpClient returns the client for requests to the authority. It opens a connection of its own, and bounds each response.
+// httpClient returns a client for requests to the authority. The client shares no connections with other clients, and bounds each response.
 func (d *Domains) httpClient(p *pacer) *http.Client {
 	transport := &http.Transport{
 		Proxy: http.ProxyFromEnvironment, TLSClientConfig: &tls.Config{RootCAs: d.o.Roots, MinVersion: tls.VersionTLS12},

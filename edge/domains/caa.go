@@ -8,9 +8,9 @@ import (
 	"github.com/miekg/dns"
 )
 
-// lookCAA looks up the CAA records that apply to a host: those of the host itself, or of the closest parent that has any (RFC 8659,
-// section 3). A resolver follows the CNAME records of each of these names. It fails if a query fails, because an authority would
-// refuse then.
+// lookCAA looks up the CAA records that apply to a host: the records of the host itself or, if it has none, of the closest parent that has
+// CAA records (RFC 8659, section 3). A resolver follows the CNAME records of each of these names. lookCAA fails if a query fails, because an
+// authority would then refuse the name.
 func (r *resolvers) lookCAA(ctx context.Context, v *view, host string, permits func([]*dns.CAA) bool) error {
 	for name := host; name != ""; _, name, _ = strings.Cut(name, ".") {
 		answers, _, err := r.query(ctx, v.resolver, name, dns.TypeCAA)
@@ -40,9 +40,9 @@ func (r *resolvers) lookCAA(ctx context.Context, v *view, host string, permits f
 
 func quoted(value string) string { return `"` + value[:min(len(value), maxTextBytes)] + `"` }
 
-// permitsAuthority returns a function that reports whether CAA records permit an authority with one of some names to certify a
-// name that is no wildcard (RFC 8659, section 4). The records must permit one of the methods of validation that are used here, if
-// they name any (RFC 8657, section 4). Records that name an account are left to the authority.
+// permitsAuthority returns a function that reports whether CAA records permit the authority with the given identities to certify a name that is
+// no wildcard (RFC 8659, section 4). If the records name methods of validation, they must name a method that this package uses (RFC 8657,
+// section 4). The authority itself checks records that name an account.
 func permitsAuthority(identities []string) func([]*dns.CAA) bool {
 	return func(all []*dns.CAA) bool {
 		restricted := false
@@ -59,7 +59,7 @@ func permitsAuthority(identities []string) func([]*dns.CAA) bool {
 	}
 }
 
-// permitsIssue reports whether the value of one record permits an authority.
+// permitsIssue reports whether the value of a record permits the authority with the given identities.
 func permitsIssue(value string, identities []string) bool {
 	issuer, parameters, _ := strings.Cut(value, ";")
 	named := func(identity string) bool { return strings.EqualFold(strings.TrimSpace(issuer), identity) }

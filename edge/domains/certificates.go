@@ -23,10 +23,10 @@ const (
 	// freshness is the time for which an answer is used that a name is served. Within it, every member stops serving a name after its
 	// removal, and serves a renewed certificate.
 	freshness = time.Second
-	// ownFreshness is that time for the certificates of the node's own hosts, whose renewal is not announced.
+	// ownFreshness is the time for which a cached certificate of one of the node's own hosts is used, because no answer has its serial number.
 	ownFreshness = time.Minute
-	// maxNames limits the names that are cached as served, and maxUnserved those that are not, which strangers choose; maxCertificates
-	// limits the certificates.
+	// maxNames limits the cached names that are served. maxUnserved limits the cached names that are not served, which strangers choose.
+	// maxCertificates limits the cached certificates.
 	maxNames        = 20_000
 	maxUnserved     = 4_000
 	maxCertificates = 5_000
@@ -42,17 +42,17 @@ var (
 	errManyNames     = errors.New("too many unknown names are asked for")
 )
 
-// Certificates has the certificates for handshakes. It never requests one from the authority.
+// Certificates has the certificates for handshakes. It never requests a certificate from the authority.
 type Certificates struct {
 	d       *Domains
 	unknown *strangers
 	flights singleflight.Group
-	// names has those that are or were served; a flood of others, which are in unserved, replaces none of them.
+	// names has the names that are or were served. unserved has all other names, so that a flood of unknown names evicts no served name.
 	names, unserved *lru.Cache[string, servedName]
 	loaded          *lru.Cache[string, loadedCertificate]
 }
 
-// A servedName is the answer to whether a name is served.
+// A servedName is the answer to the question whether a name is served.
 type servedName struct {
 	served bool
 	// serial is the serial number of the certificate of a bound name; empty for the node's own hosts.
@@ -73,8 +73,8 @@ func newCertificates(d *Domains) *Certificates {
 	}
 }
 
-// Certificate returns the certificate for a handshake; it is a GetCertificate of tls.Config. The names are those of active bindings, and
-// of the node's own hosts. It answers TLS-ALPN-01 for names whose challenge is open. It returns an error for all others.
+// Certificate returns the certificate for a handshake; it is a GetCertificate of tls.Config. It serves the names of active bindings, and the
+// node's own hosts. It answers TLS-ALPN-01 for names with an open challenge. It returns an error for all other names.
 func (c *Certificates) Certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	ctx, cancel := context.WithTimeout(hello.Context(), lookUpTimeout)
 	defer cancel()
@@ -100,7 +100,7 @@ func (c *Certificates) Certificate(hello *tls.ClientHelloInfo) (*tls.Certificate
 	return c.certificate(ctx, host, name)
 }
 
-// clientOf returns the address of the client of a handshake; an invalid one if it has none.
+// clientOf returns the address of the client of a handshake. The address is invalid if the connection has no IP address.
 func clientOf(hello *tls.ClientHelloInfo) netip.Addr {
 	if hello.Conn == nil {
 		return netip.Addr{}
@@ -129,7 +129,7 @@ func (c *Certificates) put(host string, name servedName) {
 }
 
 // name returns whether a name is served. Handshakes for the same name share one look-up. A name that was not served at its last look-up
-// counts against the client. Errors: errManyNames, those of the entities.
+// counts against the client. Errors: errManyNames, and the errors of the entities.
 func (c *Certificates) name(ctx context.Context, client netip.Addr, host string) (servedName, error) {
 	now := c.d.o.Clock()
 	known, found := c.known(host)
@@ -164,7 +164,8 @@ func (c *Certificates) lookUp(ctx context.Context, host string) (servedName, err
 	}, err
 }
 
-// certificate returns the certificate of a served name. It loads it from the store if the cached one is not that of the binding.
+// certificate returns the certificate of a served name. It loads the certificate from the store if the cached certificate is not the certificate of
+// the binding.
 func (c *Certificates) certificate(ctx context.Context, host string, name servedName) (*tls.Certificate, error) {
 	now := c.d.o.Clock()
 	cached, found := c.loaded.Get(host)

@@ -67,8 +67,8 @@ func newChallengeReader(f *files, proxies []netip.Prefix) *challengeReader {
 
 var errManyChallenges = errors.New("too many requests for challenges")
 
-// read returns the open challenge of a host. Errors: fs.ErrNotExist if there is none, errManyChallenges if the client has asked for too
-// many.
+// read returns the open challenge of a host. Errors: fs.ErrNotExist if no challenge is open, errManyChallenges if the client has asked for too
+// many challenges.
 func (r *challengeReader) read(ctx context.Context, client netip.Addr, method, host string) (acme.Challenge, error) {
 	var c acme.Challenge
 	if binding.CheckHostname(host) != nil {
@@ -84,8 +84,8 @@ func (r *challengeReader) read(ctx context.Context, client netip.Addr, method, h
 	return c, json.Unmarshal(content, &c)
 }
 
-// HTTPChallengeHandler answers the authority's requests of HTTP-01 (RFC 8555, section 8.3) and passes all others on. It must be served
-// on port 80 of each host, before a redirect to HTTPS.
+// HTTPChallengeHandler answers the authority's requests of HTTP-01 (RFC 8555, section 8.3) and passes all other requests to next. It must be
+// served on port 80 of each host, before a redirect to HTTPS.
 func (d *Domains) HTTPChallengeHandler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		token, is := strings.CutPrefix(r.URL.Path, challengePath)

@@ -82,8 +82,8 @@ func (d *Domains) check(ctx context.Context, c *bindingv1.Check) (*bindingv1.Rep
 	return report, nil
 }
 
-// permits returns the function that applies CAA records to the configured authority. Without configured names, they are those of the
-// directory.
+// permits returns the function that applies CAA records to the configured authority. If Options.CAAIdentities is not set, it uses the identities
+// in the directory of the authority.
 func (d *Domains) permits(ctx context.Context) (func([]*dns.CAA) bool, error) {
 	identities := d.o.CAAIdentities
 	if identities == nil {
@@ -96,13 +96,13 @@ func (d *Domains) permits(ctx context.Context) (func([]*dns.CAA) bool, error) {
 			identities = directory.Meta.CAAIdentities
 		}
 	}
-	if len(identities) == 0 { // the authority does not say by which names it is permitted, and checks the records itself
+	if len(identities) == 0 { // the authority does not publish its identities, and checks the records itself
 		return func([]*dns.CAA) bool { return true }, nil
 	}
 	return permitsAuthority(identities), nil
 }
 
-// An expectation is what the records of a name must be.
+// An expectation has the values that the records of a name must have.
 type expectation struct {
 	host, token, standard string
 	addresses             []netip.Addr
@@ -110,13 +110,13 @@ type expectation struct {
 
 func (e expectation) isOwned(v *view) bool { return slices.Contains(v.texts, e.token) }
 
-// isRouted reports whether the name leads to this server: by a CNAME record to the standard address of the app, which exists, or by
-// addresses of which each is one of this server.
+// isRouted reports whether the name leads to this server: by a CNAME record to the standard address of the app, which exists, or
+// because each of its addresses is an address of this server.
 func (e expectation) isRouted(v *view) bool {
 	return v.chain.leadsTo(e.standard) || len(v.addresses) > 0 && len(e.foreign(v)) == 0
 }
 
-// foreign returns the addresses of a name that are not those of this server.
+// foreign returns the addresses of a name that are not addresses of this server.
 func (e expectation) foreign(v *view) []netip.Addr {
 	var other []netip.Addr
 	for _, a := range v.addresses {
@@ -127,7 +127,7 @@ func (e expectation) foreign(v *view) []netip.Addr {
 	return other
 }
 
-// agree returns an error if the views of two resolvers differ in what they prove.
+// agree returns an error if the views of two resolvers differ in the ownership, the route or the CAA records of the name.
 func (e expectation) agree(views []*view) error {
 	first := views[0]
 	for _, v := range views[1:] {
@@ -235,7 +235,7 @@ func (e expectation) isApex(v *view) bool {
 	return v.cut || err == nil && registered == e.host
 }
 
-// foundText describes the TXT records that were found in place of the expected one.
+// foundText describes the TXT records that were found in place of the expected record.
 func foundText(v *view) string {
 	if len(v.texts) == 0 && len(v.textChain.targets) > 0 {
 		return v.textChain.String()

@@ -11,9 +11,9 @@
 // An executor returns the report that completes its task also if its work has failed. It returns an error only if its context was
 // canceled, because the task then runs again, here or on another member.
 //
-// Everything that lasts is in the store of certificates (package entity/certificates), which certmagic uses as its Storage
-// (storage.go): certificates with their keys, the account at the authority, and the open challenges. So any member answers the
-// requests of the authority, and any member serves a certificate that another one has obtained. Files are encrypted with
+// All durable data is in the store of certificates (package entity/certificates), which certmagic uses as its Storage
+// (storage.go): certificates with their keys, the account at the authority, and the open challenges. So every member answers the
+// requests of the authority, and serves the certificates that other members have obtained. Files are encrypted with
 // AES-256-GCM by a key of the installation; the name of the file is authenticated with it. A file that cannot be decrypted counts as
 // missing, so that after the loss of the key certificates are obtained again. Locks are leased and renewed, and fence each change.
 //
@@ -57,7 +57,7 @@ const KeyBytes = 32
 
 // The defaults of Options.
 const (
-	// Let's Encrypt allows an account 300 orders in 3 hours; the rest is left to other uses of the account.
+	// Let's Encrypt allows an account 300 orders in 3 hours; 50 of them remain for other uses of the account.
 	defaultOrders       = 250
 	defaultOrdersPeriod = 3 * time.Hour
 	// maxResolvers limits the queries of a check.
@@ -82,18 +82,18 @@ type Options struct {
 	Key []byte
 	// Directory is the URL of the authority's directory; empty: LetsEncrypt.
 	Directory string
-	// Roots are the authorities of the certificate of Directory; nil: those of the system.
+	// Roots are the authorities of the certificate of Directory; nil: the authorities of the system.
 	Roots *x509.CertPool
 	// Email is the contact of the account at the authority; empty: none.
 	Email string
-	// CAAIdentities are the names by which CAA records permit the authority; nil: those of its directory.
+	// CAAIdentities are the names by which CAA records permit the authority; nil: the names in its directory.
 	CAAIdentities []string
-	// Resolvers are the addresses of DNS resolvers, in the form host:port; nil: those of the system. More than half of them must
-	// answer a check, and those that answer must agree.
+	// Resolvers are the addresses of DNS resolvers, in the form host:port; nil: the resolvers of the system. More than half of the resolvers
+	// must answer a check, and all answers must agree.
 	Resolvers []string
 	// PublicAddresses are the addresses at which this server is reached, for names that cannot have a CNAME record.
 	PublicAddresses []netip.Addr
-	// TrustedProxies are the networks of trusted proxies, whose clients are not limited one by one.
+	// TrustedProxies are the networks of trusted proxies. The clients of a trusted proxy are not limited individually.
 	TrustedProxies []netip.Prefix
 	// Orders is the number of orders at the authority in OrdersPeriod, over all names and members; 0: 250 in 3 h.
 	Orders       uint32
@@ -150,7 +150,7 @@ func New(o Options) (*Domains, error) {
 	return d, nil
 }
 
-// Close waits for the goroutines of Maintain, whose context has ended, and ends that of certmagic. It is called once.
+// Close waits for the goroutines of Maintain, whose context has ended, and ends the goroutine of certmagic. It is called once.
 func (d *Domains) Close() {
 	d.maintained.Wait()
 	d.cache.Stop()
@@ -190,7 +190,8 @@ func (o Options) complete() (Options, error) {
 	return o, nil
 }
 
-// systemResolvers returns the resolvers of the system; without any, that of this machine, as resolv.conf(5) says.
+// systemResolvers returns the resolvers of the system. If the system has no resolvers, it returns the resolver of this machine, as resolv.conf(5)
+// says.
 func systemResolvers() []string {
 	var all []string
 	if system, err := dns.ClientConfigFromFile("/etc/resolv.conf"); err == nil {

@@ -33,7 +33,7 @@ const (
 	// longestCheck is the longest pause between two looks at the certificate of an own host, which another member may have renewed, or
 	// an operator removed.
 	longestCheck = time.Hour
-	// longestRetry limits the pause for which an authority may ask, as that of entity/binding does for custom domains.
+	// longestRetry limits the pause that an authority may request. Package entity/binding has the same limit for custom domains.
 	longestRetry = 7 * 24 * time.Hour
 )
 
@@ -43,8 +43,8 @@ var obtaining = retry.Policy{First: 2 * time.Minute, Longest: longestCheck}
 // slashes replaces the separators of a URL's path.
 var slashes = strings.NewReplacer("/", "-")
 
-// Issue runs the task binding.IssueTask. If the store has a usable certificate that is not to be renewed, that is reported: it is the
-// result of an earlier attempt, or of an earlier binding of the name.
+// Issue runs the task binding.IssueTask. If the store has a usable certificate that is not to be renewed, Issue reports this certificate: it is
+// the result of an earlier attempt, or of an earlier binding of the name.
 func (d *Domains) Issue(ctx context.Context, issue *bindingv1.Issue) (proto.Message, error) {
 	certificate, failure := d.obtain(ctx, issue.GetHostname(), issue.GetRenews())
 	switch {
@@ -61,7 +61,7 @@ func (d *Domains) Issue(ctx context.Context, issue *bindingv1.Issue) (proto.Mess
 }
 
 // Obtain makes sure that the store has a certificate of a host of the node itself, and returns the time of its renewal. An error says
-// why it has none. Any number of members may call it; a certificate that one of them has obtained is used by all.
+// why the store has no certificate. Any number of members may call it; all members use a certificate that one member has obtained.
 func (d *Domains) Obtain(ctx context.Context, host string) (time.Time, error) {
 	certificate, failure := d.obtain(ctx, host, "")
 	if failure != nil {
@@ -114,7 +114,7 @@ type failure struct {
 	outcome string
 }
 
-// obtain returns a certificate of a host other than the one with a serial number.
+// obtain returns a certificate of a host whose serial number is not renews.
 func (d *Domains) obtain(ctx context.Context, host, renews string) (*bindingv1.Certificate, *failure) {
 	certificate, failure, outcome := d.takeOrObtain(ctx, host, renews)
 	if failure != nil {
@@ -137,8 +137,8 @@ func (d *Domains) takeOrObtain(ctx context.Context, host, renews string) (*bindi
 	}
 	session, pace := d.files.begin(), &pacer{clock: d.o.Clock}
 	defer session.end(ctx)
-	// Members find at the same time that a host needs a certificate. certmagic has a lock of its own, but a renewal that has waited for that
-	// lock is carried out all the same.
+	// Several members find at the same time that a host needs a certificate. The lock of certmagic does not suffice, because certmagic carries a
+	// renewal out even if another renewal has ended while it waited for the lock.
 	if err := session.Lock(ctx, "order_"+host); err != nil {
 		return nil, d.classify(host, err, nil), ""
 	}
@@ -166,7 +166,8 @@ func (d *Domains) takeOrObtain(ctx context.Context, host, renews string) (*bindi
 	return describe(issued.Leaf), nil, "issued"
 }
 
-// reuse returns the usable certificate of a host in the store, unless it is the one with the serial number renews; nil: there is none.
+// reuse returns the usable certificate of a host in the store. It returns nil if the store has no such certificate, or if its serial number is
+// renews.
 func (d *Domains) reuse(ctx context.Context, host, renews string) (*bindingv1.Certificate, *failure) {
 	stored, err := d.usable(ctx, host)
 	switch {
@@ -195,8 +196,8 @@ func (d *Domains) takeOrder(ctx context.Context, host string) *failure {
 	}
 }
 
-// usable returns the certificate of a host in the store. It returns nil if there is none with its key, or if it is to be renewed. A
-// certificate whose time begins soon is usable: the clock of the authority may be ahead.
+// usable returns the certificate of a host in the store. It returns nil if the store does not have both the certificate and its key, or if the
+// certificate is to be renewed. A certificate that is not valid yet is usable, because the clock of the authority may be ahead.
 func (d *Domains) usable(ctx context.Context, host string) (*bindingv1.Certificate, error) {
 	pair, err := d.loadPair(ctx, host)
 	if err != nil || pair == nil {
@@ -209,7 +210,7 @@ func (d *Domains) usable(ctx context.Context, host string) (*bindingv1.Certifica
 	return describe(pair.Leaf), nil
 }
 
-// loadPair loads the certificate of a host, with its key. It returns nil if the store does not have both, or not for this host.
+// loadPair loads the certificate of a host, with its key. It returns nil if the store does not have both, or if they are not valid for the host.
 func (d *Domains) loadPair(ctx context.Context, host string) (*tls.Certificate, error) {
 	var parts [2][]byte
 	for i, name := range []string{
@@ -244,8 +245,8 @@ func renewalOf(c *bindingv1.Certificate) time.Time {
 	return time.UnixMilli(c.GetNotBefore() + (c.GetNotAfter()-c.GetNotBefore())*2/3)
 }
 
-// classify returns the failure for an error of an order. What the authority says is shown; other errors may contain addresses of the
-// installation and are logged.
+// classify returns the failure for an error of an order. The failure shows the text of a problem that the authority reports. It does not show any
+// other error, which may contain addresses of the installation; classify logs such an error.
 func (d *Domains) classify(host string, err error, pace *pacer) *failure {
 	var problem acme.Problem
 	if !errors.As(err, &problem) {
@@ -282,7 +283,7 @@ func kinds(p acme.Problem) []string {
 	return all
 }
 
-// detail returns what the authority says about a problem.
+// detail returns the texts of a problem and its subproblems.
 func detail(p acme.Problem) string {
 	texts := []string{p.Detail}
 	for _, sub := range p.Subproblems {

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// countEvery is the least time between two counts of the certificates in the store, countTimeout the time for one.
+	// countEvery is the least time between two counts of the certificates in the store. countTimeout limits one count.
 	countEvery   = time.Minute
 	countTimeout = 2 * time.Second
 	// expiringSoon is the time before its end from which a certificate counts as expiring: it should have been renewed.

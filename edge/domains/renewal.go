@@ -16,21 +16,22 @@ import (
 	bindingv1 "github.com/atelier-run/atelier/messages/binding/v1"
 )
 
-// A certificate is renewed at the earliest of three times: after two thirds of its lifetime (renewalOf); at the time that the authority
-// suggests by its renewal information (RFC 9773), with which it replaces certificates before it revokes them; and at once if an operator
-// has marked it (Renew, and bindingv1.RenewBinding for custom domains).
+// A certificate is renewed at the earliest of three times: after two thirds of its lifetime (renewalOf); at the time that the renewal
+// information of the authority suggests (RFC 9773), for example before the authority revokes the certificate; and at once if an operator has
+// marked the certificate (Renew, and bindingv1.RenewBinding for custom domains).
 const (
 	// suggestionTime limits a request for renewal information.
 	suggestionTime = 10 * time.Second
-	// soonestQuestion and latestQuestion limit the pause between two of them for a certificate, and usualQuestion is the pause if the
-	// authority does not ask for one.
+	// soonestQuestion and latestQuestion are the shortest and the longest pause between two requests for the renewal information of a
+	// certificate. usualQuestion is the pause if the authority requests no pause.
 	soonestQuestion = time.Hour
 	usualQuestion   = 6 * time.Hour
 	latestQuestion  = 24 * time.Hour
 )
 
-// Renew marks the present certificate of a host of the node itself, so that the members that maintain the host replace it: this one at
-// once, and others within longestCheck. Errors: invalid_request if the server requests no certificates, or the store has none of the host.
+// Renew marks the current certificate of a host of the node itself, so that the members that maintain the host replace the certificate: this
+// member at once, and the other members within longestCheck. Errors: invalid_request if the server requests no certificates, or the store has
+// no certificate of the host.
 func (d *Domains) Renew(ctx context.Context, host string) error {
 	if d.o.Off {
 		return entity.Errorf(entity.InvalidRequest, "this server requests no certificates, because it has no acme-email")
@@ -49,7 +50,7 @@ func (d *Domains) Renew(ctx context.Context, host string) error {
 	if wake, ok := d.wakes.Load(host); ok {
 		select {
 		case wake.(chan struct{}) <- struct{}{}:
-		default: // it has been woken already
+		default: // the goroutine has been woken already
 		}
 	}
 	return nil
@@ -76,8 +77,8 @@ func (d *Domains) renewalTime(ctx context.Context, host string, leaf *x509.Certi
 	return due, nil
 }
 
-// A suggestion is what the authority suggests for the certificate with a serial number. It is stored, so that the time that was chosen in
-// the window lasts, and members do not ask more often than the authority wants.
+// A suggestion is the renewal information of the authority for the certificate with a serial number. It is stored, so that the time that was
+// chosen in the suggested window does not change, and members do not ask more often than the authority permits.
 type suggestion struct {
 	Serial     string    `json:"serial"`
 	Start      time.Time `json:"start,omitzero"`
@@ -90,19 +91,19 @@ func (d *Domains) suggestionFile(host string) string {
 	return certmagic.StorageKeys.CertsSitePrefix(d.issuerKey(), host) + "/renewal.json"
 }
 
-// suggest adds what the authority suggests for the certificate of a name to the report of its check.
+// suggest adds the renewal time that the authority suggests for the certificate of a host to the report of the host's check.
 func (d *Domains) suggest(ctx context.Context, host string, report *bindingv1.ReportCheck) {
 	pair, err := d.loadPair(ctx, host)
 	if d.o.Off || err != nil || pair == nil {
-		return // Issue reports what is wrong with the store
+		return // Issue reports errors of the store
 	}
 	if at := d.suggestedTime(ctx, host, pair.Leaf); !at.IsZero() {
 		report.RenewAt, report.Renews = max(at.UnixMilli(), 1), serialOf(pair.Leaf.SerialNumber)
 	}
 }
 
-// suggestedTime returns the time at which the authority suggests to renew a certificate, or the zero time. It asks the authority if its last
-// answer is too old. If the authority does not answer, its last suggestion lasts.
+// suggestedTime returns the time at which the authority suggests to renew a certificate, or the zero time. It asks the authority if the last
+// answer is too old. If the authority does not answer, it returns the last suggestion.
 func (d *Domains) suggestedTime(ctx context.Context, host string, leaf *x509.Certificate) time.Time {
 	now, serial := d.o.Clock(), serialOf(leaf.SerialNumber)
 	var known suggestion

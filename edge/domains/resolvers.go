@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// queryTimeout limits one query, checkTimeout all of a check.
+	// queryTimeout limits one query. checkTimeout limits all queries of a check together.
 	queryTimeout = 3 * time.Second
 	checkTimeout = 25 * time.Second
 	// udpBytes is the size of UDP answers that do not fragment (https://www.dnsflagday.net/2020/). Larger answers come over TCP,
 	// which limits them to 64 KiB.
 	udpBytes = 1232
-	// maxAnswers limits the records of an answer that are read, maxChain the CNAME records that are followed, maxTextBytes the
+	// maxAnswers limits the records of an answer that are read. maxChain limits the CNAME records that are followed. maxTextBytes limits the
 	// text of a record that is shown.
 	maxAnswers   = 128
 	maxChain     = 16
@@ -42,8 +42,9 @@ func newResolvers(addresses []string) *resolvers {
 	}
 }
 
-// query asks one resolver. exists reports whether the name exists or, if it has a CNAME record, the last target: otherwise the records are
-// the CNAME records that lead there (RFC 2308, section 2.1). It repeats a query without an answer once.
+// query asks one resolver. It repeats a query without an answer once. exists reports whether the name exists; if the name has a CNAME record,
+// exists reports whether the last target exists. If exists is false, the records are the CNAME records that lead to the missing name (RFC 2308,
+// section 2.1).
 func (r *resolvers) query(ctx context.Context, resolver, name string, kind uint16) (records []dns.RR, exists bool, err error) {
 	question := new(dns.Msg).SetQuestion(dns.Fqdn(name), kind)
 	question.SetEdns0(udpBytes, false)
@@ -76,17 +77,17 @@ func reasonOf(err error) string {
 	return "the connection failed"
 }
 
-// A view has what one resolver knows of a name.
+// A view has the records of a name that one resolver has returned.
 type view struct {
 	resolver string
-	// texts are the TXT records that prove the name, and textChain has the CNAME records that lead to them.
+	// texts has the TXT records that prove the name. textChain has the CNAME records that lead to them.
 	texts     []string
 	textChain chain
-	// addresses has the name's IP addresses, and chain the CNAME records that lead to them. cut is set if the name is the apex of a zone.
+	// addresses has the name's IP addresses. chain has the CNAME records that lead to them. cut is set if the name is the apex of a zone.
 	addresses []netip.Addr
 	chain     chain
 	cut       bool
-	// forbids are the CAA records that forbid the authority, and the name that has them.
+	// forbids has the CAA records that forbid the authority. forbidsName is the name that has these records.
 	forbids     []string
 	forbidsName string
 }
@@ -112,10 +113,10 @@ func newChain(name string, answers []dns.RR, exists bool) chain {
 	return c
 }
 
-// leadsTo reports whether one of the records has a name as its target, and the last target exists.
+// leadsTo reports whether a record of the chain has the given name as its target, and the last target exists.
 func (c chain) leadsTo(name string) bool { return !c.isBroken && slices.Contains(c.targets, name) }
 
-// String describes the first record of a chain that has one, and the last target if it does not exist.
+// String describes the first record of the chain, and the last target if it does not exist. The chain must not be empty.
 func (c chain) String() string {
 	text := "a CNAME record to " + c.targets[0]
 	if !c.isBroken {
@@ -127,7 +128,7 @@ func (c chain) String() string {
 	return text + ", which does not exist"
 }
 
-// look returns the view of one resolver.
+// look returns the view of a resolver.
 func (r *resolvers) look(ctx context.Context, resolver, record, host string, permits func([]*dns.CAA) bool) (*view, error) {
 	v := &view{resolver: resolver}
 	answers, exists, err := r.query(ctx, resolver, record, dns.TypeTXT)

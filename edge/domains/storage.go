@@ -63,7 +63,7 @@ func open(sealer cipher.AEAD, file *certificatesv1.File) ([]byte, error) {
 	return sealer.Open(nil, file.GetSealed()[:size], file.GetSealed()[size:], []byte(file.GetName()))
 }
 
-// Decrypt returns the content of a file of the store. key is that of Options.
+// Decrypt returns the content of a file of the store. key is Options.Key.
 func Decrypt(key []byte, file *certificatesv1.File) ([]byte, error) {
 	sealer, err := newSealer(key)
 	if err != nil {
@@ -72,7 +72,8 @@ func Decrypt(key []byte, file *certificatesv1.File) ([]byte, error) {
 	return open(sealer, file)
 }
 
-// notAfter returns the end of the first certificate of a file whose name says that it has some; otherwise 0.
+// notAfter returns the end of the first certificate of a file with the suffix .crt, in milliseconds since the Unix epoch. It returns 0 for any
+// other file.
 func notAfter(name string, content []byte) int64 {
 	if !strings.HasSuffix(name, ".crt") {
 		return 0
@@ -116,7 +117,7 @@ func (f *files) page(ctx context.Context, request *wirev1.List) (*wirev1.Page, e
 	return entity.ReplyAs[*wirev1.Page](f.ask(ctx, request))
 }
 
-// names returns the names of the files below a folder. Unless it is recursive, a subfolder is in the place of its files.
+// names returns the names of the files below a folder. If recursive is false, it returns the name of a subfolder in place of the files in it.
 func (f *files) names(ctx context.Context, folder string, recursive bool) ([]string, error) {
 	prefix := folder + "/"
 	if folder == "" {
@@ -174,9 +175,9 @@ func (f *files) remove(ctx context.Context, fences []*certificatesv1.Fence, name
 // certificateFolder has certmagic's certificates.
 const certificateFolder = "certificates/"
 
-// A session is the store as one operation of certmagic uses it. Its changes are fenced by the locks that it holds.
+// A session is the store for one operation of certmagic. The locks that the session holds fence its changes.
 //
-// The files of certificates are staged while a lock is held, and are stored together when it is released. So a crash cannot
+// The files of certificates are staged while a lock is held, and are stored together when the lock is released. So a crash cannot
 // separate a certificate from its key.
 type session struct {
 	*files

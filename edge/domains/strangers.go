@@ -10,8 +10,8 @@ import (
 	"github.com/atelier-run/atelier/limit"
 )
 
-// strangers limits the look-ups of names that clients choose before they have sent anything else: those of each client, so that one
-// cannot use up what is left for the others, and those of all together.
+// strangers limits the look-ups of names that unauthenticated clients choose. It limits the look-ups of each client, so that one client cannot
+// exhaust the look-ups of all clients, and the look-ups of all clients together.
 type strangers struct {
 	all     *rate.Limiter
 	clients limit.ClientBuckets
@@ -19,8 +19,8 @@ type strangers struct {
 	proxies []netip.Prefix
 }
 
-// newStrangers returns full limits: perSecond and burst of all clients, and a tenth of both for each of them. The clients behind one of
-// the proxies cannot be distinguished, and are limited together with all others only.
+// newStrangers returns limits that are not used yet: perSecond and burst for all clients together, and a tenth of both for each client. The
+// clients behind a proxy cannot be distinguished; only the limit of all clients applies to them.
 func newStrangers(perSecond, burst int, proxies []netip.Prefix) *strangers {
 	return &strangers{
 		all: rate.NewLimiter(rate.Limit(perSecond), burst), clients: limit.NewClientBuckets(), proxies: proxies,

@@ -19,7 +19,7 @@ import (
 	h "maragu.dev/gomponents/html"
 )
 
-// A Page is what a page says.
+// A Page has the content of a page.
 type Page struct {
 	Title, Text string
 	// Request is the id of the request, for questions to the operators; empty: it is not shown.
