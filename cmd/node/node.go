@@ -330,7 +330,7 @@ func (n *Node) newServer(o Options) (*http.Server, error) {
 
 // asker returns the router as HTTP handlers use it.
 func (n *Node) asker(o Options) pending.Router {
-	return pending.Router{Router: n.Router, Clock: o.Clock, Limit: cmp.Or(o.PendingLimit, 2*time.Second)}
+	return pending.Router{Router: n.Router, Limit: cmp.Or(o.PendingLimit, 2*time.Second)}
 }
 
 // Stop stops the node in the order that lets commands in flight finish: requests, tasks, agents, processes, drives, actors,

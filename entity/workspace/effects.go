@@ -53,6 +53,32 @@ func Tasks(s *workspacev1.Workspace) []entity.Task {
 	return all
 }
 
+// Waits reports whether the answer to a query must wait, see the messages ReadDefaultSessions and DescribeWorkspace.
+func Waits(call entity.Call, s *workspacev1.Workspace, c workspacev1.Command) bool {
+	switch c := c.(type) {
+	case *workspacev1.ReadDefaultSessions:
+		return awaitsDefaultSession(s, c)
+	case *workspacev1.DescribeWorkspace:
+		return c.GetAwaitTasksMs() > 0 && hasTaskSince(s, call.At()-c.GetAwaitTasksMs())
+	default:
+		return false
+	}
+}
+
+// hasTaskSince reports whether a task is open that requests wait for, and that was opened after a time in milliseconds since the Unix epoch:
+// the provisioning of the computer, or a removal of locks.
+func hasTaskSince(s *workspacev1.Workspace, since int64) bool {
+	if s.GetStatus() == workspacev1.Status_STATUS_PROVISIONING && s.GetCreatedAt() > since {
+		return true
+	}
+	for _, removal := range s.GetLockRemovals() {
+		if removal.GetRequestedAt() > since {
+			return true
+		}
+	}
+	return false
+}
+
 // Timers returns the timer that orphans the anchor that has been broken the longest. A deleted workspace has none.
 func Timers(s *workspacev1.Workspace) []entity.Timer {
 	var earliest int64

@@ -136,3 +136,35 @@ func TestOrphanTimer(t *testing.T) {
 		t.Errorf("timers %v", timers)
 	}
 }
+
+// TestDescribeWorkspaceWaitsForTasks has a query that waits for recent tasks.
+func TestDescribeWorkspaceWaitsForTasks(t *testing.T) {
+	const limit = 2 * time.Second
+	now := time.UnixMilli(1_800_000_000_000)
+	ago := func(d time.Duration) int64 { return now.Add(-d).UnixMilli() }
+	provisioning := func(at int64) *workspacev1.Workspace {
+		return &workspacev1.Workspace{Status: workspacev1.Status_STATUS_PROVISIONING, CreatedAt: at}
+	}
+	removal := func(at int64) *workspacev1.Workspace {
+		return &workspacev1.Workspace{LockRemovals: map[string]*workspacev1.LockRemoval{"usr_1": {RequestedAt: at}}}
+	}
+	for name, test := range map[string]struct {
+		workspace *workspacev1.Workspace
+		limit     time.Duration
+		want      bool
+	}{
+		"no workspace":                    {nil, limit, false},
+		"being provisioned":               {provisioning(ago(time.Second)), limit, true},
+		"provisioning takes too long":     {provisioning(ago(limit)), limit, false},
+		"provisioned":                     {&workspacev1.Workspace{Status: workspacev1.Status_STATUS_ACTIVE, CreatedAt: ago(time.Second)}, limit, false},
+		"locks are to be removed":         {removal(ago(time.Second)), limit, true},
+		"removal of locks takes too long": {removal(ago(limit)), limit, false},
+		"opened by a clock that is ahead": {removal(ago(-time.Second)), limit, true},
+		"a query that does not wait":      {removal(ago(-time.Second)), 0, false},
+	} {
+		query := &workspacev1.DescribeWorkspace{AwaitTasksMs: test.limit.Milliseconds()}
+		if got := workspace.Waits(entity.Call{Now: now, Principal: entity.Platform()}, test.workspace, query); got != test.want {
+			t.Errorf("%s: %t, want %t", name, got, test.want)
+		}
+	}
+}

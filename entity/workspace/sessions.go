@@ -48,14 +48,13 @@ func bindDefaultSession(call entity.Call, s *workspacev1.Workspace, c *workspace
 	return []workspacev1.Event{&workspacev1.DefaultSessionSet{Owner: c.GetOwner(), SessionId: c.GetSessionId(), At: call.At()}}, nil
 }
 
-// Waits reports whether the answer to a query must wait: until the owner in ReadDefaultSessions has another default session.
-func Waits(_ entity.Call, s *workspacev1.Workspace, c workspacev1.Command) bool {
-	read, ok := c.(*workspacev1.ReadDefaultSessions)
-	if !ok || read.GetOwner() == "" {
+// awaitsDefaultSession reports whether the answer to a query must wait until its owner has another default session.
+func awaitsDefaultSession(s *workspacev1.Workspace, c *workspacev1.ReadDefaultSessions) bool {
+	if c.GetOwner() == "" {
 		return false
 	}
-	id := s.GetDefaultSessions()[read.GetOwner()]
-	return id == "" || id == read.GetSessionId()
+	id := s.GetDefaultSessions()[c.GetOwner()]
+	return id == "" || id == c.GetSessionId()
 }
 
 // clearDefaultSession removes all pointers to a session that was deleted.

@@ -1876,8 +1876,12 @@ func (x *Authorize) GetPersonal() bool {
 	return false
 }
 
+// DescribeWorkspace is a query. Its reply is Description.
 type DescribeWorkspace struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// If it is greater than 0, the answer waits until no task is open that was opened within this time: the provisioning of the computer, and
+	// removals of locks. An older task delays the answer no more.
+	AwaitTasksMs  int64 `protobuf:"varint,1,opt,name=await_tasks_ms,json=awaitTasksMs,proto3" json:"await_tasks_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1910,6 +1914,13 @@ func (x *DescribeWorkspace) ProtoReflect() protoreflect.Message {
 // Deprecated: Use DescribeWorkspace.ProtoReflect.Descriptor instead.
 func (*DescribeWorkspace) Descriptor() ([]byte, []int) {
 	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *DescribeWorkspace) GetAwaitTasksMs() int64 {
+	if x != nil {
+		return x.AwaitTasksMs
+	}
+	return 0
 }
 
 // RenameWorkspace sets a claimed slug, a new name, or both. The sender is the requester of the rename.
@@ -6867,8 +6878,9 @@ const file_messages_workspace_v1_workspace_proto_rawDesc = "" +
 	"\x03any\x18\x02 \x03(\tR\x03any\x12\x18\n" +
 	"\achanges\x18\x03 \x01(\bR\achanges\x12\x1a\n" +
 	"\bpersonal\x18\x04 \x01(\bR\bpersonalJ\x04\b\x01\x10\x02R\n" +
-	"capability\"\x13\n" +
-	"\x11DescribeWorkspace\"V\n" +
+	"capability\"9\n" +
+	"\x11DescribeWorkspace\x12$\n" +
+	"\x0eawait_tasks_ms\x18\x01 \x01(\x03R\fawaitTasksMs\"V\n" +
 	"\x0fRenameWorkspace\x12\x12\n" +
 	"\x04slug\x18\x01 \x01(\tR\x04slug\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1b\n" +
