@@ -27,6 +27,7 @@ import (
 	"github.com/atelier-run/atelier/http/server"
 	"github.com/atelier-run/atelier/keys"
 	"github.com/atelier-run/atelier/service/account"
+	"github.com/atelier-run/atelier/service/app"
 	"github.com/atelier-run/atelier/service/invitation"
 	"github.com/atelier-run/atelier/service/session"
 )
@@ -89,8 +90,9 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	passwords, invitations := account.NewLinks(mailer, o.Secret), invitation.NewLinks(mailer, o.Secret)
+	apps := &app.Service{Asker: o.Asker, NewID: o.NewID, Folders: o.Sessions.Folders, Clock: o.Clock}
 	operations := api.Routes(api.Options{
-		Streams: o.Streams, Drive: o.Drive, Skills: o.Skills, Links: invitations, Computers: o.Computers, Sessions: o.Sessions, Apps: o.Apps,
+		Streams: o.Streams, Drive: o.Drive, Skills: o.Skills, Links: invitations, Computers: o.Computers, Sessions: o.Sessions, Apps: o.Apps, AppService: apps,
 		SessionService: &session.Service{
 			Asker: o.Asker, NewID: o.NewID, Folders: o.Sessions.Folders, Agents: o.Skills, Images: o.Sessions.Images,
 		},
@@ -109,7 +111,7 @@ func New(o Options) (*Server, error) {
 		pages.Routes(),
 		authorization.Routes(),
 		mcp.Routes(o.Tools),
-	), operator.Routes(operator.Options{Folders: o.Sessions.Folders, Directory: o.Directory, Reactions: o.Reactions, Progress: o.Progress,
+	), operator.Routes(operator.Options{Apps: apps, Directory: o.Directory, Reactions: o.Reactions, Progress: o.Progress,
 		BackUpNode: o.BackUpNode, CheckJournal: o.CheckJournal, RenewCertificate: o.RenewCertificate}))
 	return &Server{core, passwords, invitations, pages}, nil
 }

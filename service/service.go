@@ -1,14 +1,16 @@
 // Package service declares what the operations in the packages below it share. Each of these packages has the operations of one resource
-// that take several steps, or that are offered both by the API (http/api) and by the tools for agents (runner/tools):
+// that take several steps, or that are offered by two of the API (http/api), the tools for agents (runner/tools) and the operators' socket
+// (http/operator):
 //
 //	account     finding and making an account; its secrets, keys, links, grants and workspaces
+//	app         reading, registering, changing and removing apps, waiting for the computer
 //	computer    cancelling the task of a computer
 //	domain      the hosts of a node and their certificates
 //	invitation  inviting a person, opening and accepting an invitation
 //	session     starting a session or a child, sending a message, a note or an answer, waiting
 //
 // A function is an operation: it has the steps from a validated input to the reply, sends the commands as the caller, and its comment
-// names its errors. The API and the tools decode the input before and view the reply after. An operation that is one command is none of
+// names its errors. A door decodes the input before and views the reply after. An operation that is one command is none of
 // these packages: its door sends the command.
 package service
 

@@ -38,6 +38,7 @@ import (
 	"github.com/atelier-run/atelier/entity/activity"
 	"github.com/atelier-run/atelier/entity/skill"
 	"github.com/atelier-run/atelier/http/server"
+	appservice "github.com/atelier-run/atelier/service/app"
 	"github.com/atelier-run/atelier/service/invitation"
 	sessionservice "github.com/atelier-run/atelier/service/session"
 )
@@ -72,7 +73,7 @@ type Skills interface {
 	sessionservice.Agents
 }
 
-// Options are the dependencies of the operations, besides entities. Streams, Drive, Skills, Links and SessionService are required.
+// Options are the dependencies of the operations, besides entities. Streams, Drive, Skills, Links, SessionService and AppService are required.
 type Options struct {
 	Streams Streams
 	Drive   Drive
@@ -81,8 +82,9 @@ type Options struct {
 	// Sessions configures the operations of agent sessions, whose steps SessionService has.
 	Sessions       SessionOptions
 	SessionService *sessionservice.Service
-	// Apps configures the operations of apps.
-	Apps AppOptions
+	// Apps configures the operations of apps, whose steps AppService has.
+	Apps       AppOptions
+	AppService *appservice.Service
 	// Computers runs processes; nil: the server runs none, and refuses to.
 	Computers Computers
 	// Workspaces is the number of workspaces that a person may have created and not deleted; negative: no limit.
@@ -95,7 +97,7 @@ func Routes(o Options) []server.Route {
 		fileActivity{o.Streams}.routes(),
 		drive{o.Drive}.routes(),
 		sessions{o.Sessions.withDefaults(), o.Drive, o.SessionService}.routes(),
-		apps{o.Apps.withDefaults(), o.Sessions.Folders}.routes(),
+		apps{o.Apps.withDefaults(), o.AppService}.routes(),
 		whoami{}.routes(),
 		workspaces{o.Workspaces}.routes(),
 		settings{}.routes(),

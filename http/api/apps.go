@@ -1,18 +1,16 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"time"
 
-	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/app"
-	"github.com/atelier-run/atelier/entity/app/flow"
-	"github.com/atelier-run/atelier/entity/slug"
 	"github.com/atelier-run/atelier/http/server"
 	appv1 "github.com/atelier-run/atelier/messages/app/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
-	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+	appservice "github.com/atelier-run/atelier/service/app"
 )
 
 // Launcher grants people access to apps at their addresses.
@@ -43,11 +41,15 @@ func (o AppOptions) withDefaults() AppOptions {
 	return o
 }
 
-// apps serves the apps of a workspace. The package app describes the chain of commands of a registration, and package flow the steps of a
-// request that changes an app.
+// apps serves the apps of a workspace. Package service/app has the operations, with the steps of a request that changes an app.
 type apps struct {
 	AppOptions
-	folders Folders
+	service *appservice.Service
+}
+
+// request returns the request as the operations of package service/app take it.
+func (a apps) request(c *server.Call) appservice.Request {
+	return a.service.For(c.Sender(), c.Workspace.ID)
 }
 
 const (
@@ -62,21 +64,21 @@ func (a apps) routes() []server.Route {
 	table := []server.Route{
 		{Method: http.MethodGet, Path: appsPath, Summary: "List the workspace's apps", Handler: server.Answer(http.StatusOK, decodeApps, a.list)},
 		{Method: http.MethodPost, Path: appsPath, Summary: "Register an app", Handler: waitForChange(a, http.StatusCreated, server.Checked(checkNewApp), a.register), Timing: server.Streaming},
-		{Method: http.MethodGet, Path: appPath, Summary: "Read an app", Handler: server.Answer(http.StatusOK, ofApp(server.Nothing), a.read)},
-		{Method: http.MethodPatch, Path: appPath, Summary: "Change an app's name, icon or runtime", Handler: waitForChange(a, http.StatusOK, ofApp(server.Checked(checkAppChange)), a.update), Timing: server.Streaming},
+		{Method: http.MethodGet, Path: appPath, Summary: "Read an app", Handler: server.Answer(http.StatusOK, ofApp(a, server.Nothing), a.read)},
+		{Method: http.MethodPatch, Path: appPath, Summary: "Change an app's name, icon or runtime", Handler: waitForChange(a, http.StatusOK, ofApp(a, server.Checked(checkAppChange)), a.update), Timing: server.Streaming},
 		{Method: http.MethodDelete, Path: appPath, Summary: "Stop serving an app and unregister it", Idempotent: true, Handler: a.remove, Timing: server.Streaming},
-		{Method: http.MethodPost, Path: appPath + "/reanchor", Summary: "Bind an app to another folder", Handler: server.Answer(http.StatusOK, ofApp(server.Checked(checkReanchor)), a.reanchor)},
-		{Method: http.MethodPut, Path: appPath + "/visibility", Summary: "Make an app public, or private to the workspace", Idempotent: true, Handler: server.Answer(http.StatusOK, ofApp(decodeVisibility), a.setVisibility)},
-		{Method: http.MethodPut, Path: appPath + "/disabled", Summary: "Disable an app, or enable it again", Idempotent: true, Handler: server.Answer(http.StatusOK, ofApp(server.Checked(checkDisabled)), a.setDisabled)},
-		{Method: http.MethodGet, Path: appPath + "/runtime", Summary: "Read the settings of an app's runtime", Handler: server.Answer(http.StatusOK, ofApp(server.Nothing), a.readRuntime)},
-		{Method: http.MethodPut, Path: appPath + "/runtime", Summary: "Replace the settings of an app's runtime", Idempotent: true, Handler: server.Answer(http.StatusOK, ofApp(server.Checked(checkRuntimeSettings)), a.setRuntime)},
-		{Method: http.MethodPost, Path: appPath + "/restart", Summary: "Restart an app", Handler: waitForChange(a, http.StatusOK, ofApp(server.Nothing), a.restart), Timing: server.Streaming},
+		{Method: http.MethodPost, Path: appPath + "/reanchor", Summary: "Bind an app to another folder", Handler: server.Answer(http.StatusOK, ofApp(a, server.Checked(checkReanchor)), a.reanchor)},
+		{Method: http.MethodPut, Path: appPath + "/visibility", Summary: "Make an app public, or private to the workspace", Idempotent: true, Handler: server.Answer(http.StatusOK, ofApp(a, server.Checked(checkVisibility)), a.setVisibility)},
+		{Method: http.MethodPut, Path: appPath + "/disabled", Summary: "Disable an app, or enable it again", Idempotent: true, Handler: server.Answer(http.StatusOK, ofApp(a, server.Checked(checkDisabled)), a.setDisabled)},
+		{Method: http.MethodGet, Path: appPath + "/runtime", Summary: "Read the settings of an app's runtime", Handler: server.Answer(http.StatusOK, ofApp(a, server.Nothing), a.readRuntime)},
+		{Method: http.MethodPut, Path: appPath + "/runtime", Summary: "Replace the settings of an app's runtime", Idempotent: true, Handler: server.Answer(http.StatusOK, ofApp(a, server.Checked(checkRuntimeSettings)), a.setRuntime)},
+		{Method: http.MethodPost, Path: appPath + "/restart", Summary: "Restart an app", Handler: waitForChange(a, http.StatusOK, ofApp(a, server.Nothing), a.restart), Timing: server.Streaming},
 		{Method: http.MethodGet, Path: appPath + "/logs", Summary: "Follow the output of an app", Handler: a.followLog, Timing: server.Streaming, Changes: true},
 		{Method: http.MethodGet, Path: namedAppPath + "/launch", Summary: "Open an app", Handler: a.launch, Refuse: RefuseLaunch},
-		{Method: http.MethodGet, Path: appDomainPath, Summary: "Read an app's custom domain", Handler: server.Answer(http.StatusOK, ofApp(server.Nothing), a.readDomain)},
-		{Method: http.MethodPut, Path: appDomainPath, Summary: "Attach a custom domain to an app", Idempotent: true, Handler: server.Answer(http.StatusOK, ofApp(server.Body[domainRequest]), a.attachDomain)},
-		{Method: http.MethodPost, Path: appDomainPath + "/recheck", Summary: "Check an app's custom domain again", Handler: server.Answer(http.StatusOK, ofApp(server.Nothing), a.recheckDomain)},
-		{Method: http.MethodDelete, Path: appDomainPath, Summary: "Remove an app's custom domain", Idempotent: true, Handler: server.Answer(http.StatusOK, ofApp(server.Nothing), a.removeDomain)},
+		{Method: http.MethodGet, Path: appDomainPath, Summary: "Read an app's custom domain", Handler: server.Answer(http.StatusOK, ofApp(a, server.Nothing), a.readDomain)},
+		{Method: http.MethodPut, Path: appDomainPath, Summary: "Attach a custom domain to an app", Idempotent: true, Handler: server.Answer(http.StatusOK, ofApp(a, a.decodeDomain), a.attachDomain)},
+		{Method: http.MethodPost, Path: appDomainPath + "/recheck", Summary: "Check an app's custom domain again", Handler: server.Answer(http.StatusOK, ofApp(a, server.Nothing), a.recheckDomain)},
+		{Method: http.MethodDelete, Path: appDomainPath, Summary: "Remove an app's custom domain", Idempotent: true, Handler: server.Answer(http.StatusOK, ofApp(a, server.Nothing), a.removeDomain)},
 		{Method: http.MethodGet, Path: server.WorkspacePath + "/app-domains", Summary: "List the workspace's custom domains", Handler: server.Answer(http.StatusOK, server.DecodePage, a.listDomains)},
 	}
 	for i := range table {
@@ -158,9 +160,8 @@ func sleepAfter(seconds *int64) (int64, error) {
 	}
 }
 
-// register binds an app to a folder of the drive, and returns its first generation. Errors: those of flow.Register.
-func (a apps) register(c *server.Call, in newApp) (flow.Change, error) {
-	return flow.Register(a.caller(c), c.Workspace.ID, in.registration)
+func (a apps) register(c *server.Call, in newApp) (appservice.Change, error) {
+	return a.request(c).Register(c.Context, in.registration)
 }
 
 // appAnswer is the response of operations on one app.
@@ -169,14 +170,7 @@ type appAnswer struct {
 }
 
 func (a apps) read(c *server.Call, _ server.None) (appAnswer, error) {
-	if err := settleApps(c); err != nil {
-		return appAnswer{}, err
-	}
-	id, err := pathApp(c)
-	if err != nil {
-		return appAnswer{}, err
-	}
-	return a.answer(describeApp(c, id))(c)
+	return a.answer(a.request(c).Read(c.Context, pathSlug(c)))(c)
 }
 
 // answer returns a function that makes the response of a description, so that a handler can end with the call that describes the app.
@@ -189,61 +183,26 @@ func (a apps) answer(found *appv1.Description, err error) func(*server.Call) (ap
 	}
 }
 
-// settleApps authorizes the caller and waits until the apps have followed all earlier changes of the drive and the workspace.
-func settleApps(c *server.Call) error {
-	if err := settleAnchors(c); err != nil {
-		return err
-	}
-	return c.Settle(entity.KindWorkspace, c.Workspace.ID)
+// pathSlug returns the slug of the app in the path, which need not have the form of a slug.
+func pathSlug(c *server.Call) string {
+	return cmp.Or(c.Variable("appSlug"), c.Variable("slug"))
 }
 
-// appCommand returns a command for an app of the workspace in the path.
-func appCommand(c *server.Call, appID string, m appv1.Command) entity.Command {
-	return entity.Command{Kind: entity.KindApp, Identity: app.Identity(c.Workspace.ID, appID), Message: m}
-}
-
-// describeApp describes an app as the caller. Errors: not_found.
-func describeApp(c *server.Call, appID string) (*appv1.Description, error) {
-	return server.Ask[*appv1.Description](c, appCommand(c, appID, &appv1.DescribeApp{}))
-}
-
-// pathAnchor returns the anchor of the app in the path. It asks no entity for a text that is no slug. Errors: not_found, after the
-// refusals of Authorize.
-func pathAnchor(c *server.Call) (*workspacev1.Anchor, error) {
-	name := c.Variable("appSlug")
-	if name == "" {
-		name = c.Variable("slug")
-	}
-	if slug.CheckForm(name) != nil {
-		return nil, c.Withhold(server.ErrNotFound)
-	}
-	found, err := server.Ask[*workspacev1.Anchor](c, entity.Command{
-		Kind: entity.KindWorkspace, Identity: c.Workspace.ID, Message: &workspacev1.FindApp{Slug: name},
-	})
-	if entity.HasCode(err, entity.NotFound) {
-		err = c.Withhold(err)
-	}
-	return found, err
-}
-
-// pathApp returns the id of the app in the path. Errors: as pathAnchor.
-func pathApp(c *server.Call) (string, error) {
-	anchor, err := pathAnchor(c)
+// pathApp returns the id of the app in the path. Errors: not_found, forbidden.
+func (a apps) pathApp(c *server.Call) (string, error) {
+	anchor, err := a.request(c).Find(c.Context, pathSlug(c))
 	return anchor.GetApp().GetId(), err
 }
 
-// ofApp returns a decoder whose errors are returned only to callers with the access that the operation requires, for an app that exists.
-func ofApp[In any](decode func(*server.Call) (In, error)) func(*server.Call) (In, error) {
+// ofApp returns a decoder whose errors are returned only for an app that exists. The caller of the decoder withholds them from callers
+// without access.
+func ofApp[In any](a apps, decode func(*server.Call) (In, error)) func(*server.Call) (In, error) {
 	return func(c *server.Call) (In, error) {
 		in, err := decode(c)
-		if err == nil {
-			return in, nil
-		}
-		if denied := c.Authorize(); denied != nil {
-			return in, denied
-		}
-		if _, missing := pathApp(c); missing != nil {
-			return in, missing
+		if err != nil {
+			if _, missing := a.pathApp(c); missing != nil {
+				err = missing
+			}
 		}
 		return in, err
 	}

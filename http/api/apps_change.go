@@ -9,10 +9,9 @@ import (
 
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/app"
-	"github.com/atelier-run/atelier/entity/app/flow"
 	"github.com/atelier-run/atelier/http/server"
 	appv1 "github.com/atelier-run/atelier/messages/app/v1"
-	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+	appservice "github.com/atelier-run/atelier/service/app"
 )
 
 // appChange is the body of a request to update an app. An install command of null removes it.
@@ -58,54 +57,16 @@ func checkAppChange(in *appChange) error {
 	return nil
 }
 
-// update changes the display metadata, the runtime or both. Errors: not_found, forbidden, invalid_request, port_in_use.
-func (a apps) update(c *server.Call, in appChange) (flow.Change, error) {
-	if err := c.Authorize(); err != nil {
-		return flow.Change{}, err
-	}
-	id, err := pathApp(c)
-	if err != nil {
-		return flow.Change{}, err
-	}
-	return flow.Update(a.caller(c), c.Workspace.ID, id, entity.Call{Now: c.Now(), Principal: c.Caller.Principal}, in.command)
+func (a apps) update(c *server.Call, in appChange) (appservice.Change, error) {
+	return a.request(c).Update(c.Context, pathSlug(c), in.command)
 }
 
-// restart replaces the process of the app in the path. While a configuration is being reconciled, it waits for that one.
-func (a apps) restart(c *server.Call, _ server.None) (flow.Change, error) {
-	if err := c.Authorize(); err != nil {
-		return flow.Change{}, err
-	}
-	id, err := pathApp(c)
-	if err != nil {
-		return flow.Change{}, err
-	}
-	return flow.Restart(a.caller(c), c.Workspace.ID, id)
+func (a apps) restart(c *server.Call, _ server.None) (appservice.Change, error) {
+	return a.request(c).Restart(c.Context, pathSlug(c))
 }
 
-// reanchor binds the app in the path to another folder. Errors: not_found, invalid_request, path_in_use.
 func (a apps) reanchor(c *server.Call, in reanchorRequest) (appAnswer, error) {
-	if err := settleApps(c); err != nil {
-		return appAnswer{}, err
-	}
-	anchor, err := pathAnchor(c)
-	if err != nil {
-		return appAnswer{}, err
-	}
-	seq, folder, err := flow.FindFolder(a.caller(c), c.Workspace.ID, in.Path)
-	if err != nil {
-		return appAnswer{}, err
-	}
-	_, err = server.Ask[*workspacev1.Anchor](c, workspaceCommand(c, &workspacev1.Reanchor{AnchorId: anchor.GetId(), Path: folder, Seq: seq}))
-	switch {
-	case entity.HasCode(err, entity.AnchorConflict):
-		return appAnswer{}, entity.Errorf(entity.PathInUse, "the folder already has an app")
-	case err != nil:
-		return appAnswer{}, err
-	}
-	if err := c.Settle(entity.KindWorkspace, c.Workspace.ID); err != nil {
-		return appAnswer{}, err
-	}
-	return a.answer(describeApp(c, anchor.GetApp().GetId()))(c)
+	return a.answer(a.request(c).Reanchor(c.Context, pathSlug(c), in.Path))(c)
 }
 
 type visibilityRequest struct {
@@ -114,19 +75,17 @@ type visibilityRequest struct {
 	command *appv1.SetVisibility
 }
 
-func decodeVisibility(c *server.Call) (visibilityRequest, error) {
-	return server.Checked(func(in *visibilityRequest) error {
-		to, known := ParseName(app.VisibilityNames, in.Visibility)
-		if !known {
-			return server.Invalid("visibility must be folder or public")
-		}
-		in.command = &appv1.SetVisibility{Visibility: to}
-		return nil
-	})(c)
+func checkVisibility(in *visibilityRequest) error {
+	to, known := ParseName(app.VisibilityNames, in.Visibility)
+	if !known {
+		return server.Invalid("visibility must be folder or public")
+	}
+	in.command = &appv1.SetVisibility{Visibility: to}
+	return nil
 }
 
 func (a apps) setVisibility(c *server.Call, in visibilityRequest) (appAnswer, error) {
-	return a.command(c, in.command)
+	return a.answer(a.set(c, in.command))(c)
 }
 
 type disabledRequest struct {
@@ -142,35 +101,17 @@ func checkDisabled(in *disabledRequest) error {
 
 // setDisabled disables the app in the path, or enables it again. A key of a disabled app is refused from the response on.
 func (a apps) setDisabled(c *server.Call, in disabledRequest) (appAnswer, error) {
-	return a.command(c, &appv1.SetDisabled{Disabled: *in.Disabled})
+	return a.answer(a.set(c, &appv1.SetDisabled{Disabled: *in.Disabled}))(c)
 }
 
-// command sends a command to the app in the path, and returns the app when the reactions are done.
-func (a apps) command(c *server.Call, m appv1.Command) (appAnswer, error) {
-	return a.answer(a.change(c, m))(c)
-}
-
-// change sends a command to the app in the path, and describes the app when the reactions are done. If they have ended the key of the app,
-// it is refused from then on.
-func (a apps) change(c *server.Call, m appv1.Command) (*appv1.Description, error) {
-	if err := c.Authorize(); err != nil {
-		return nil, err
+// set sends a command to the app in the path, and describes the app. If the command has ended the key of the app, the key is refused from
+// then on. Errors: those of appservice.Request.Set.
+func (a apps) set(c *server.Call, command appv1.Command) (*appv1.Description, error) {
+	found, err := a.request(c).Set(c.Context, pathSlug(c), command)
+	if err == nil && found.GetApp().GetKey() == nil {
+		c.EndCredential(found.GetApp().GetId())
 	}
-	id, err := pathApp(c)
-	if err != nil {
-		return nil, err
-	}
-	found, err := server.Ask[*appv1.Description](c, appCommand(c, id, m))
-	if err != nil {
-		return nil, err
-	}
-	if err := c.Settle(entity.KindApp, app.Identity(c.Workspace.ID, id)); err != nil {
-		return nil, err
-	}
-	if found.GetApp().GetKey() == nil {
-		c.EndCredential(id)
-	}
-	return found, nil
+	return found, err
 }
 
 type appRemoved struct {
@@ -198,18 +139,15 @@ func (a apps) remove(c *server.Call) error {
 				return refused
 			}
 			switch {
-			case err != nil && !entity.HasCode(err, entity.NotFound):
+			case err != nil:
 				return err
 			case found.GetApp().GetRemoval() != nil:
 				return errRemoving
-			case err == nil && !found.GetApp().GetRemoved():
+			case !found.GetApp().GetRemoved():
 				c.Response.WriteJSON(http.StatusBadGateway, reconcileFailure{
 					entity.ReconcileFailed, "the app is still registered", "its process could not be ended", a.view(c, found),
 				})
 				return nil
-			}
-			if err := a.settleRemoval(ctx, c, made.AppID); err != nil {
-				return err
 			}
 		}
 		c.Response.WriteJSON(http.StatusOK, appRemoved{true})
@@ -217,33 +155,11 @@ func (a apps) remove(c *server.Call) error {
 	})
 }
 
-// requestRemoval begins the removal of the app in the path. The change has no app if there is none.
-func (a apps) requestRemoval(c *server.Call, _ server.None) (flow.Change, error) {
-	if err := c.Authorize(); err != nil {
-		return flow.Change{}, err
+// requestRemoval begins the removal of the app in the path, whose key is refused from then on. The change has no app if there is none.
+func (a apps) requestRemoval(c *server.Call, _ server.None) (appservice.Change, error) {
+	made, err := a.request(c).Remove(c.Context, pathSlug(c))
+	if err == nil && made.AppID != "" {
+		c.EndCredential(made.AppID)
 	}
-	id, err := pathApp(c)
-	if entity.HasCode(err, entity.NotFound) {
-		return flow.Change{}, nil
-	}
-	if err != nil {
-		return flow.Change{}, err
-	}
-	if _, err := server.Ask[*appv1.Description](c, appCommand(c, id, &appv1.RemoveApp{TaskId: c.NewID("stop_")})); err != nil {
-		return flow.Change{}, err
-	}
-	// The key of the app ends with the request, however long its process lasts.
-	if err := c.Settle(entity.KindApp, app.Identity(c.Workspace.ID, id)); err != nil {
-		return flow.Change{}, err
-	}
-	c.EndCredential(id)
-	return flow.Change{AppID: id, Await: &appv1.AwaitApp{Removal: true}}, nil
-}
-
-// settleRemoval waits until the workspace has released what it had reserved for an app.
-func (a apps) settleRemoval(ctx context.Context, c *server.Call, appID string) error {
-	ctx, cancel := context.WithTimeout(ctx, c.RequestTime())
-	defer cancel()
-	c = c.With(ctx)
-	return c.Settle(entity.KindApp, app.Identity(c.Workspace.ID, appID))
+	return made, err
 }

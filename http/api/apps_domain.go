@@ -36,11 +36,7 @@ type domainControls struct {
 }
 
 func (a apps) readDomain(c *server.Call, _ server.None) (domainAnswer, error) {
-	id, err := pathApp(c)
-	if err != nil {
-		return domainAnswer{}, err
-	}
-	return answerDomain(describeApp(c, id))
+	return answerDomain(a.request(c).Describe(c.Context, pathSlug(c)))
 }
 
 func answerDomain(found *appv1.Description, err error) (domainAnswer, error) {
@@ -50,72 +46,38 @@ func answerDomain(found *appv1.Description, err error) (domainAnswer, error) {
 	return domainAnswer{viewDomain(found.GetApp())}, nil
 }
 
-// attachDomain requests a custom domain for the app in the path, and waits until its name is reserved. Errors: not_found, forbidden,
-// invalid_request, domain_occupied, domain_cleanup_pending, hostname_in_use.
+// decodeDomain decodes a request for a custom domain, whose host name becomes canonical. Errors: invalid_request, also for a name of the
+// platform.
+func (a apps) decodeDomain(c *server.Call) (domainRequest, error) {
+	in, err := server.Body[domainRequest](c)
+	if err != nil {
+		return in, err
+	}
+	if in.Hostname, err = app.CanonicalHostname(in.Hostname); err != nil {
+		return in, err
+	}
+	if isOwnHost(in.Hostname, c.PublicHost(), a.addresses(c).EdgeHost) {
+		return in, server.Invalid("hostname belongs to the platform")
+	}
+	return in, nil
+}
+
 func (a apps) attachDomain(c *server.Call, in domainRequest) (domainAnswer, error) {
-	if err := c.Authorize(); err != nil {
-		return domainAnswer{}, err
-	}
-	id, err := pathApp(c)
-	if err != nil {
-		return domainAnswer{}, err
-	}
-	hostname, err := app.CanonicalHostname(in.Hostname)
-	if err != nil {
-		return domainAnswer{}, err
-	}
-	if isOwnHost(hostname, c.PublicHost(), a.addresses(c).EdgeHost) {
-		return domainAnswer{}, server.Invalid("hostname belongs to the platform")
-	}
-	found, err := server.Ask[*appv1.Description](c, appCommand(c, id, &appv1.AttachDomain{DomainId: c.NewID(app.DomainPrefix), Hostname: hostname}))
-	if err != nil {
-		return domainAnswer{}, err
-	}
-	domain := found.GetApp().GetDomain().GetId()
-	if !found.GetApp().GetDomain().GetClaimed() {
-		// The binding answers within the time of an ordinary request, or the client repeats the request.
-		if found, err = server.Ask[*appv1.Description](c, appCommand(c, id, &appv1.AwaitApp{DomainId: domain})); err != nil {
-			return domainAnswer{}, err
-		}
-	}
-	if err := app.RefusalOf(found.GetApp(), domain); err != nil {
-		return domainAnswer{}, err
-	}
-	return domainAnswer{viewDomain(found.GetApp())}, nil
+	return answerDomain(a.request(c).AttachDomain(c.Context, pathSlug(c), in.Hostname))
 }
 
 // recheckDomain requests a check of the domain of the app in the path, or another attempt of its removal.
 func (a apps) recheckDomain(c *server.Call, _ server.None) (domainAnswer, error) {
-	return a.commandDomain(c, &appv1.RecheckDomain{})
+	return answerDomain(a.set(c, &appv1.RecheckDomain{}))
 }
 
 // removeDomain requests the removal of the domain of the app in the path. Serving it ends at once.
 func (a apps) removeDomain(c *server.Call, _ server.None) (domainAnswer, error) {
-	return a.commandDomain(c, &appv1.RemoveDomain{})
-}
-
-// commandDomain sends a command to the app in the path, and returns the domain when the binding of the name has got its part.
-func (a apps) commandDomain(c *server.Call, m appv1.Command) (domainAnswer, error) {
-	if err := c.Authorize(); err != nil {
-		return domainAnswer{}, err
-	}
-	id, err := pathApp(c)
-	if err != nil {
-		return domainAnswer{}, err
-	}
-	found, err := server.Ask[*appv1.Description](c, appCommand(c, id, m))
-	if err != nil {
-		return domainAnswer{}, err
-	}
-	return domainAnswer{viewDomain(found.GetApp())}, c.Settle(entity.KindApp, app.Identity(c.Workspace.ID, id))
+	return answerDomain(a.set(c, &appv1.RemoveDomain{}))
 }
 
 func (a apps) listDomains(c *server.Call, in server.Listing) (server.Collection[domainItem], error) {
-	granted, err := c.FetchAuthorization()
-	if err != nil {
-		return server.Collection[domainItem]{}, err
-	}
-	manages, err := mayChangeApps(c, entity.Call{Principal: c.Caller.Principal, Role: granted.GetRole()})
+	manages, err := a.request(c).MayChange(c.Context)
 	if err != nil {
 		return server.Collection[domainItem]{}, err
 	}

@@ -16,13 +16,13 @@ var (
 
 // launch redirects the caller to the app in the path, with access for one host. Errors: not_found, invalid_request.
 func (a apps) launch(c *server.Call) error {
-	q, err := ofApp(func(c *server.Call) (*server.Query, error) {
+	q, err := ofApp(a, func(c *server.Call) (*server.Query, error) {
 		return server.ParseQuery(c.Request.URL.RawQuery, "host", "path")
 	})(c)
 	if err != nil {
 		return err
 	}
-	id, err := pathApp(c)
+	id, err := a.pathApp(c)
 	if err != nil {
 		return err
 	}

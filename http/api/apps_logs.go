@@ -58,14 +58,14 @@ func decodeLogRequest(c *server.Call) (logRequest, error) {
 // write secrets to their output. If the log is not followed, the stream ends after the lines that there are, with an event of its own, by which
 // the client knows that it has them all. Package server describes the flow of a stream.
 func (a apps) followLog(c *server.Call) error {
-	in, err := ofApp(decodeLogRequest)(c)
+	in, err := ofApp(a, decodeLogRequest)(c)
 	if err != nil {
-		return err
+		return c.Withhold(err)
 	}
 	if err := c.Authorize(); err != nil {
 		return err
 	}
-	id, err := pathApp(c)
+	id, err := a.pathApp(c)
 	if err != nil {
 		return err
 	}

@@ -42,14 +42,10 @@ func answerRuntime(found *appv1.Description, err error) (answer runtimeAnswer, _
 
 // readRuntime returns the settings of the runtime of the app in the path. Errors: not_found.
 func (a apps) readRuntime(c *server.Call, _ server.None) (runtimeAnswer, error) {
-	id, err := pathApp(c)
-	if err != nil {
-		return runtimeAnswer{}, err
-	}
-	return answerRuntime(describeApp(c, id))
+	return answerRuntime(a.request(c).Describe(c.Context, pathSlug(c)))
 }
 
 // setRuntime replaces all settings of the runtime of the app in the path. Errors: not_found, forbidden, invalid_request.
 func (a apps) setRuntime(c *server.Call, in runtimeRequest) (runtimeAnswer, error) {
-	return answerRuntime(a.change(c, &appv1.SetRuntimeSettings{Settings: in.settings}))
+	return answerRuntime(a.set(c, &appv1.SetRuntimeSettings{Settings: in.settings}))
 }

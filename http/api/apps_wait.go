@@ -3,14 +3,11 @@ package api
 import (
 	"context"
 	"net/http"
-	"time"
-
-	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
-	"github.com/atelier-run/atelier/entity/app/flow"
 	"github.com/atelier-run/atelier/http/server"
 	appv1 "github.com/atelier-run/atelier/messages/app/v1"
+	appservice "github.com/atelier-run/atelier/service/app"
 )
 
 // reconcileFailure is the response to a change that the computer has not accepted.
@@ -25,7 +22,7 @@ type reconcileFailure struct {
 // of an ordinary request. The request counts as a stream, because it needs no more resources than one: the query that waits is held
 // by the actor of the app. A client that disconnects ends only the query. The response to a configuration that the computer did not
 // accept in time has the app, which is reconciling.
-func waitForChange[In any](a apps, status int, decode func(*server.Call) (In, error), submit func(*server.Call, In) (flow.Change, error)) server.Handler {
+func waitForChange[In any](a apps, status int, decode func(*server.Call) (In, error), submit func(*server.Call, In) (appservice.Change, error)) server.Handler {
 	return func(c *server.Call) error {
 		return c.RunLong(func(ctx context.Context) error {
 			made, err := submitChange(ctx, c, decode, submit)
@@ -57,52 +54,20 @@ func waitForChange[In any](a apps, status int, decode func(*server.Call) (In, er
 }
 
 func submitChange[In any](
-	ctx context.Context, c *server.Call, decode func(*server.Call) (In, error), submit func(*server.Call, In) (flow.Change, error),
-) (flow.Change, error) {
-	return server.Submit(ctx, c, func(c *server.Call) (flow.Change, error) {
+	ctx context.Context, c *server.Call, decode func(*server.Call) (In, error), submit func(*server.Call, In) (appservice.Change, error),
+) (appservice.Change, error) {
+	return server.Submit(ctx, c, func(c *server.Call) (appservice.Change, error) {
 		in, err := decode(c)
 		if err != nil {
-			return flow.Change{}, c.Withhold(err)
+			return appservice.Change{}, c.Withhold(err)
 		}
 		return submit(c, in)
 	})
 }
 
-// awaitChange waits for the result of a change, for WaitTime, and describes the app; see package flow. The description has
-// RequestTime after the wait.
-func (a apps) awaitChange(ctx context.Context, c *server.Call, made flow.Change) (*appv1.Description, error) {
+// awaitChange waits for the result of a change, for WaitTime, and describes the app. The description has RequestTime after the wait.
+func (a apps) awaitChange(ctx context.Context, c *server.Call, made appservice.Change) (*appv1.Description, error) {
 	limited, cancel := context.WithTimeout(ctx, a.WaitTime+c.RequestTime())
 	defer cancel()
-	return flow.Await(a.caller(c.With(limited)), c.Workspace.ID, made, a.WaitTime)
-}
-
-// appCaller implements flow.Caller with a request.
-type appCaller struct {
-	*server.Call
-	workspaceID string
-	folders     Folders
-}
-
-func (a apps) caller(c *server.Call) appCaller { return appCaller{c, c.Workspace.ID, a.folders} }
-
-// FindAppFolder returns the real folder for a new app, and the position of the workspace's activity before it was looked up; see package
-// flow. Errors: invalid_request if the path names no folder, or the drive itself.
-func FindAppFolder(c *server.Call, folders Folders, workspaceID, path string) (seq uint64, folder string, err error) {
-	return flow.FindFolder(appCaller{c, workspaceID, folders}, workspaceID, path)
-}
-
-// Ask implements flow.Caller.
-func (c appCaller) Ask(command entity.Command) (proto.Message, error) {
-	return server.Ask[proto.Message](c.Call, command)
-}
-
-// FindFolder implements flow.Caller.
-func (c appCaller) FindFolder(path string) (string, error) {
-	return c.folders.ResolveFolder(c.Context, c.workspaceID, path)
-}
-
-// Within implements flow.Caller.
-func (c appCaller) Within(limit time.Duration) (flow.Caller, func()) {
-	ctx, cancel := context.WithTimeout(c.Context, limit)
-	return appCaller{c.With(ctx), c.workspaceID, c.folders}, cancel
+	return a.request(c).Await(limited, made, a.WaitTime)
 }

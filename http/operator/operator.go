@@ -10,10 +10,10 @@ import (
 
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/slug"
-	"github.com/atelier-run/atelier/http/api"
 	"github.com/atelier-run/atelier/http/server"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	"github.com/atelier-run/atelier/service"
+	"github.com/atelier-run/atelier/service/app"
 )
 
 const (
@@ -49,8 +49,8 @@ type Progress func(taskID string) (done, total int64, known bool)
 
 // Options are the dependencies of the operations, besides entities.
 type Options struct {
-	// Folders is required.
-	Folders api.Folders
+	// Apps has the operations of apps, and is required.
+	Apps *app.Service
 	// Directory is empty if it is nil.
 	Directory Directory
 	// Reactions has no parked streams if it is nil.
@@ -94,7 +94,7 @@ func Routes(o Options) []server.Route {
 		people{o.Directory}.routes(),
 		impersonations{}.routes(),
 		workspaces{o.Directory, o.Progress}.routes(),
-		replicas{o.Folders}.routes(),
+		replicas{o.Apps}.routes(),
 		domains{o.Directory, o.RenewCertificate}.routes(),
 		backups{}.routes(),
 		nodeBackups{o.BackUpNode}.routes(),

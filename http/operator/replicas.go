@@ -8,12 +8,11 @@ import (
 	"github.com/atelier-run/atelier/http/api"
 	"github.com/atelier-run/atelier/http/server"
 	appv1 "github.com/atelier-run/atelier/messages/app/v1"
-	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
-	"github.com/atelier-run/atelier/service"
+	appservice "github.com/atelier-run/atelier/service/app"
 )
 
 // replicas makes and removes replicas: apps that are copies of apps of shared folders. No share makes them yet.
-type replicas struct{ folders api.Folders }
+type replicas struct{ apps *appservice.Service }
 
 func (r replicas) routes() []server.Route {
 	return []server.Route{
@@ -70,49 +69,38 @@ func checkReplica(in *replicaRequest) error {
 	return app.CheckRegistration(in.registration)
 }
 
-// create registers a replica. When it returns, the app exists.
-func (r replicas) create(c *server.Call, in replicaRequest) (replicaRecord, error) {
+// request returns the request, as the platform, as the operations of package service/app take it. Errors: those of resolvePathWorkspace.
+func (r replicas) request(c *server.Call) (appservice.Request, error) {
 	w, err := resolvePathWorkspace(c)
 	if err != nil {
-		return replicaRecord{}, err
+		return appservice.Request{}, err
 	}
-	seq, folder, err := api.FindAppFolder(c, r.folders, w.ID, in.Path)
+	sender := c.Sender()
+	sender.Principal = entity.Platform()
+	return r.apps.For(sender, w.ID), nil
+}
+
+// create registers a replica. When it returns, the app exists.
+func (r replicas) create(c *server.Call, in replicaRequest) (replicaRecord, error) {
+	request, err := r.request(c)
 	if err != nil {
 		return replicaRecord{}, err
 	}
-	in.registration.Path, in.registration.AppId, in.registration.AnchorId = folder, c.NewID(app.IDPrefix), c.NewID("anc_")
-	anchor, err := server.Ask[*workspacev1.Anchor](c, service.PlatformCommand(c, entity.KindWorkspace, w.ID, &workspacev1.RegisterApp{Registration: in.registration, Seq: seq}))
+	made, err := request.Register(c.Context, in.registration)
 	if err != nil {
 		return replicaRecord{}, err
 	}
-	return replicaRecord{
-		anchor.GetApp().GetId(), anchor.GetId(), anchor.GetApp().GetSlug(), anchor.GetPath(), anchor.GetApp().GetPorts()[0].GetPort(),
-	}, c.Settle(entity.KindWorkspace, w.ID)
+	a := made.Anchor
+	return replicaRecord{made.AppID, a.GetId(), a.GetApp().GetSlug(), a.GetPath(), a.GetApp().GetPorts()[0].GetPort()}, nil
 }
 
 // remove begins the removal of a replica, which is complete when its process has ended. Errors: not_found, invalid_request if the app is
 // no replica.
 func (r replicas) remove(c *server.Call, _ server.None) (replicaRemoved, error) {
-	w, err := resolvePathWorkspace(c)
+	request, err := r.request(c)
 	if err != nil {
 		return replicaRemoved{}, err
 	}
-	anchor, err := server.Ask[*workspacev1.Anchor](c, service.PlatformCommand(c, entity.KindWorkspace, w.ID, &workspacev1.FindApp{Slug: c.Variable("appSlug")}))
-	if err != nil {
-		if entity.HasCode(err, entity.NotFound) {
-			return replicaRemoved{true}, nil
-		}
-		return replicaRemoved{}, err
-	}
-	identity := app.Identity(w.ID, anchor.GetApp().GetId())
-	found, err := server.Ask[*appv1.Description](c, service.PlatformCommand(c, entity.KindApp, identity, &appv1.DescribeApp{}))
-	switch {
-	case err != nil:
-		return replicaRemoved{}, err
-	case found.GetApp().GetOrigin() == nil:
-		return replicaRemoved{}, server.Invalid("the app is no replica; its members unregister it")
-	}
-	removal := service.PlatformCommand(c, entity.KindApp, identity, &appv1.RemoveApp{TaskId: c.NewID("stop_")})
-	_, err = server.Ask[*appv1.Description](c, removal)
-	return replicaRemoved{}, err
+	removed, err := request.RemoveReplica(c.Context, c.Variable("appSlug"))
+	return replicaRemoved{removed}, err
 }

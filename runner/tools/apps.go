@@ -4,17 +4,12 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"time"
-
-	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/app"
-	"github.com/atelier-run/atelier/entity/app/flow"
-	"github.com/atelier-run/atelier/entity/slug"
 	appv1 "github.com/atelier-run/atelier/messages/app/v1"
-	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+	appservice "github.com/atelier-run/atelier/service/app"
 )
 
 // AppOptions has what the tools for apps need beside the entities.
@@ -44,32 +39,9 @@ func appTools() []*tool {
 	}
 }
 
-// appCaller implements flow.Caller with a call.
-type appCaller struct {
-	*call
-	ctx context.Context
-}
-
-// Ask implements flow.Caller.
-func (a appCaller) Ask(command entity.Command) (proto.Message, error) {
-	return ask[proto.Message](a.ctx, a.call, command)
-}
-
-// Settle implements flow.Caller.
-func (a appCaller) Settle(kind, identity string) error { return a.Asker.Settle(a.ctx, kind, identity) }
-
-// FindFolder implements flow.Caller.
-func (a appCaller) FindFolder(path string) (string, error) {
-	return a.Folders.ResolveFolder(a.ctx, a.WorkspaceID, path)
-}
-
-// NewID implements flow.Caller.
-func (a appCaller) NewID(prefix string) string { return a.call.NewID(prefix) }
-
-// Within implements flow.Caller.
-func (a appCaller) Within(limit time.Duration) (flow.Caller, func()) {
-	ctx, cancel := context.WithTimeout(a.ctx, limit)
-	return appCaller{a.call, ctx}, cancel
+// appRequest returns the call as the operations of package service/app take it.
+func (c *call) appRequest() appservice.Request {
+	return c.apps.For(c.Caller.Caller, c.WorkspaceID)
 }
 
 // fetchWorkspaceSlug returns the slug of the workspace, which is a part of the addresses of its apps.
@@ -78,21 +50,6 @@ func (c *call) fetchWorkspaceSlug(ctx context.Context) (string, error) {
 		Kind: entity.KindWorkspace, Identity: c.WorkspaceID, Message: &workspacev1.DescribeWorkspace{},
 	})
 	return described.GetWorkspace().GetSlug(), err
-}
-
-var errNoApp = entity.Errorf(entity.NotFound, "no such app")
-
-// findApp returns the anchor of the app with a slug. It asks no entity for a text that is no slug. Errors: not_found, forbidden.
-func (c *call) findApp(ctx context.Context, name string) (*workspacev1.Anchor, error) {
-	if slug.CheckForm(name) != nil {
-		if err := c.authorize(ctx, entity.Apps, false); err != nil {
-			return nil, err
-		}
-		return nil, errNoApp
-	}
-	return ask[*workspacev1.Anchor](ctx, c, entity.Command{
-		Kind: entity.KindWorkspace, Identity: c.WorkspaceID, Message: &workspacev1.FindApp{Slug: name},
-	})
 }
 
 type listAppsIn struct {
@@ -109,15 +66,7 @@ type listAppsOut struct {
 // listApps lists apps in the order of registration. Errors: forbidden, not_found if no app has the slug in After.
 func listApps(ctx context.Context, c *call, in listAppsIn) (listAppsOut, error) {
 	out := listAppsOut{Apps: []AppView{}}
-	listed := &wirev1.List{Name: app.List, Limit: cmp.Or(in.Limit, 50)}
-	if in.After != "" {
-		anchor, err := c.findApp(ctx, in.After)
-		if err != nil {
-			return out, err
-		}
-		listed.After = []byte(entity.AscendingKey(anchor.GetPosition()))
-	}
-	page, err := c.list(ctx, listed)
+	page, err := c.appRequest().List(ctx, appservice.Listing{Filter: &appv1.Filter{}, AfterSlug: in.After, Limit: cmp.Or(in.Limit, 50)})
 	if err != nil {
 		return out, err
 	}
@@ -126,12 +75,8 @@ func listApps(ctx context.Context, c *call, in listAppsIn) (listAppsOut, error) 
 		return out, err
 	}
 	size := 0
-	for _, row := range page.GetRows() {
-		var s appv1.App
-		if err := proto.Unmarshal(row, &s); err != nil {
-			return out, err
-		}
-		view := c.viewApp(&s, name)
+	for _, found := range page.Apps {
+		view := c.viewApp(found.GetApp(), name)
 		encoded, err := json.Marshal(view)
 		if err != nil {
 			return out, err
@@ -142,6 +87,6 @@ func listApps(ctx context.Context, c *call, in listAppsIn) (listAppsOut, error) 
 		}
 		out.Apps = append(out.Apps, view)
 	}
-	out.More = len(page.GetNext()) > 0
+	out.More = page.Next != ""
 	return out, nil
 }

@@ -9,8 +9,8 @@ import (
 
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/app"
-	"github.com/atelier-run/atelier/entity/app/flow"
 	appv1 "github.com/atelier-run/atelier/messages/app/v1"
+	appservice "github.com/atelier-run/atelier/service/app"
 )
 
 type registerAppIn struct {
@@ -45,7 +45,7 @@ func registerApp(ctx context.Context, c *call, in registerAppIn) (appOut, error)
 	if err := app.CheckRegistration(r); err != nil {
 		return appOut{}, err
 	}
-	made, err := flow.Register(appCaller{c, ctx}, c.WorkspaceID, r)
+	made, err := c.appRequest().Register(ctx, r)
 	if err != nil {
 		return appOut{}, err
 	}
@@ -79,12 +79,7 @@ func updateApp(ctx context.Context, c *call, in updateAppIn) (appOut, error) {
 	if proto.Size(u) == 0 {
 		return appOut{}, errNoAppChange
 	}
-	anchor, err := c.findApp(ctx, in.App)
-	if err != nil {
-		return appOut{}, err
-	}
-	call := entity.Call{Now: c.Clock(), Principal: c.Principal}
-	made, err := flow.Update(appCaller{c, ctx}, c.WorkspaceID, anchor.GetApp().GetId(), call, u)
+	made, err := c.appRequest().Update(ctx, in.App, u)
 	if err != nil {
 		return appOut{}, err
 	}
@@ -99,11 +94,7 @@ type restartAppIn struct {
 // restartApp replaces the process of an app, and waits until the new one accepts connections. Errors: not_found, forbidden,
 // invalid_request if the app may not run.
 func restartApp(ctx context.Context, c *call, in restartAppIn) (appOut, error) {
-	anchor, err := c.findApp(ctx, in.App)
-	if err != nil {
-		return appOut{}, err
-	}
-	made, err := flow.Restart(appCaller{c, ctx}, c.WorkspaceID, anchor.GetApp().GetId())
+	made, err := c.appRequest().Restart(ctx, in.App)
 	if err != nil {
 		return appOut{}, err
 	}
@@ -111,8 +102,8 @@ func restartApp(ctx context.Context, c *call, in restartAppIn) (appOut, error) {
 }
 
 // awaitApp waits for the result of a change and describes the app, with the end of its log unless it is reconciled.
-func (c *call) awaitApp(ctx context.Context, made flow.Change, seconds int) (appOut, error) {
-	found, err := flow.Await(appCaller{c, ctx}, c.WorkspaceID, made, waitTime(seconds))
+func (c *call) awaitApp(ctx context.Context, made appservice.Change, seconds int) (appOut, error) {
+	found, err := c.appRequest().Await(ctx, made, waitTime(seconds))
 	if err != nil {
 		return appOut{}, err
 	}

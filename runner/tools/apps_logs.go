@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/atelier-run/atelier/entity"
-	"github.com/atelier-run/atelier/entity/app/flow"
 )
 
 // AppLogs has the output of the processes of apps.
@@ -69,18 +68,14 @@ func readAppLogs(ctx context.Context, c *call, in readAppLogsIn) (readAppLogsOut
 	if err := c.authorize(ctx, entity.Apps, true); err != nil {
 		return readAppLogsOut{}, err
 	}
-	anchor, err := c.findApp(ctx, in.App)
+	described, err := c.appRequest().Describe(ctx, in.App)
 	if err != nil {
 		return readAppLogsOut{}, err
 	}
 	if c.Apps.Logs == nil {
 		return readAppLogsOut{}, errNoAppLogs
 	}
-	id := anchor.GetApp().GetId()
-	described, err := flow.Describe(appCaller{c, ctx}, c.WorkspaceID, id)
-	if err != nil {
-		return readAppLogsOut{}, err
-	}
+	id := described.GetApp().GetId()
 	out := readAppLogsOut{
 		Status: appStatusNames[described.GetApp().GetRuntimeStatus()], Reason: clip(described.GetApp().GetReconciliationError(), maxListReason),
 	}

@@ -32,7 +32,7 @@
 //  3. For a caller elsewhere, Tools.findWorkspace resolves the workspace's slug.
 //  4. The function of the tool sends commands and queries as the caller; the entities authorize them. Only the tools for files
 //     need a question to the workspace first (call.authorize), because no command decides what they read. The tools for
-//     sessions and apps take the steps of packages service/session and entity/app/flow, as the API does.
+//     sessions and apps call the operations of packages service/session and service/app, as the API does.
 //  5. The result is one JSON object of at most MaxResult bytes. An error of an entity becomes a result that says so, with its code
 //     and message; the details of any other error are logged and not shown.
 //
@@ -56,6 +56,7 @@ import (
 	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	"github.com/atelier-run/atelier/service"
+	appservice "github.com/atelier-run/atelier/service/app"
 	sessionservice "github.com/atelier-run/atelier/service/session"
 )
 
@@ -155,6 +156,7 @@ func SessionCaller(
 type Tools struct {
 	Options
 	sessions *sessionservice.Service
+	apps     *appservice.Service
 	// inSession and elsewhere serve each kind of caller.
 	inSession, elsewhere *mcp.Server
 	handler              http.Handler
@@ -183,7 +185,11 @@ func New(o Options) (*Tools, error) {
 			elsewhere = append(elsewhere, one.elsewhere())
 		}
 	}
-	t := &Tools{Options: o, sessions: &sessionservice.Service{Asker: o.Asker, NewID: o.NewID, Folders: o.Folders, Agents: o.Agents}}
+	t := &Tools{
+		Options:  o,
+		sessions: &sessionservice.Service{Asker: o.Asker, NewID: o.NewID, Folders: o.Folders, Agents: o.Agents},
+		apps:     &appservice.Service{Asker: o.Asker, NewID: o.NewID, Folders: o.Folders, Clock: o.Clock},
+	}
 	t.inSession, t.elsewhere = t.newServer(inSession, sessionInstructions), t.newServer(elsewhere, elsewhereInstructions)
 	// The tools are not for browsers, and each request has a bearer token: a host name that resolves to this machine gives a page
 	// nothing.

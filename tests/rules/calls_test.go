@@ -115,19 +115,29 @@ func TestLibrariesDoNotPrint(t *testing.T) {
 	}
 }
 
-// TestSessionsHaveOneImplementation finds commands that start sessions or send inputs outside package service/session: the API and the
-// tools for agents must call the operations of that package, so that each check holds for both.
-func TestSessionsHaveOneImplementation(t *testing.T) {
-	steps := []string{"StartSession", "AdmitChild", "SendInput", "MoveCwd", "BindDefaultSession"}
-	for _, s := range sources(t) {
-		if s.in("messages", "entity", "service/session") || s.isTest() {
-			continue
-		}
-		s.calls(func(at ast.Node, name string) {
-			inMessages, is := strings.CutPrefix(name, module+"messages/")
-			if _, command, _ := strings.Cut(inMessages, "."); is && slices.Contains(steps, command) {
-				s.complain(t, at, "%s outside service/session", command)
+// TestOperationsHaveOneImplementation finds the steps of the operations of package service in the API and the tools for agents, which must
+// call the operations, so that each check holds for both. No other package starts sessions either.
+func TestOperationsHaveOneImplementation(t *testing.T) {
+	for _, operations := range []struct {
+		home  string
+		steps []string
+		doors []string
+	}{
+		{"service/session", []string{"StartSession", "AdmitChild", "SendInput", "MoveCwd", "BindDefaultSession"}, slices.Concat(libraries, []string{"cmd"})},
+		{"service/app", []string{
+			"RegisterApp", "ReserveAppPort", "FindApp", "DescribeApp", "AwaitApp", "RestartApp", "RemoveApp", "AttachDomain",
+		}, []string{"http", "runner/tools"}}, // other packages run apps and serve them
+	} {
+		for _, s := range sources(t) {
+			if s.in("messages", "entity", operations.home) || !s.in(operations.doors...) || s.isTest() {
+				continue
 			}
-		})
+			s.calls(func(at ast.Node, name string) {
+				inMessages, is := strings.CutPrefix(name, module+"messages/")
+				if _, command, _ := strings.Cut(inMessages, "."); is && slices.Contains(operations.steps, command) {
+					s.complain(t, at, "%s outside %s", command, operations.home)
+				}
+			})
+		}
 	}
 }
