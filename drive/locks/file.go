@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"slices"
-	"time"
 )
 
 const (
@@ -25,7 +24,7 @@ type Store interface {
 
 // A lockFile is the file with the locks of a drive: an array of the locks at the time when the file was written, and behind it a line for
 // each change since then, so that the refresh of a lock writes only a line. A change is a lock with a new token, or the token of an earlier
-// lock and its new time of expiry, which is 0 if the lock was released. The file is written anew when the changes are as long as the array.
+// lock and its new term, which is empty if the lock was released. The file is written anew when the changes are as long as the array.
 type lockFile struct {
 	Store
 	// written is the size of the array and appended the size of the changes, in bytes.
@@ -34,9 +33,9 @@ type lockFile struct {
 	isWhole bool
 }
 
-// load reads the locks that have not expired, which are not validated. A file that ends within a change was cut off by a crash, before the
+// load reads the locks that have not expired by a clock, which are not validated. A file that ends within a change was cut off by a crash, before the
 // change was acknowledged.
-func (f *lockFile) load(log *slog.Logger) (stored []*Lock, err error) {
+func (f *lockFile) load(log *slog.Logger, by clock) (stored []*Lock, err error) {
 	content, err := f.ReadState(locksFile)
 	if err != nil || content == nil {
 		return nil, err
@@ -63,8 +62,9 @@ func (f *lockFile) load(log *slog.Logger) (stored []*Lock, err error) {
 		}
 		stored = applyChange(stored, change)
 	}
-	at := time.Now().UnixMilli()
-	return slices.DeleteFunc(stored, func(held *Lock) bool { return held != nil && held.Expires <= at }), nil
+	return slices.DeleteFunc(stored, func(held *Lock) bool {
+		return held != nil && by.remaining(held.Term) <= 0
+	}), nil
 }
 
 // applyChange returns the locks after a change. It reuses stored.
@@ -76,7 +76,7 @@ func applyChange(stored []*Lock, change *Lock) []*Lock {
 	if i < 0 {
 		return append(stored, change)
 	}
-	stored[i].Expires = change.Expires // an expired lock is left out in the end
+	stored[i].Term = change.Term // an expired lock is left out in the end
 	return stored
 }
 

@@ -53,8 +53,7 @@ type Lock struct {
 	Owner string `json:"owner,omitempty"`
 	// Creator identifies the caller that may use the token; see CreatorOf.
 	Creator string `json:"creator"`
-	// Expires is in milliseconds since the Unix epoch.
-	Expires int64 `json:"expires"`
+	Term
 }
 
 func (l *Lock) covers(path string) bool {
@@ -86,10 +85,9 @@ type Effect struct {
 
 var tokenForm = regexp.MustCompile(`^urn:uuid:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
-// validLocks returns the stored locks that Acquire could have stored, within its limits. None of them lasts longer than MaxTimeout from
-// now. The XML of their owners is not parsed.
-func validLocks(stored []*Lock) []*Lock {
-	latest := expiry(MaxTimeout)
+// validLocks returns the stored locks that Acquire could have stored, within its limits, with terms by the clock. None of them lasts longer
+// than MaxTimeout from now. The XML of their owners is not parsed.
+func validLocks(stored []*Lock, c clock) []*Lock {
 	var valid []*Lock
 	for _, held := range stored {
 		if len(valid) == maxLocks {
@@ -101,7 +99,7 @@ func validLocks(stored []*Lock) []*Lock {
 		if len(held.Owner) > MaxOwner || sizeOf(valid)+held.size() > maxLockBytes || !fitsPaths(valid, held) {
 			continue
 		}
-		held.Expires = min(held.Expires, latest)
+		held.Term = c.adopt(held.Term)
 		valid = append(valid, held)
 	}
 	return valid

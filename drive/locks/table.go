@@ -47,20 +47,26 @@ func sizeOn(locks []*Lock, path string) (size int) {
 
 // A Table holds the locks of one drive. Every change is durable before its method returns.
 type Table struct {
-	file lockFile
-	mu   sync.Mutex
-	held []*Lock
+	file  lockFile
+	clock clock
+	mu    sync.Mutex
+	held  []*Lock
 }
 
 // Load reads the locks of a drive from disk. It ignores a file that it cannot parse, and locks that are not valid, because
 // locks are short-lived.
-func Load(store Store, log *slog.Logger) (*Table, error) {
-	l := &Table{file: lockFile{Store: store}}
-	stored, err := l.file.load(log)
+func Load(store Store, log *slog.Logger) (*Table, error) { return load(store, log, system) }
+
+func load(store Store, log *slog.Logger, by clock) (*Table, error) {
+	l := &Table{file: lockFile{Store: store}, clock: by}
+	stored, err := l.file.load(log, by)
 	if err != nil {
 		return nil, err
 	}
-	if l.held = validLocks(stored); len(l.held) < len(stored) {
+	if slices.ContainsFunc(stored, func(held *Lock) bool { return held != nil && held.Clock != by.id }) {
+		l.file.isWhole = false // the next change also stores the terms by the clock of this process
+	}
+	if l.held = validLocks(stored, by); len(l.held) < len(stored) {
 		log.Error("the lock table of a drive has locks that are not valid; they are lost", "count", len(stored)-len(l.held))
 	}
 	return l, nil
@@ -68,18 +74,21 @@ func Load(store Store, log *slog.Logger) (*Table, error) {
 
 // current returns the locks that have not expired. The caller holds mu.
 func (l *Table) current() []*Lock {
-	at := time.Now().UnixMilli()
+	_, passed := l.clock.read()
 	var current []*Lock
 	for _, held := range l.held {
-		if held.Expires > at {
+		if held.Ends > passed.Milliseconds() {
 			current = append(current, held)
 		}
 	}
 	return current
 }
 
+// Remaining returns the time until the end of a lock of the table. Steps of the wall clock do not change it.
+func (l *Table) Remaining(held *Lock) time.Duration { return l.clock.remaining(held.Term) }
+
 // replace replaces the locks, first on disk and then in memory; changes are the locks in which next differs, and those that end with
-// Expires 0. The caller holds mu.
+// an empty term. The caller holds mu.
 func (l *Table) replace(next []*Lock, changes ...*Lock) error {
 	if err := l.file.save(next, changes); err != nil {
 		return err
@@ -126,7 +135,7 @@ func (l *Table) Acquire(wanted Lock, timeout time.Duration) (*Lock, error) {
 	if err := checkAcquirable(current, &wanted); err != nil {
 		return nil, err
 	}
-	wanted.Token, wanted.Expires = newToken(), expiry(timeout)
+	wanted.Token, wanted.Term = newToken(), l.clock.term(timeout)
 	return &wanted, l.replace(append(current, &wanted), &wanted)
 }
 
@@ -162,7 +171,7 @@ func fitsPaths(current []*Lock, wanted *Lock) bool {
 	return !slices.ContainsFunc(current, func(held *Lock) bool { return wanted.covers(held.Path) && sizeOn(current, held.Path) > most })
 }
 
-// Refresh sets the expiry of the lock that has the token and covers the path. It returns errTokenMismatch if another
+// Refresh begins the term anew of the lock that has the token and covers the path. It returns errTokenMismatch if another
 // caller created it, and errNoSuchLock if there is none.
 func (l *Table) Refresh(token, path, creator string, timeout time.Duration) (*Lock, error) {
 	l.mu.Lock()
@@ -176,9 +185,9 @@ func (l *Table) Refresh(token, path, creator string, timeout time.Duration) (*Lo
 			return nil, errTokenMismatch
 		}
 		renewed := *held
-		renewed.Expires = expiry(timeout)
+		renewed.Term = l.clock.term(timeout)
 		current[i] = &renewed
-		return &renewed, l.replace(current, &Lock{Token: token, Expires: renewed.Expires})
+		return &renewed, l.replace(current, &Lock{Token: token, Term: renewed.Term})
 	}
 	return nil, errNoSuchLock
 }
@@ -218,9 +227,6 @@ func (l *Table) DeleteByCreator(creator string) error {
 	defer l.mu.Unlock()
 	return l.remove(func(held *Lock) bool { return held.Creator == creator })
 }
-
-// expiry returns the time of expiry in milliseconds since the Unix epoch.
-func expiry(timeout time.Duration) int64 { return time.Now().Add(timeout).UnixMilli() }
 
 // newToken returns a lock token: the URN of a random UUID (RFC 9562, version 4).
 func newToken() string {

@@ -151,7 +151,7 @@ func (c *call) encodeLock(held *locks.Lock) (begin, end string) {
 		depth = "infinity"
 	}
 	entry, err := c.drive.Stat(held.Path)
-	remaining := max(time.Until(time.UnixMilli(held.Expires)), 0)
+	remaining := max(c.locks.Remaining(held), 0)
 	begin = "<D:activelock><D:locktype><D:write/></D:locktype><D:lockscope><D:" + scope + "/></D:lockscope>" +
 		"<D:depth>" + depth + "</D:depth>"
 	return begin, "<D:timeout>Second-" + strconv.Itoa(int((remaining+time.Second-1)/time.Second)) + "</D:timeout>" +
