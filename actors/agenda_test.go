@@ -17,6 +17,7 @@ import (
 //	set, ring, cancel   set a timer, its due command, cancel it
 //	open, done, drop    open a task, complete it, give it up
 //	deaf                ring no longer removes timers
+//	brief               is the id of a timer that is due within an hour
 //	list                add the agenda's row to the list of agendas with timers and tasks
 func agenda() entity.Kind {
 	return entity.Rules[*structpb.Struct, *structpb.Struct, *structpb.Struct]{
@@ -50,6 +51,7 @@ func agenda() entity.Kind {
 		},
 		Reply:       func(_ entity.Call, s, _ *structpb.Struct, _ []*structpb.Struct) proto.Message { return s },
 		EffectLists: []string{"agendas"},
+		Pauses:      map[string]time.Duration{"brief": time.Hour},
 		Rows: func(_ entity.Call, _, _, c *structpb.Struct, events []*structpb.Struct) []entity.Row {
 			if len(events) == 0 || text(c, "do") != "list" {
 				return nil

@@ -59,6 +59,10 @@ type timers struct {
 	self *actor.PID
 	// cursor is the value up to which the index was read. Rows before it are being delivered or retried.
 	cursor string
+	// ahead is the value up to which the index was searched for timers that were set while the clock was ahead, and searched is set when the
+	// search has ended.
+	ahead    string
+	searched bool
 	// delivering has the rows with a command in flight, by value.
 	delivering map[string]*delivery
 	// full is set if more timers are due than can be delivered at once.
@@ -143,7 +147,7 @@ func (t *timers) deliverDue() (next int64, err error) {
 	defer v.Close()
 	t.full = false
 	if t.retries.takeRescan() {
-		t.cursor = ""
+		t.cursor, t.ahead, t.searched = "", "", false
 	}
 	for _, value := range t.retries.ready() {
 		if len(t.delivering) == maxDelivering {
@@ -161,6 +165,14 @@ func (t *timers) deliverDue() (next int64, err error) {
 		}
 	}
 	now := t.system.clock().UnixMilli()
+	if next, err = t.deliverPassed(v, now); err == nil && !t.full && !t.searched {
+		err = t.deliverAhead(v, now)
+	}
+	return next, err
+}
+
+// deliverPassed is deliverDue for the timers whose due time has passed.
+func (t *timers) deliverPassed(v persistence.View, now int64) (next int64, err error) {
 	for row, err := range v.Index(t.partition, persistence.Query{Index: timerIndex, Prefix: true, After: t.cursor}) {
 		if err != nil {
 			return 0, err
@@ -184,6 +196,41 @@ func (t *timers) deliverDue() (next int64, err error) {
 		t.cursor = row.Value
 	}
 	return math.MaxInt64, nil
+}
+
+// deliverAhead starts the delivery of the timers that were set while the clock was ahead (entity.HasPassed). It reads the index once in a term:
+// the clock of a process does not go backwards.
+func (t *timers) deliverAhead(v persistence.View, now int64) error {
+	after := max(t.ahead, dueValue(now+1))
+	for row, err := range v.Index(t.partition, persistence.Query{Index: timerIndex, Prefix: true, After: after}) {
+		if err != nil {
+			return err
+		}
+		at, err := dueAt(row.Value)
+		if err != nil {
+			return err
+		}
+		pause := t.pauseOf(row.Value)
+		if pause > 0 && entity.HasPassed(at-pause.Milliseconds(), now, pause) && t.delivering[row.Value] == nil && !t.retries.has(row.Value) {
+			if len(t.delivering) == maxDelivering {
+				t.full = true
+				return nil
+			}
+			t.begin(row.Value, row.Data)
+		}
+		t.ahead = row.Value
+	}
+	t.searched = true
+	return nil
+}
+
+// pauseOf returns the longest time between the setting of the timer with a value and its due time; 0: any time.
+func (t *timers) pauseOf(value string) time.Duration {
+	kind, _, _ := strings.Cut(value[8:], "/")
+	if k := t.system.kinds[kind]; k != nil {
+		return k.Pauses[value[strings.LastIndexByte(value, 0)+1:]]
+	}
+	return 0
 }
 
 // begin delivers one row in a separate goroutine. data belongs to the view and is only valid during the call.

@@ -125,6 +125,35 @@ func TestTimer(t *testing.T) {
 	})
 }
 
+// TestTimersOfAClockThatWasAhead restarts the node with a clock that is right, after timers were set a year ahead. Those with a pause (see
+// agenda) ring at once, however many; the others wait for their time.
+func TestTimersOfAClockThatWasAhead(t *testing.T) {
+	const year, many = 365 * 24 * time.Hour, 300
+	b := newBench(t, withAgenda)
+	b.clock.Advance(year)
+	b.setTimer("long", "late", time.Minute)
+	for i := range many {
+		b.setTimer(fmt.Sprint(i), "brief", time.Minute)
+	}
+	b.stop()
+	b.clock.Advance(-year)
+	b.start()
+	b.eventually(func() bool { return b.rows("timer") == 1 })
+	b.setTimer("now", "brief", time.Hour)
+	for i := range many {
+		if got := b.count(fmt.Sprint(i), "ring", "brief"); got != 1 {
+			t.Fatalf("timer %d rang %d times", i, got)
+		}
+	}
+	b.advance(time.Hour)
+	b.eventually(func() bool { return b.count("now", "ring", "brief") == 1 })
+	if b.count("long", "ring", "late") != 0 {
+		t.Error("a timer without a pause rang before its time")
+	}
+	b.advance(year)
+	b.eventually(func() bool { return b.count("long", "ring", "late") == 1 })
+}
+
 // TestTimerIsSetAgain sets a timer for the same time again, while its command is delivered. Each time it rings again.
 func TestTimerIsSetAgain(t *testing.T) {
 	b := newBench(t, withAgenda)

@@ -87,7 +87,7 @@ const UsePrecision = time.Minute
 // IsUseRecorded reports whether a use at a time needs no update of lastUsedAt, because the last update was less than
 // UsePrecision before. Both are in milliseconds since the Unix epoch; a lastUsedAt of 0 means never.
 func IsUseRecorded(lastUsedAt, at int64) bool {
-	return lastUsedAt != 0 && at-lastUsedAt < UsePrecision.Milliseconds()
+	return lastUsedAt != 0 && !HasPassed(lastUsedAt, at, UsePrecision)
 }
 
 // Code classifies an error for API clients.

@@ -52,6 +52,10 @@ type Rules[S, C, E proto.Message] struct {
 	// has events. nil: the kind has none.
 	Timers func(s S) []Timer
 	Tasks  func(s S) []Task
+	// Pauses has the longest time between the setting of a timer and its due time, by the ID of the timer. A timer that is due later, because
+	// the clock was ahead when it was set, is delivered when a member begins to own the entity: see HasPassed. A timer without a pause is
+	// delivered at its due time only.
+	Pauses map[string]time.Duration
 	// React returns the commands that follow from an event of the entity with that identity. It must depend on its
 	// arguments alone and not change them: the runtime calls it more than once for an event. nil: no commands follow from
 	// any event.
@@ -116,6 +120,8 @@ type Kind struct {
 	Role     func(call Call, state proto.Message) workspacev1.Role
 	Waits    func(call Call, state, command proto.Message) bool
 	Timeline *Timeline[proto.Message, proto.Message, proto.Message]
+	// Pauses is as in Rules.
+	Pauses map[string]time.Duration
 	// Timers and Tasks return the pending timers and the open tasks of a state. nil: the kind has none.
 	Timers func(state proto.Message) []Timer
 	Tasks  func(state proto.Message) []Task
@@ -199,7 +205,7 @@ func (r Rules[S, C, E]) check(call Call, s S, need Need) error {
 // Kind returns the descriptor of the kind for the runtime.
 func (r Rules[S, C, E]) Kind() Kind {
 	k := Kind{
-		Name: r.Name, Owner: r.Owner, Version: max(r.Version, 1), Lists: r.Lists, Retention: r.retention(),
+		Name: r.Name, Owner: r.Owner, Version: max(r.Version, 1), Lists: r.Lists, Retention: r.retention(), Pauses: r.Pauses,
 		IsCommand: func(m proto.Message) bool { _, ok := m.(C); return ok },
 		IsEvent:   func(m proto.Message) bool { _, ok := m.(E); return ok },
 		Zero:      func(identity string) proto.Message { return r.Zero(identity) },

@@ -86,7 +86,7 @@ func TestIsUseRecorded(t *testing.T) {
 	for _, test := range []struct {
 		lastUsedAt, at int64
 		want           bool
-	}{{0, 5, false}, {100, 100, true}, {100, 99 + minute, true}, {100, 100 + minute, false}, {100, 50, true}} {
+	}{{0, 5, false}, {100, 100, true}, {100, 99 + minute, true}, {100, 100 + minute, false}, {100, 50, true}, {100 + 2*minute, 100, false}} {
 		if got := entity.IsUseRecorded(test.lastUsedAt, test.at); got != test.want {
 			t.Errorf("%d, %d: %v", test.lastUsedAt, test.at, got)
 		}
