@@ -20,6 +20,8 @@ import (
 	"github.com/caddyserver/certmagic"
 	"github.com/mholt/acmez/v3"
 	"github.com/mholt/acmez/v3/acme"
+
+	"github.com/atelier-run/atelier/entity"
 )
 
 const (
@@ -108,7 +110,7 @@ func (a *authority) isRefused(ctx context.Context, client *acme.Client, account 
 		return false
 	}
 	file, _, err := a.session.load(ctx, a.accountFile())
-	if err == nil && a.d.o.Clock().Sub(time.UnixMilli(file.GetModifiedAt())) < accountAge {
+	if err == nil && !entity.HasPassed(file.GetModifiedAt(), a.d.o.Clock().UnixMilli(), accountAge) {
 		a.d.o.Log.Error("the authority has deactivated the account of this server, which was registered less than a day ago; another one is registered after a day",
 			slog.String("authority", a.d.authority), slog.String("account", account.Location))
 		return false

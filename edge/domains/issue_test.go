@@ -242,6 +242,21 @@ func TestDeactivatedAccount(t *testing.T) {
 	}
 }
 
+// TestAccountOfAClockThatWasAhead checks that an account that was registered while the clock was ahead is replaced at once when the clock is
+// right, after the authority has deactivated it.
+func TestAccountOfAClockThatWasAhead(t *testing.T) {
+	a, s := newRefusingAuthority(t), newSite(t)
+	s.useAuthority(a)
+	a.refuse(400, "connection", "", "")
+	s.now = s.now.Add(365 * 24 * time.Hour)
+	s.issue()
+	s.now = s.now.Add(-365 * 24 * time.Hour)
+	a.deactivated, a.status = 1, http.StatusForbidden
+	if s.issue(); a.accounts != 2 {
+		t.Errorf("%d accounts", a.accounts)
+	}
+}
+
 // TestDeactivatedAccountOfMembers checks that a member whose account another one has replaced uses the account of the other one.
 func TestDeactivatedAccountOfMembers(t *testing.T) {
 	a, s := newRefusingAuthority(t), newSite(t)

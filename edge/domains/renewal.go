@@ -113,7 +113,7 @@ func (d *Domains) suggestedTime(ctx context.Context, host string, leaf *x509.Cer
 	if known.Serial != serial {
 		known = suggestion{Serial: serial}
 	}
-	if d.o.Off || now.Before(known.AskAgainAt) || len(leaf.AuthorityKeyId) == 0 {
+	if d.o.Off || isTooSoon(now, known.AskAgainAt) || len(leaf.AuthorityKeyId) == 0 {
 		return known.RenewAt
 	}
 	d.askForRenewal(ctx, host, leaf, now, &known)
@@ -125,6 +125,11 @@ func (d *Domains) suggestedTime(ctx context.Context, host string, leaf *x509.Cer
 		d.o.Log.Warn("the renewal time of a certificate was not stored", slog.String("host", host), slog.Any("error", err))
 	}
 	return known.RenewAt
+}
+
+// isTooSoon reports whether the authority is not asked yet.
+func isTooSoon(now, askAgainAt time.Time) bool {
+	return !entity.HasPassed(askAgainAt.Add(-latestQuestion).UnixMilli(), now.UnixMilli(), latestQuestion)
 }
 
 // askForRenewal asks the authority for renewal information, and sets the suggestion, with the time of the next question.

@@ -71,6 +71,23 @@ func TestSuggestedRenewal(t *testing.T) {
 	}
 }
 
+// TestSuggestionAfterTheClockWasAhead checks that the authority is asked again when the clock is right, after it was asked while the clock was
+// ahead.
+func TestSuggestionAfterTheClockWasAhead(t *testing.T) {
+	a, s := newRefusingAuthority(t), newSite(t)
+	a.suggestRenewal(s.now.Add(10*day), "14400")
+	s.useAuthority(a)
+	s.store(host, 10)
+	s.now = s.now.Add(365 * day)
+	s.checkHost()
+	s.now = s.now.Add(-365 * day)
+	for range 2 {
+		if s.checkHost(); a.questions != 2 {
+			t.Errorf("%d questions", a.questions)
+		}
+	}
+}
+
 // TestLateSuggestion checks that a certificate is renewed after two thirds of its lifetime although the authority suggests a later time.
 func TestLateSuggestion(t *testing.T) {
 	a, s := newRefusingAuthority(t), newSite(t)

@@ -28,6 +28,8 @@
 package binding
 
 import (
+	"time"
+
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
@@ -68,7 +70,8 @@ var Kind = Rules.Kind()
 // Rules are the rules of bindings.
 var Rules = entity.Rules[*bindingv1.Binding, bindingv1.Command, bindingv1.Event]{
 	Name: entity.KindBinding, Zero: Zero, Decide: Decide, Evolve: Evolve, Reply: Reply, React: React, Timers: Timers, Tasks: Tasks,
-	Rows: Rows, Lists: map[string]entity.List{RepairList: {}},
+	Pauses: map[string]time.Duration{checkTimer: LongestPause, cleanUpTimer: LongestPause},
+	Rows:   Rows, Lists: map[string]entity.List{RepairList: {}},
 }
 
 // Zero returns the state before the first event.

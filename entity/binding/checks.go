@@ -1,6 +1,7 @@
 package binding
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 	"time"
@@ -88,11 +89,11 @@ func reportCheck(call entity.Call, s *bindingv1.Binding, c *bindingv1.ReportChec
 	switch {
 	case e.GetStatus() == statusFailed:
 	case e.GetStatus() == statusActive:
-		e.NextCheckAt, e.IssueAt = call.At()+LongestPause.Milliseconds(), suggestedRenewal(call, s, c)
+		e.NextCheckAt, e.IssueAt = call.At()+LongestPause.Milliseconds(), cmp.Or(issueOfFuture(call, s), suggestedRenewal(call, s, c))
 	case e.GetStatus() != s.GetStatus():
 		e.NextCheckAt = call.At() + FirstPause.Milliseconds()
 	default:
-		e.NextCheckAt = call.At() + backOff(FirstPause, s.GetAttempts()).Milliseconds()
+		e.NextCheckAt, e.IssueAt = call.At()+backOff(FirstPause, s.GetAttempts()).Milliseconds(), issueOfFuture(call, s)
 	}
 	events := []bindingv1.Event{e}
 	if e.GetStatus() == statusVerifying && s.GetStatus() != statusVerifying {
@@ -140,15 +141,15 @@ func isOverdue(s *bindingv1.Binding, e *bindingv1.Checked) bool {
 }
 
 // missingSince returns the time since which the TXT record of an active name has been missing, after a check; 0 if it is there. A
-// check that could not be carried out changes nothing.
+// check that could not be carried out changes nothing. A time after the check was recorded while the clock was ahead; it counts anew.
 func missingSince(s *bindingv1.Binding, e *bindingv1.Checked) int64 {
 	switch {
 	case e.GetFailure() != "":
-		return s.GetMissingSince()
+		return min(s.GetMissingSince(), e.GetAt())
 	case e.GetOwned():
 		return 0
 	case s.GetMissingSince() != 0:
-		return s.GetMissingSince()
+		return min(s.GetMissingSince(), e.GetAt())
 	}
 	return e.GetAt()
 }
@@ -164,6 +165,7 @@ func endCheck(next *bindingv1.Binding, e *bindingv1.Checked) {
 	if next.GetStatus() == statusActive {
 		next.MissingSince = missingSince(next, e)
 	}
+	next.WaitingSince = min(next.GetWaitingSince(), e.GetAt()) // a later time is of a clock that was ahead
 	next.Attempts++
 	if next.GetStatus() != e.GetStatus() {
 		next.Attempts = 0

@@ -56,15 +56,28 @@ func suggestedRenewal(call entity.Call, s *bindingv1.Binding, c *bindingv1.Repor
 	return at
 }
 
+// issueOfFuture returns the due time of the next request for a certificate if the present one was recorded while the clock was ahead: it lies
+// behind the renewal of the certificate and behind the longest pause. It returns 0 if the present one stays.
+func issueOfFuture(call entity.Call, s *bindingv1.Binding) int64 {
+	if s.GetIssueAt() <= max(renewalOf(s.GetCertificate()), call.At()+longestRetry.Milliseconds()) {
+		return 0
+	}
+	return call.At() + soonestRenewal.Milliseconds()
+}
+
+// renewalOf returns the time after two thirds of a certificate's lifetime.
+func renewalOf(c *bindingv1.Certificate) int64 {
+	return c.GetNotBefore() + max(c.GetNotAfter()-c.GetNotBefore(), 0)*2/3
+}
+
 // reportIssued makes the name active, and sets the time of the renewal.
 func reportIssued(call entity.Call, s *bindingv1.Binding, c *bindingv1.ReportIssued) []bindingv1.Event {
 	if s.GetIssue() == nil || s.GetIssue().GetNumber() != c.GetNumber() {
 		return nil
 	}
-	lifetime := max(c.GetCertificate().GetNotAfter()-c.GetCertificate().GetNotBefore(), 0)
 	return show(call, s, &bindingv1.CertificateIssued{
 		Number: c.GetNumber(), Certificate: c.GetCertificate(), At: call.At(),
-		RenewAt: max(c.GetCertificate().GetNotBefore()+lifetime*2/3, call.At()+soonestRenewal.Milliseconds()),
+		RenewAt: max(renewalOf(c.GetCertificate()), call.At()+soonestRenewal.Milliseconds()),
 	})
 }
 

@@ -126,7 +126,7 @@ func Reply(call entity.Call, s *certificatesv1.Store, c certificatesv1.Command, 
 		if len(events) > 0 {
 			return &certificatesv1.Taken{}
 		}
-		return &certificatesv1.Taken{RetryAt: max(nextOrderAt(s, c), call.At()+1)}
+		return &certificatesv1.Taken{RetryAt: max(nextOrderAt(call, s, c), call.At()+1)}
 	case *certificatesv1.StoreFiles, *certificatesv1.RemoveFiles, *certificatesv1.ReleaseLock:
 	}
 	return s
@@ -239,7 +239,7 @@ func renew(call entity.Call, s *certificatesv1.Store, c *certificatesv1.RenewLoc
 		return nil, err
 	case !holds(s, c.GetName(), c.GetToken()):
 		return nil, errLockLost
-	case s.GetLocks()[c.GetName()].GetExpiresAt() >= call.At()+lease:
+	case locksAt(s, call.At())[c.GetName()].GetExpiresAt() >= call.At()+lease:
 		return nil, nil
 	}
 	return []certificatesv1.Event{&certificatesv1.LockAcquired{Name: c.GetName(), At: call.At(), Lock: &certificatesv1.Lock{
@@ -254,10 +254,12 @@ func leaseOf(ms int64) (int64, error) {
 	return ms, nil
 }
 
-// locksAt returns the locks whose leases have not ended at a time.
+// locksAt returns the locks whose leases have not ended at a time. A lease that the clock has begun while it was ahead has ended.
 func locksAt(s *certificatesv1.Store, at int64) map[string]*certificatesv1.Lock {
 	held := maps.Clone(s.GetLocks())
-	maps.DeleteFunc(held, func(_ string, l *certificatesv1.Lock) bool { return l.GetExpiresAt() <= at })
+	maps.DeleteFunc(held, func(_ string, l *certificatesv1.Lock) bool {
+		return entity.HasPassed(l.GetExpiresAt()-MaxLease.Milliseconds(), at, MaxLease)
+	})
 	return held
 }
 
@@ -268,7 +270,7 @@ func takeOrder(call entity.Call, s *certificatesv1.Store, c *certificatesv1.Take
 		return nil, errName
 	case c.GetOrders() == 0, c.GetOrders() > maxOrders, c.GetPeriodMs() < int64(c.GetOrders()), c.GetPeriodMs() > maxPeriod.Milliseconds():
 		return nil, errBudget
-	case call.At() < nextOrderAt(s, c):
+	case call.At() < nextOrderAt(call, s, c):
 		return nil, nil
 	}
 	budgets := budgetsAt(s, call.At())
@@ -276,7 +278,7 @@ func takeOrder(call entity.Call, s *certificatesv1.Store, c *certificatesv1.Take
 		return nil, errBudgets
 	}
 	return []certificatesv1.Event{&certificatesv1.OrderTaken{Authority: c.GetAuthority(), At: call.At(), Budget: &certificatesv1.Budget{
-		FullAt: max(budgets[c.GetAuthority()].GetFullAt(), call.At()) + perOrder(c),
+		FullAt: max(fullAt(call, s, c), call.At()) + perOrder(c),
 	}}}, nil
 }
 
@@ -286,13 +288,24 @@ func perOrder(c *certificatesv1.TakeOrder) int64 {
 }
 
 // nextOrderAt returns the time from which the bucket has an order. An empty bucket is full after a period.
-func nextOrderAt(s *certificatesv1.Store, c *certificatesv1.TakeOrder) int64 {
-	return s.GetBudgets()[c.GetAuthority()].GetFullAt() + perOrder(c) - c.GetPeriodMs()
+func nextOrderAt(call entity.Call, s *certificatesv1.Store, c *certificatesv1.TakeOrder) int64 {
+	return fullAt(call, s, c) + perOrder(c) - c.GetPeriodMs()
+}
+
+// fullAt returns the time at which the bucket is full, and 0 if it is. A bucket of which orders were taken while the clock was ahead is full.
+func fullAt(call entity.Call, s *certificatesv1.Store, c *certificatesv1.TakeOrder) int64 {
+	at := s.GetBudgets()[c.GetAuthority()].GetFullAt()
+	if period := time.Duration(c.GetPeriodMs()) * time.Millisecond; entity.HasPassed(at-c.GetPeriodMs(), call.At(), period) {
+		return 0
+	}
+	return at
 }
 
 // budgetsAt returns the budgets that are not full at a time.
 func budgetsAt(s *certificatesv1.Store, at int64) map[string]*certificatesv1.Budget {
 	used := maps.Clone(s.GetBudgets())
-	maps.DeleteFunc(used, func(_ string, b *certificatesv1.Budget) bool { return b.GetFullAt() <= at })
+	maps.DeleteFunc(used, func(_ string, b *certificatesv1.Budget) bool {
+		return entity.HasPassed(b.GetFullAt()-maxPeriod.Milliseconds(), at, maxPeriod)
+	})
 	return used
 }

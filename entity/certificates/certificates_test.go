@@ -196,6 +196,54 @@ func TestBudget(t *testing.T) {
 	}
 }
 
+// TestClockSteps restarts the node with a clock that is right, after the clock was ahead or behind when a lock was acquired and a budget was
+// used up. Whoever asks then waits no longer than one period.
+func TestClockSteps(t *testing.T) {
+	const year = 365 * 24 * time.Hour
+	for name, ahead := range map[string]time.Duration{"ahead": year, "right": 0, "behind": -year} {
+		s := newStore(t)
+		order := &certificatesv1.TakeOrder{Authority: "ca", Orders: 10, PeriodMs: time.Hour.Milliseconds()}
+		take := func() (wait time.Duration) {
+			t.Helper()
+			reply, err := s.do(order)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if at := reply.(*certificatesv1.Taken).GetRetryAt(); at != 0 {
+				wait = time.UnixMilli(at).Sub(s.now)
+			}
+			return wait
+		}
+		s.now = s.now.Add(ahead)
+		held := s.acquire("name", time.Minute)
+		for take() == 0 {
+		}
+		s.now = s.now.Add(-ahead)
+		if ahead != 0 {
+			if wait := take(); wait != 0 {
+				t.Errorf("%s: the next order is in %v", name, wait)
+			}
+			if s.acquire("name", time.Minute) == 0 || s.write("name", held) == nil {
+				t.Errorf("%s: the lock is held", name)
+			}
+			continue
+		}
+		if wait := take(); wait != 6*time.Minute || s.acquire("name", time.Minute) != 0 || s.write("name", held) != nil {
+			t.Errorf("%s: the next order is in %v, or the lock is free", name, wait)
+		}
+	}
+	s := newStore(t)
+	s.now = s.now.Add(year)
+	held := s.acquire("name", time.Minute)
+	s.now = s.now.Add(-year)
+	if _, err := s.do(&certificatesv1.RenewLock{Name: "name", Token: held, LeaseMs: 60_000}); err != nil {
+		t.Fatal(err)
+	}
+	if s.acquire("name", time.Minute) != 0 {
+		t.Error("a lock is free that its holder has renewed since the clock is right")
+	}
+}
+
 // TestLaws checks that a lock has one holder whose lease has not ended, that tokens increase, that a budget is never exceeded, and
 // that replay equals the live state.
 func TestLaws(t *testing.T) {
