@@ -159,7 +159,7 @@ func (a *activityMachine) setTimer(d *decision, made *activity.Decision) error {
 	if !changed {
 		return nil
 	}
-	timer := entity.Timer{ID: flushTimer, At: a.flushAt, Message: &activityv1.FlushSummaries{}}
+	timer := entity.Timer{ID: activity.FlushTimer, At: a.flushAt, Message: &activityv1.FlushSummaries{}}
 	for _, remove := range []bool{true, false} {
 		if timer.At != 0 {
 			c, err := timerChange(entity.KindActivity, a.workspaceID, timer, remove)
@@ -179,13 +179,10 @@ func (a *activityMachine) declare(int64) ([]persistence.Change, error) {
 	if a.flushAt == 0 {
 		return nil, nil
 	}
-	timer := entity.Timer{ID: flushTimer, At: a.flushAt, Message: &activityv1.FlushSummaries{}}
+	timer := entity.Timer{ID: activity.FlushTimer, At: a.flushAt, Message: &activityv1.FlushSummaries{}}
 	c, err := timerChange(entity.KindActivity, a.workspaceID, timer, false)
 	return []persistence.Change{c}, err
 }
-
-// flushTimer is the ID of the timer that flushes summaries.
-const flushTimer = "flush"
 
 // stored returns a decision of the rules as events and index entries.
 func (a *activityMachine) stored(call entity.Call, made *activity.Decision) decision {

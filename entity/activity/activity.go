@@ -18,6 +18,7 @@ package activity
 
 import (
 	"google.golang.org/protobuf/proto"
+	"time"
 
 	"github.com/atelier-run/atelier/entity"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
@@ -26,6 +27,9 @@ import (
 
 // Reading is the need of a caller that reads or streams the activity of a workspace.
 var Reading = entity.Reads(entity.FilesRead)
+
+// FlushTimer is the ID of the timer that flushes summaries.
+const FlushTimer = "flush"
 
 // Kind describes activity to the runtime. An activity entity is owned by the workspace with the same identity. Most of its
 // state is in indexes of the journal, so the runtime calls Decide and Evolve of this package and not Kind.Carry.
@@ -43,6 +47,7 @@ var Kind = entity.Kind{
 	Access:  accessOf,
 	// The timer that writes summaries depends on the open folds.
 	EffectIndexes: []string{OpenFolds},
+	Pauses:        map[string]time.Duration{FlushTimer: FoldWindow},
 }
 
 // accessOf returns the access to a command or query, which the workspace checks.

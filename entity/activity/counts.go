@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/atelier-run/atelier/entity"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 )
 
@@ -59,6 +60,16 @@ func addTimes(t *activityv1.Totals, author *activityv1.Author, first, last int64
 	t.FirstAt, t.LastAt = min(t.FirstAt, first), max(t.LastAt, last)
 }
 
+// forgetFuture removes the times of totals that lie in the future of a time: they were recorded while the clock was ahead, and would be the
+// latest until the clock reaches them.
+func forgetFuture(t *activityv1.Totals, at int64) {
+	for _, recorded := range []*int64{&t.LastAt, &t.LastWriteAt} {
+		if *recorded > at && entity.HasPassed(*recorded, at, MarkerWindow) {
+			*recorded = 0
+		}
+	}
+}
+
 // isWrite reports whether a row of a kind makes its author the latest writer of its path.
 func isWrite(k activityv1.Kind) bool {
 	switch k {
@@ -80,7 +91,7 @@ func isRead(k activityv1.Kind) bool {
 func (d *draft) addRead(op *activityv1.Operation) {
 	if !strings.HasPrefix(op.GetAuthor().GetActor(), "mirror:") {
 		seen := d.paths.value(op.GetPath()) + authorKey(op.GetAuthor())
-		if marked := d.markedAt(seen); marked == 0 || d.At-marked >= MarkerWindow.Milliseconds() {
+		if marked := d.markedAt(seen); marked == 0 || entity.HasPassed(marked, d.At, MarkerWindow) {
 			d.addRow(op, d.call.At())
 			if d.marks == nil {
 				d.marks = map[string]int64{}
@@ -175,7 +186,7 @@ func (d *draft) flush() {
 func (s *State) dueFolds(now int64) []string {
 	var keys []string
 	for key, f := range s.Folds {
-		if now-f.GetSince() >= FoldWindow.Milliseconds() {
+		if entity.HasPassed(f.GetSince(), now, FoldWindow) {
 			keys = append(keys, key)
 		}
 	}

@@ -340,6 +340,7 @@ func (w *indexWriter) totals(path string, author *activityv1.Author) *activityv1
 	}
 	p.before = w.draft.totals(p.path + p.author)
 	after := entity.ShallowCopy(p.before)
+	forgetFuture(after, w.draft.At)
 	w.Totals[p.path+p.author] = after
 	w.pairs = append(w.pairs, p)
 	return after

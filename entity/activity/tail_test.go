@@ -115,3 +115,40 @@ func TestDecode(t *testing.T) {
 		}
 	}
 }
+
+// TestClockThatWasAhead restarts the node with a clock that is right, after operations were recorded while the clock was a year ahead: the
+// open summary is recorded when its timer is delivered, reads are recorded again, and the latest times are those of now.
+func TestClockThatWasAhead(t *testing.T) {
+	const year = 365 * 24 * time.Hour
+	m := newModel()
+	began := m.now
+	read := &activityv1.Operation{Kind: activityv1.Kind_KIND_READ, Path: "a", Author: author}
+	generated := &activityv1.Operation{Kind: activityv1.Kind_KIND_WRITE, Path: "t/.git/x", Tree: "t/.git", Author: author}
+	m.now = began.Add(year)
+	m.record(t, read)
+	m.record(t, generated)
+	m.must(t, &activityv1.WriteIndexes{})
+	rows := len(m.rows)
+
+	m.now = began
+	next := activity.Zero("ws_1")
+	next.Seq, next.Folds = uint64(rows), m.state.Folds
+	next.Resume(m.mark, nil, nil)
+	m.state = next
+	if m.must(t, &activityv1.FlushSummaries{}); len(m.rows) != rows+1 || len(m.state.Folds) != 0 {
+		t.Errorf("%d rows, %d open summaries", len(m.rows)-rows, len(m.state.Folds))
+	}
+	for range 2 {
+		if m.record(t, read); len(m.rows) != rows+2 {
+			t.Errorf("%d rows after a read", len(m.rows)-rows)
+		}
+	}
+	m.record(t, generated)
+	m.must(t, &activityv1.WriteIndexes{})
+	if a, x := m.of("a"), m.of("t/.git/x"); a.GetLastAt() != began.UnixMilli() || x.GetLastWriteAt() != began.UnixMilli() {
+		t.Errorf("the latest times are %v and %v", a, x)
+	}
+	if first := activity.PathValue("ws_1", "a") + activity.SeenPlace(began.UnixMilli(), author); !m.order[first] {
+		t.Errorf("the order has %d entries, none at the right time", len(m.order))
+	}
+}

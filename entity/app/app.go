@@ -33,6 +33,7 @@ package app
 
 import (
 	"strconv"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -68,7 +69,7 @@ var Kind = Rules.Kind()
 // Rules are the rules of apps.
 var Rules = entity.Rules[*appv1.App, appv1.Command, appv1.Event]{
 	Name: entity.KindApp, Owner: entity.KindWorkspace, Version: 2, Zero: Zero, Access: accessOf, Decide: Decide, Evolve: Evolve, Reply: Reply,
-	Rows: Rows, Tasks: Tasks, Timers: Timers, Waits: Waits, React: React,
+	Rows: Rows, Tasks: Tasks, Timers: Timers, Pauses: map[string]time.Duration{portsTimer: OfferTime}, Waits: Waits, React: React,
 	Exposed: []appv1.Event{
 		&appv1.AppRegistered{}, &appv1.RuntimeReconciled{}, &appv1.RuntimeFailed{}, &appv1.VisibilityChanged{},
 		&appv1.RuntimeSettingsChanged{}, &appv1.AppDisabled{}, &appv1.AppEnabled{}, &appv1.AppHalted{}, &appv1.AppSlept{},

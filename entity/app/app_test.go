@@ -135,6 +135,19 @@ func TestFailedRegistrationIsRetriedByAnUpdate(t *testing.T) {
 	}
 }
 
+// TestOfferOfAClockThatWasAhead checks that the timer of offers ends one that was made while the clock was ahead, and not one of now.
+func TestOfferOfAClockThatWasAhead(t *testing.T) {
+	w := newRunning(t)
+	w.now = w.now.Add(365 * 24 * time.Hour)
+	w.asPlatform(&appv1.OfferPort{Port: 4000, Reservation: 12})
+	w.now = w.now.Add(-365 * 24 * time.Hour)
+	w.asPlatform(&appv1.OfferPort{Port: 4001, Reservation: 13})
+	w.asPlatform(&appv1.ExpirePorts{})
+	if offered := w.s.GetPorts().GetOffered(); len(offered) != 1 || offered[0].GetPort() != 4001 {
+		t.Errorf("offered: %v", offered)
+	}
+}
+
 func TestOnlyTheNewestGenerationCounts(t *testing.T) {
 	w := newRunning(t)
 	w.must(&appv1.UpdateApp{Command: proto.String("two")})

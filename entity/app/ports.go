@@ -80,8 +80,10 @@ func offerPort(call entity.Call, s *appv1.App, c *appv1.OfferPort) []appv1.Event
 // expirePorts ends the offers whose time is over.
 func expirePorts(call entity.Call, s *appv1.App) []appv1.Event {
 	return releasePorts(s, &appv1.Ports{
-		Offered: slices.DeleteFunc(slices.Clone(s.GetPorts().GetOffered()), func(o *appv1.OfferedPort) bool { return o.GetUntil() <= call.At() }),
-		Busy:    s.GetPorts().GetBusy(),
+		Offered: slices.DeleteFunc(slices.Clone(s.GetPorts().GetOffered()), func(o *appv1.OfferedPort) bool {
+			return entity.HasPassed(o.GetUntil()-OfferTime.Milliseconds(), call.At(), OfferTime)
+		}),
+		Busy: s.GetPorts().GetBusy(),
 	})
 }
 

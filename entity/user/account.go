@@ -161,7 +161,9 @@ func forgetWorkspace(call entity.Call, s *userv1.User, c *userv1.ForgetWorkspace
 // and unexpired reservations.
 func countedWorkspaces(s *userv1.User, at int64) map[string]int64 {
 	counted := maps.Clone(s.GetCreatedWorkspaces())
-	maps.DeleteFunc(counted, func(_ string, expiresAt int64) bool { return expiresAt != 0 && expiresAt <= at })
+	maps.DeleteFunc(counted, func(_ string, expiresAt int64) bool {
+		return expiresAt != 0 && entity.HasPassed(expiresAt-reservationTime.Milliseconds(), at, reservationTime)
+	})
 	return counted
 }
 

@@ -42,4 +42,7 @@ func TestWorkspaceLimit(t *testing.T) {
 	reserve(24*time.Hour, "ws_6", 2, "")
 	reserve(24*time.Hour, "ws_7", 0, "")
 	reserve(24*time.Hour, "", 2, entity.InvalidRequest)
+
+	reserve(366*24*time.Hour, "ws_8", 3, "")            // while the clock is ahead
+	reserve(24*time.Hour+11*time.Minute, "ws_9", 2, "") // the clock is right again
 }

@@ -59,20 +59,20 @@ func Waits(call entity.Call, s *workspacev1.Workspace, c workspacev1.Command) bo
 	case *workspacev1.ReadDefaultSessions:
 		return awaitsDefaultSession(s, c)
 	case *workspacev1.DescribeWorkspace:
-		return c.GetAwaitTasksMs() > 0 && hasTaskSince(s, call.At()-c.GetAwaitTasksMs())
+		return c.GetAwaitTasksMs() > 0 && hasRecentTask(s, call.At(), time.Duration(c.GetAwaitTasksMs())*time.Millisecond)
 	default:
 		return false
 	}
 }
 
-// hasTaskSince reports whether a task is open that requests wait for, and that was opened after a time in milliseconds since the Unix epoch:
-// the provisioning of the computer, or a removal of locks.
-func hasTaskSince(s *workspacev1.Workspace, since int64) bool {
-	if s.GetStatus() == workspacev1.Status_STATUS_PROVISIONING && s.GetCreatedAt() > since {
+// hasRecentTask reports whether a task is open that requests wait for, and that was opened less than a period before now, in milliseconds
+// since the Unix epoch: the provisioning of the computer, or a removal of locks.
+func hasRecentTask(s *workspacev1.Workspace, now int64, period time.Duration) bool {
+	if s.GetStatus() == workspacev1.Status_STATUS_PROVISIONING && !entity.HasPassed(s.GetCreatedAt(), now, period) {
 		return true
 	}
 	for _, removal := range s.GetLockRemovals() {
-		if removal.GetRequestedAt() > since {
+		if !entity.HasPassed(removal.GetRequestedAt(), now, period) {
 			return true
 		}
 	}

@@ -160,6 +160,7 @@ func TestDescribeWorkspaceWaitsForTasks(t *testing.T) {
 		"locks are to be removed":         {removal(ago(time.Second)), limit, true},
 		"removal of locks takes too long": {removal(ago(limit)), limit, false},
 		"opened by a clock that is ahead": {removal(ago(-time.Second)), limit, true},
+		"opened by a clock a year ahead":  {removal(ago(-365 * 24 * time.Hour)), limit, false},
 		"a query that does not wait":      {removal(ago(-time.Second)), 0, false},
 	} {
 		query := &workspacev1.DescribeWorkspace{AwaitTasksMs: test.limit.Milliseconds()}

@@ -64,8 +64,12 @@ func usageOf(call entity.Call, s *workspacev1.Workspace) *workspacev1.AgentUsage
 	return s.GetAgentUsage()
 }
 
-// dayOf returns the day of a call in UTC, as the number of days since the Unix epoch. It is never before the day of the state,
-// so that a clock that is set back does not renew a budget.
+// dayOf returns the day of a call in UTC, as the number of days since the Unix epoch. It is not the day before that of the state, so that a
+// clock that is set back a little does not renew a budget. An even later day of the state is of a clock that was ahead.
 func dayOf(call entity.Call, s *workspacev1.Workspace) int64 {
-	return max(call.At()/(24*time.Hour).Milliseconds(), s.GetAgentUsage().GetDay())
+	const day = 24 * time.Hour
+	if last := s.GetAgentUsage().GetDay(); !entity.HasPassed(last*day.Milliseconds(), call.At(), day) {
+		return last
+	}
+	return call.At() / day.Milliseconds()
 }

@@ -48,9 +48,9 @@ func TestAgentUsage(t *testing.T) {
 	w.add(work(1, 0, 0))
 	w.checkUsage(work(1, 0, 0), nil)
 
-	// A clock that is set back does not renew the budget.
+	// A clock that is set back a little does not renew the budget.
 	later := w.now
-	w.now = w.now.Add(-3 * day)
+	w.now = w.now.Add(-day)
 	w.add(work(1, 0, 0))
 	w.now = later
 	w.checkUsage(work(2, 0, 0), nil)
@@ -62,6 +62,19 @@ func TestAgentUsage(t *testing.T) {
 	} {
 		w.mustRefuse(entity.Platform(), c, entity.InvalidRequest)
 	}
+}
+
+// TestAgentUsageAfterTheClockWasAhead checks that the budget is that of each day again, when the clock is right after it was ahead.
+func TestAgentUsageAfterTheClockWasAhead(t *testing.T) {
+	w := newReadyWorld(t)
+	w.now = w.now.Add(365 * day)
+	w.add(work(11, 2, 3))
+	w.now = w.now.Add(-365 * day)
+	w.checkUsage(nil, nil)
+	w.add(work(1, 0, 0))
+	w.checkUsage(work(1, 0, 0), nil)
+	w.now = w.now.Add(day)
+	w.checkUsage(nil, nil)
 }
 
 // stop returns the task that interrupts the sessions, or nil.

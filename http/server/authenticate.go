@@ -273,7 +273,7 @@ func (a *authenticator) revalidate(ctx context.Context, c *Credential) error {
 // entity.UsePrecision, and none while too many reports are in flight.
 func (a *authenticator) reportUse(c *Credential, now time.Time) {
 	last, at := c.used.Load(), now.UnixMilli()
-	if at-last < entity.UsePrecision.Milliseconds() || !c.used.CompareAndSwap(last, at) {
+	if entity.IsUseRecorded(last, at) || !c.used.CompareAndSwap(last, at) {
 		return
 	}
 	select {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/service"
 )
 
@@ -80,7 +81,7 @@ func (m *Mailer) CountAttempt(r service.Request, requestedAt int64, err error, a
 		m.outcomes.WithLabelValues("refused").Inc()
 		r.Log().Warn("gave up sending a mail: the mail server refused it for good", append(about, "reply", refused.Reply())...)
 		return true, refused.Reply(), nil
-	case r.Now().Sub(time.UnixMilli(requestedAt)) >= mailRetryTime:
+	case entity.HasPassed(requestedAt, r.Now().UnixMilli(), mailRetryTime):
 		m.outcomes.WithLabelValues("given_up").Inc()
 		r.Log().Error("gave up sending a mail: every attempt failed", append(about, "error", err)...)
 		return true, "", nil
