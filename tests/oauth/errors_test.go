@@ -2,6 +2,7 @@ package oauth
 
 import (
 	"encoding/json"
+	"net/http"
 	"strings"
 	"testing"
 )
@@ -27,17 +28,39 @@ func TestErrorsHaveOneForm(t *testing.T) {
 		{"PUT", "/.well-known/oauth-authorization-server", "", "", 405, "invalid_request"},
 	} {
 		response, text := w.send(test.method, test.path, test.body, "Content-Type", test.media)
-		var answer struct {
-			Error       string `json:"error"`
-			Description string `json:"error_description"`
+		w.hasForm(test.method+" "+test.path, response, text, test.status, test.want)
+	}
+}
+
+// TestLimitsHaveTheForm sends more requests than an address may send without a credential.
+func TestLimitsHaveTheForm(t *testing.T) {
+	w := newWorld(t, func(w *world) { w.limits.AddressRate, w.limits.AddressBurst = 1, 10 })
+	for _, path := range []string{"/oauth/token", "/oauth/revoke", "/oauth/register"} {
+		var response *http.Response
+		var text string
+		for range 11 {
+			response, text = w.send("POST", path, "", "Content-Type", "application/x-www-form-urlencoded")
 		}
-		err := json.Unmarshal([]byte(text), &answer)
-		if err != nil || response.StatusCode != test.status || answer.Error != test.want || strings.Trim(answer.Description, `"\`) == "" {
-			t.Errorf("%s %s: %d %s, want %d %s with a description", test.method, test.path, response.StatusCode, text, test.status, test.want)
+		w.hasForm(path, response, text, 429, "temporarily_unavailable")
+		if response.Header.Get("Retry-After") != "1" {
+			t.Errorf("%s: retry after %q", path, response.Header.Get("Retry-After"))
 		}
-		if response.Header.Get("Access-Control-Allow-Origin") != "*" {
-			t.Errorf("%s %s: pages of other origins cannot read the error: %v", test.method, test.path, response.Header)
-		}
+	}
+}
+
+// hasForm verifies that a response has a status, and an error of OAuth with a description, which pages of other origins can read.
+func (w *world) hasForm(request string, response *http.Response, text string, status int, name string) {
+	w.Helper()
+	var answer struct {
+		Error       string `json:"error"`
+		Description string `json:"error_description"`
+	}
+	err := json.Unmarshal([]byte(text), &answer)
+	if err != nil || response.StatusCode != status || answer.Error != name || strings.Trim(answer.Description, `"\`) == "" {
+		w.Errorf("%s: %d %s, want %d %s with a description", request, response.StatusCode, text, status, name)
+	}
+	if response.Header.Get("Access-Control-Allow-Origin") != "*" {
+		w.Errorf("%s: pages of other origins cannot read the error: %v", request, response.Header)
 	}
 }
 

@@ -44,13 +44,15 @@ type world struct {
 	agent *http.Client
 	// provider signs people in beside their passwords; nil: none.
 	provider *browser.OIDC
+	// limits are the limits of the node.
+	limits server.Limits
 	// described is the OpenAPI document that the node serves.
 	described *openapi3.T
 }
 
 // newWorld starts a node. edit changes the world before that, when the node's URL is known.
 func newWorld(t *testing.T, edit ...func(*world)) *world {
-	w := &world{T: t, dir: t.TempDir(), disk: vfs.NewCrashableMem(), now: time.UnixMilli(1_800_000_000_000)}
+	w := &world{T: t, dir: t.TempDir(), disk: vfs.NewCrashableMem(), now: time.UnixMilli(1_800_000_000_000), limits: server.Limits{RequestTime: longest}}
 	for at := w.dir; ; at = w.disk.PathDir(at) { // the folders of a machine exist before the node starts
 		w.durable(at)
 		if at == "/" {
@@ -92,7 +94,7 @@ func (w *world) start() {
 		Dir: w.dir, Clock: w.clock, Wire: true, PendingLimit: longest,
 		Journal: persistence.Options{FS: w.disk, CacheBytes: 4 << 20, Partitions: 4},
 		HTTP: atelier.Options{
-			Options: server.Options{PublicURL: public, Hosts: []string{"example.com"}, NewID: w.newID, Limits: server.Limits{RequestTime: longest}},
+			Options: server.Options{PublicURL: public, Hosts: []string{"example.com"}, NewID: w.newID, Limits: w.limits},
 			OIDC:    w.provider,
 		},
 	})
