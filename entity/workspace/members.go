@@ -15,9 +15,11 @@ var (
 	errRole        = entity.Errorf(entity.InvalidRequest, "role must be owner, editor or viewer")
 	errBillingUser = entity.Errorf(entity.BillingUser, "the billing user of a workspace must remain its owner")
 	errFinalOwner  = entity.Errorf(entity.FinalOwner, "the last owner of a workspace must remain its owner")
+	errDisabled    = entity.Errorf(entity.InvalidRequest, "the account of this member is disabled: an operator has to enable it before the member can become an owner")
 )
 
-// changeRole gives a member another role. It revokes the invitations of a member who may not invite any more. Errors: invalid_request,
+// changeRole gives a member another role. It revokes the invitations of a member who may not invite any more. A member whose account is
+// disabled becomes no owner, because the account could be enabled again later, with a role that nobody expects. Errors: invalid_request,
 // forbidden, not_found, billing_user, final_owner.
 func changeRole(call entity.Call, s *workspacev1.Workspace, c *workspacev1.ChangeRole) ([]workspacev1.Event, error) {
 	member, found := s.GetMembers()[c.GetUserId()]
@@ -30,6 +32,8 @@ func changeRole(call entity.Call, s *workspacev1.Workspace, c *workspacev1.Chang
 		return nil, errNoMember
 	case member.GetRole() == c.GetRole():
 		return nil, nil
+	case c.GetRole() == workspacev1.Role_ROLE_OWNER && member.GetDisabled():
+		return nil, errDisabled
 	}
 	if err := checkMayLoseOwner(s, member); err != nil {
 		return nil, err

@@ -109,6 +109,19 @@ func TestDisabledOwnersDoNotCount(t *testing.T) {
 	}
 }
 
+// A member whose account is disabled becomes no owner until it is enabled, and may get the other roles.
+func TestDisabledMembersBecomeNoOwners(t *testing.T) {
+	w := newReadyWorld(t)
+	w.join("bob", editor)
+	w.must(entity.Platform(), &workspacev1.SetMemberDisabled{UserId: "bob", Disabled: true})
+	w.mustRefuse(person("ann"), &workspacev1.ChangeRole{UserId: "bob", Role: owner}, entity.InvalidRequest)
+	w.must(person("ann"), &workspacev1.ChangeRole{UserId: "bob", Role: viewer})
+	w.must(entity.Platform(), &workspacev1.SetMemberDisabled{UserId: "bob"})
+	w.must(person("ann"), &workspacev1.ChangeRole{UserId: "bob", Role: owner})
+	w.must(entity.Platform(), &workspacev1.SetMemberDisabled{UserId: "bob", Disabled: true})
+	w.mustNotChange(person("ann"), &workspacev1.ChangeRole{UserId: "bob", Role: owner})
+}
+
 // TestLastOwnerIsRequired removes the billing user first: normally the last owner is the billing user.
 func TestLastOwnerIsRequired(t *testing.T) {
 	s := peopled()
