@@ -23,6 +23,11 @@ func TestDeepLinks(t *testing.T) {
 		"///?//":                  "/.///?//",
 		`/\elsewhere.test`:        "/%5Celsewhere.test",
 		`//\elsewhere.test`:       "/.//%5Celsewhere.test",
+		// The longest link, and one that is a byte longer, as it is sent and when it is escaped.
+		"/open?" + strings.Repeat("a", 8192-6):             "/open?" + strings.Repeat("a", 8192-6),
+		"/open?" + strings.Repeat("a", 8192-5):             "/",
+		"/open?" + strings.Repeat(`\`, (8192-6)/3) + "aa":  "/open?" + strings.Repeat("%5C", (8192-6)/3) + "aa",
+		"/open?" + strings.Repeat(`\`, (8192-6)/3) + "aaa": "/",
 	} {
 		raw := s.raw("GET " + link + " HTTP/1.1\r\nHost: notes--acme.apps.test\r\nConnection: close\r\n" +
 			"Sec-Fetch-Dest: document\r\nSec-Fetch-Mode: navigate\r\nAccept: text/html\r\n\r\n")

@@ -90,9 +90,25 @@ func TestNextIsALocalPath(t *testing.T) {
 		"":                       "/account", "account": "/account", "//evil.example": "/account", "/\\evil.example": "/account",
 		"\\\\evil.example": "/account", "https://evil.example/": "/account", "javascript:alert(1)": "/account",
 		"/\t/evil.example": "/account", "/a\r\nSet-Cookie: x=y": "/account", " //evil.example": "/account", "/\xff": "/account",
-		"///evil.example": "/account", "/" + strings.Repeat("a", 17000): "/account",
+		"///evil.example": "/account", "/" + strings.Repeat("a", 26<<10): "/account", longestLaunch: longestLaunch,
 	} {
 		b.get("/sign-in?" + url.Values{"next": {next}}.Encode()).expectRedirect(to)
+	}
+}
+
+// longestLaunch is the address of a launch with the longest path of an app, which is three times as long when it is escaped.
+var longestLaunch = "/v1/ws/acme/apps/notes/launch?host=notes--acme.apps.example.com&path=%2F%3F" + strings.Repeat("%26", 8<<10-2)
+
+// A visitor of an app who signs in with a password goes on with the longest link into the app.
+func TestLongestLinkLastsThroughSignIn(t *testing.T) {
+	s := newSite(t)
+	s.signUp("alice")
+	b := s.browser()
+	b.get("/sign-in?"+url.Values{"next": {longestLaunch}}.Encode()).expectPage(200, "%26%26")
+	b.post("/sign-in", "email", "alice@example.com", "password", "wrong", "next", longestLaunch).expectPage(403, "%26%26")
+	in := b.post("/sign-in", "email", "alice@example.com", "password", goodPassword, "next", longestLaunch).expectPage(200)
+	if to := in.Header.Get("Refresh"); to != "0; url="+longestLaunch {
+		t.Errorf("the person goes on to %.100s", to)
 	}
 }
 

@@ -52,9 +52,9 @@ import (
 const (
 	signInPath  = server.SignInPath
 	accountPath = "/account"
-	// maxNext bounds the path to continue with after signing in, in bytes: it may be that of a launch, whose path of 8 KiB is escaped.
-	// maxForm bounds a form, in which the path to continue with is escaped again.
-	maxNext = 16 << 10
+	// maxNext bounds the path to continue with after signing in, in bytes: it may be that of a launch, whose path of 8 KiB may be three times
+	// as long when it is escaped. maxForm bounds a form, in which the path to continue with is escaped again.
+	maxNext = 25 << 10
 	maxForm = 64 << 10
 )
 
