@@ -163,6 +163,7 @@ func (d *Domains) takeOrObtain(ctx context.Context, host, renews string) (*bindi
 	if err != nil {
 		return nil, d.classify(host, err, nil), ""
 	}
+	d.Certificates.loaded.Put(host, loadedCertificate{issued, serialOf(issued.Leaf.SerialNumber), d.o.Clock()})
 	return describe(issued.Leaf), nil, "issued"
 }
 

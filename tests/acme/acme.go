@@ -13,6 +13,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
+	"fmt"
 	"io"
 	"math/big"
 	"net/http"
@@ -29,13 +30,16 @@ import (
 
 // Authority is a running authority.
 type Authority struct {
-	// Directory is the URL of its directory, and Roots has the certificate of that URL.
+	// Directory is the URL of its directory, Roots has the certificate of that URL, and RootFile is a PEM file with the same certificate.
 	Directory string
 	Roots     *x509.CertPool
+	RootFile  string
 	// Issued has the root of the certificates that it issues.
 	Issued *x509.CertPool
 	// Kill ends the process.
 	Kill func()
+	// management is the URL of its management interface.
+	management string
 }
 
 // Options are the addresses at which the authority verifies names.
@@ -55,8 +59,11 @@ func Start(t testing.TB, o Options) *Authority {
 	t.Helper()
 	binary, dir := testmachine.Build(t, "tests/acme/pebble", "github.com/letsencrypt/pebble/v2/cmd/pebble"), t.TempDir()
 	listen, management := loopback.Address(t), loopback.Address(t)
-	a := &Authority{Directory: "https://" + listen + "/dir", Roots: x509.NewCertPool(), Issued: x509.NewCertPool()}
 	certificate, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	a := &Authority{
+		Directory: "https://" + listen + "/dir", Roots: x509.NewCertPool(), RootFile: certificate, Issued: x509.NewCertPool(),
+		management: "https://" + management,
+	}
 	a.Roots.AppendCertsFromPEM(writeCertificate(t, certificate, key, listen, management))
 	config := filepath.Join(dir, "config.json")
 	content, err := json.Marshal(map[string]any{"pebble": map[string]any{
@@ -93,15 +100,40 @@ func Start(t testing.TB, o Options) *Authority {
 			t.Logf("pebble: %s", log.String())
 		}
 	})
-	a.Issued.AppendCertsFromPEM(a.await(t, "https://"+management+"/roots/0", exited))
+	a.Issued.AppendCertsFromPEM(a.await(t, a.management+"/roots/0", exited))
 	a.await(t, a.Directory, exited)
 	return a
+}
+
+// client returns a client for requests to the authority.
+func (a *Authority) client() *http.Client {
+	return &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: a.Roots}, DisableKeepAlives: true}}
+}
+
+// suggest makes the authority suggest to renew a certificate between two times (RFC 9773).
+func (a *Authority) suggest(t testing.TB, c *x509.Certificate, start, end time.Time) {
+	t.Helper()
+	body, err := json.Marshal(map[string]string{
+		"Certificate": string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})),
+		"ARIResponse": fmt.Sprintf(`{"suggestedWindow":{"start":%q,"end":%q}}`, start.UTC().Format(time.RFC3339), end.UTC().Format(time.RFC3339)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := a.client().Post(a.management+"/set-renewal-info/", "application/json", bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		t.Fatalf("the authority does not take renewal information: %s", response.Status)
+	}
 }
 
 // await waits until the authority answers a request, and returns the answer. It fails the test if the process exits first.
 func (a *Authority) await(t testing.TB, url string, exited <-chan struct{}) []byte {
 	t.Helper()
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: a.Roots}, DisableKeepAlives: true}}
+	client := a.client()
 	timeout := time.After(startTimeout)
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 		response, err := client.Get(url)

@@ -51,6 +51,8 @@ type site struct {
 	overHTTP, overTLS         atomic.Bool
 	answeredHTTP, answeredTLS atomic.Int64
 	hosts                     []string
+	// ahead is the time by which the clock of the node is ahead.
+	ahead atomic.Int64
 }
 
 // newSite starts a site with two workspaces, each with an app. The challenges are answered over HTTP, over TLS, or over both.
@@ -110,7 +112,7 @@ func (s *site) check(err error) {
 func (s *site) start() {
 	s.Helper()
 	n, err := node.Start(context.Background(), node.Options{
-		Dir: s.dir, Wire: true, SampleEvery: time.Hour, Journal: persistence.Options{CacheBytes: 4 << 20, Partitions: 2},
+		Dir: s.dir, Wire: true, SampleEvery: time.Hour, Clock: s.now, Journal: persistence.Options{CacheBytes: 4 << 20, Partitions: 2},
 		Domains: node.DomainOptions{
 			Enabled: true, Directory: s.authority.Directory, Roots: s.authority.Roots, Email: "admin@example.net",
 			Resolvers: []string{s.dns.Address}, PublicAddresses: []netip.Addr{netip.MustParseAddr("127.0.0.1")}, EdgeHost: edgeHost, Hosts: s.hosts,
@@ -120,6 +122,9 @@ func (s *site) start() {
 	s.node = n
 	s.current.Store(n)
 }
+
+// now returns the time of the node's clock.
+func (s *site) now() time.Time { return time.Now().Add(time.Duration(s.ahead.Load())) }
 
 func (s *site) stop() {
 	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
@@ -268,4 +273,29 @@ func (s *site) served(name string, want bool) *x509.Certificate {
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
+}
+
+// replaced waits until a name is served with another certificate than one, and returns the other certificate.
+func (s *site) replaced(name string, one *x509.Certificate) *x509.Certificate {
+	s.Helper()
+	timeout := time.After(testTimeout)
+	for {
+		if c := s.served(name, true); c.SerialNumber.Cmp(one.SerialNumber) != 0 {
+			return c
+		}
+		select {
+		case <-timeout:
+			s.Fatalf("the certificate of %s is not replaced", name)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// activate attaches the host to an app with the right records, and waits for its first certificate.
+func (s *site) activate(name string) *x509.Certificate {
+	s.Helper()
+	s.point(name)
+	s.app(name, &appv1.AttachDomain{DomainId: "dom_1", Hostname: host})
+	s.becomes(name, active)
+	return s.served(host, true)
 }
