@@ -3,6 +3,7 @@ package computer
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"strings"
@@ -46,11 +47,11 @@ type Running struct {
 	// userID is the person to whom the process counts; empty if there is none.
 	userID  string
 	process Process
-	// fleet guards, with mu of its processes, idleSince, which is zero unless the process is idle, and isEvicted, which is set while it
-	// is ended because it is idle.
-	fleet     *Fleet
-	idleSince time.Time
-	isEvicted bool
+	// fleet guards, with mu of its processes, idleSince, which is zero unless the process is idle, isEvicted, which is set while it
+	// is ended because it is idle, and isNamed, which is set when CutOff has named it.
+	fleet              *Fleet
+	idleSince          time.Time
+	isEvicted, isNamed bool
 	// isShort is set when the process is ended because the memory of all computers is short.
 	isShort atomic.Bool
 	// started is closed when the process runs or could not be started, and ended when its end is recorded.
@@ -209,8 +210,10 @@ func (f *Fleet) follow(r *Running, watch Watch) {
 	f.metrics.countEnd(r.kind, exit)
 	if err := f.endWatch(r, watch); err != nil {
 		// The process remains recorded, so that ReportLost recovers the drive.
-		f.o.Log.Error("cannot record all changes of a process; the next check of the computer compares the drive with the sequence",
-			slog.String("workspace", r.WorkspaceID), slog.String("process", r.ID), slog.Any("error", err))
+		if f.running.Err() == nil { // CutOff has named it otherwise
+			f.o.Log.Error("cannot record all changes of a process; the next check of the computer compares the drive with the sequence",
+				slog.String("workspace", r.WorkspaceID), slog.String("process", r.ID), slog.Any("error", err))
+		}
 		r.exit = exit
 		f.processes.remove(r)
 		return
@@ -294,8 +297,8 @@ func (f *Fleet) Recover(ctx context.Context) error {
 	return err
 }
 
-// Close ends all processes and records their ends. It starts none after it. When ctx ends it returns an error; the next
-// owner of the partition then records the other ends.
+// Close ends all processes and records their ends. It starts none after it. When ctx ends it returns an error that names the processes
+// whose ends are not recorded (CutOff); the next owner of the partition then records the other ends.
 func (f *Fleet) Close(ctx context.Context) error {
 	defer f.cancel()
 	f.processes.mu.Lock()
@@ -310,14 +313,17 @@ func (f *Fleet) Close(ctx context.Context) error {
 	}
 	for id := range workspaces {
 		stopping.Go(func() {
-			if err := f.stop(ctx, id); err != nil {
+			if err := f.stop(ctx, id); err != nil && !errors.Is(err, ctx.Err()) {
 				mu.Lock()
 				defer mu.Unlock()
-				errs = append(errs, err)
+				errs = append(errs, fmt.Errorf("end the processes of workspace %s: %w", id, err))
 			}
 		})
 	}
 	stopping.Wait()
+	if ctx.Err() != nil {
+		errs = append(errs, f.CutOff())
+	}
 	return errors.Join(errs...)
 }
 

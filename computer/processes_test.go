@@ -44,6 +44,8 @@ type fakeHost struct {
 	unused []uint64
 	// ownNetworks is OwnNetworks.
 	ownNetworks bool
+	// isStuck makes Stop end no process, and wait until its context ends.
+	isStuck bool
 }
 
 func newFakeHost(w *world) *fakeHost { return &fakeHost{world: w} }
@@ -157,8 +159,12 @@ func (h *fakeHost) Usage(_ context.Context, workspaceID string) (all []computer.
 	return all, nil
 }
 
-func (h *fakeHost) Stop(context.Context, string) error {
+func (h *fakeHost) Stop(ctx context.Context, _ string) error {
 	h.did("stop")
+	if h.isStuck {
+		<-ctx.Done()
+		return fmt.Errorf("wait for the processes: %w", ctx.Err())
+	}
 	h.mu.Lock()
 	all := slices.Clone(h.processes)
 	h.mu.Unlock()

@@ -118,7 +118,7 @@ func New(o Options) (*Server, error) {
 
 // Shutdown ends open streams and terminals at once, refuses new ones, and waits for all other requests and for password resets
 // in flight.
-// When ctx ends it cancels them and returns the context's error.
+// When ctx ends it cancels them and returns an error that names them.
 func (s *Server) Shutdown(ctx context.Context) error {
 	return errors.Join(s.Server.Shutdown(ctx), s.pages.Drain(ctx))
 }

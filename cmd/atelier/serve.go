@@ -308,6 +308,6 @@ func stop(n *node.Node, deadline time.Duration, log *slog.Logger) error {
 		log.Info("stopped")
 		return err
 	case <-time.After(deadline + lastResort):
-		return errors.New("requests in flight did not end before the drain deadline")
+		return fmt.Errorf("the node did not stop within %s after the drain deadline: the process ends as after a crash, and what was acknowledged is safe", lastResort)
 	}
 }

@@ -179,16 +179,15 @@ func machineName(dir string) (string, error) {
 	return hex.EncodeToString(sum[:6]), nil
 }
 
-// stopComputers ends all processes, whose ends and changes are recorded before it returns.
+// stopComputers ends all processes, whose ends and changes are recorded before it returns. When ctx ends, it returns an error that names the
+// processes that it has not waited for.
 func (n *Node) stopComputers(ctx context.Context) error {
 	var errs []error
 	if n.Computers != nil {
-		if err := n.Computers.Close(ctx); err != nil {
-			errs = append(errs, fmt.Errorf("end the processes of computers: %w", err))
-		}
+		errs = append(errs, n.Computers.Close(ctx))
 	}
 	if n.driver != nil {
-		if err := n.driver.Close(ctx); err != nil {
+		if err := withoutEnd(ctx, n.driver.Close(ctx)); err != nil {
 			errs = append(errs, fmt.Errorf("stop the driver of computers: %w", err))
 		}
 	}
@@ -196,4 +195,20 @@ func (n *Node) stopComputers(ctx context.Context) error {
 		errs = append(errs, n.observer.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// withoutEnd returns an error without its parts that say only that ctx has ended.
+func withoutEnd(ctx context.Context, err error) error {
+	joined, is := err.(interface{ Unwrap() []error })
+	if !is {
+		if errors.Is(err, ctx.Err()) {
+			return nil
+		}
+		return err
+	}
+	var rest []error
+	for _, part := range joined.Unwrap() {
+		rest = append(rest, withoutEnd(ctx, part))
+	}
+	return errors.Join(rest...)
 }

@@ -334,7 +334,8 @@ func (n *Node) asker(o Options) pending.Router {
 }
 
 // Stop stops the node in the order that lets commands in flight finish: requests, tasks, agents, processes, drives, actors,
-// journal. It returns the errors of all of them. When ctx ends, it waits for nothing more.
+// journal. It returns the errors of all of them. When ctx ends, it waits for nothing more, and the error names the requests and the processes
+// that were cut off.
 func (n *Node) Stop(ctx context.Context) error {
 	var errs []error
 	n.end()
@@ -343,6 +344,9 @@ func (n *Node) Stop(ctx context.Context) error {
 	}
 	if n.edge != nil {
 		n.edge.Close()
+	}
+	if n.Computers != nil && ctx.Err() != nil {
+		errs = append(errs, n.Computers.CutOff()) // the end of the tasks begins to end processes
 	}
 	for _, system := range n.Systems {
 		system.EndWork(ctx) // tasks use the computers, the drives and the bucket

@@ -83,10 +83,10 @@ func New(o Options) (*Pages, error) {
 	return &Pages{Attempts: NewSignInAttempts(), Hasher: NewPasswordHasher(), Resets: NewPasswordResets(), options: o}, o.OIDC.Check()
 }
 
-// Drain waits for the password resets in flight. When ctx ends it cancels them and returns the context's error.
+// Drain waits for the password resets in flight. When ctx ends it cancels them and returns an error that says so.
 func (p *Pages) Drain(ctx context.Context) error {
-	if err := p.Resets.drain(ctx); err != nil {
-		return fmt.Errorf("wait for password resets: %w", err)
+	if canceled := p.Resets.drain(ctx); canceled > 0 {
+		return fmt.Errorf("%d password resets were cut off at the drain deadline, and may have sent no link", canceled)
 	}
 	return nil
 }

@@ -97,14 +97,18 @@ func (p *PasswordResets) lockAccount(ctx context.Context, userID string) (unlock
 // Wait waits until all work that was started is done.
 func (p *PasswordResets) Wait() { p.work.Wait() }
 
-// drain waits for the work in flight. When ctx ends it cancels the work and returns the context's error.
-func (p *PasswordResets) drain(ctx context.Context) error {
-	inTime := context.AfterFunc(ctx, p.stop)
-	p.work.Wait()
-	if !inTime() {
-		return ctx.Err()
+// drain waits for the work in flight. When ctx ends it cancels the work, and returns the number of requests that were in flight.
+func (p *PasswordResets) drain(ctx context.Context) (canceled int) {
+	ended := make(chan struct{})
+	go func() { p.work.Wait(); close(ended) }()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		canceled = len(p.slots)
+		p.stop()
+		<-ended
 	}
-	return nil
+	return canceled
 }
 
 // forgottenPages mails links to people who forgot their password.

@@ -22,9 +22,10 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	for _, server := range servers {
 		failed = errors.Join(failed, server.Shutdown(ctx))
 	}
+	hasRequests := failed != nil
 	failed = errors.Join(failed, s.watcher.wait(ctx))
 	if failed != nil && ctx.Err() != nil {
-		failed = s.cutOff()
+		failed = s.cutOff(hasRequests)
 		for _, server := range servers {
 			server.Close()
 		}
@@ -36,8 +37,9 @@ func (s *Server) Shutdown(ctx context.Context) error {
 // maxNamed bounds the requests that an error of Shutdown names. The log has all.
 const maxNamed = 10
 
-// cutOff returns an error that names the requests that Shutdown cuts off, and logs each of them.
-func (s *Server) cutOff() error {
+// cutOff returns an error that names the requests that Shutdown cuts off, and logs each of them. It returns nil if only terminals without
+// a client are left, whose processes the node names. hasRequests: some connections have an unfinished request.
+func (s *Server) cutOff(hasRequests bool) error {
 	var names []string
 	more := 0
 	s.running.Range(func(key, _ any) bool {
@@ -51,6 +53,8 @@ func (s *Server) cutOff() error {
 		return true
 	})
 	switch {
+	case len(names) == 0 && !hasRequests:
+		return nil
 	case len(names) == 0:
 		return errors.New("connections with an unfinished request were cut off at the drain deadline")
 	case more > 0:

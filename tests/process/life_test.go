@@ -2,6 +2,7 @@ package process
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -101,24 +102,7 @@ func TestDrainFinishesRunningUpload(t *testing.T) {
 	c := newClient(n.address, key)
 	newWorkspace(t, c)
 	body := newSlowBody("slow and ", "whole\n")
-	status := make(chan int, 1)
-	go func() {
-		request, _ := http.NewRequestWithContext(t.Context(), "PUT", n.address+drivePath("slow.txt"), body)
-		request.Header.Set("Authorization", "Bearer "+key)
-		response, err := c.http.Do(request)
-		if err != nil {
-			t.Error(err)
-			status <- 0
-			return
-		}
-		response.Body.Close()
-		status <- response.StatusCode
-	}()
-	wait(t, body.half, "the first half of the upload is sent")
-	other := newClient(n.address, key)
-	eventually(t, "the node is serving the upload", func() bool {
-		return strings.Contains(other.expect(t, http.StatusOK, "GET", "/metrics", ""), "atelier_http_requests_in_flight 2\n")
-	})
+	status := c.beginUpload(t, "slow.txt", body)
 	draining := n.logs.wait("draining")
 	signal(t, n)
 	wait(t, draining, "the node is draining")
@@ -132,6 +116,80 @@ func TestDrainFinishesRunningUpload(t *testing.T) {
 	c = newClient(start(t, n.dir).address, key)
 	if got := c.expect(t, http.StatusOK, "GET", drivePath("slow.txt"), ""); got != "slow and whole\n" {
 		t.Errorf("the uploaded file has %q", got)
+	}
+}
+
+// beginUpload sends the first half of a file, and returns when the node serves the request. The channel gets the status of the answer; 0 if
+// there is none.
+func (c *client) beginUpload(t *testing.T, path string, body *slowBody) <-chan int {
+	t.Helper()
+	status := make(chan int, 1)
+	go func() {
+		request, _ := http.NewRequestWithContext(t.Context(), "PUT", c.address+drivePath(path), body)
+		request.Header.Set("Authorization", "Bearer "+c.key)
+		response, err := c.http.Do(request)
+		if err != nil {
+			status <- 0
+			return
+		}
+		response.Body.Close()
+		status <- response.StatusCode
+	}()
+	wait(t, body.half, "the first half of the upload is sent")
+	other := newClient(c.address, c.key)
+	eventually(t, "the node is serving the upload", func() bool {
+		return strings.Contains(other.expect(t, http.StatusOK, "GET", "/metrics", ""), "atelier_http_requests_in_flight 2\n")
+	})
+	return status
+}
+
+// TestDrainDeadlineNamesWhatIsCutOff stops a node while a client uploads a file, an app runs, and a command runs. The command ends at once. The
+// log and the last error name the request and the app, which are cut off at the drain deadline.
+func TestDrainDeadlineNamesWhatIsCutOff(t *testing.T) {
+	requireRoot(t)
+	n := start(t, filepath.Join(t.TempDir(), "data"), "--drain-deadline=1s")
+	_, key := newPerson(t, n, "ada@example.org")
+	c := newClient(n.address, key)
+	newWorkspace(t, c)
+	c.expect(t, http.StatusCreated, "MKCOL", drivePath("site"), "")
+	c.expect(t, http.StatusCreated, "POST", workspacePath+"/apps", `{"path":"site","slug":"site","name":"Site","command":"exec /.atelier/atelier site","apiScopes":[]}`,
+		"Content-Type", "application/json")
+	body := newSlowBody("begun and ", "never ended\n")
+	uploaded := c.beginUpload(t, "slow.txt", body)
+	command := make(chan string, 1)
+	go func() {
+		_, answer, err := newClient(n.address, key).do(t.Context(), "POST", workspacePath+"/computer/exec",
+			[]byte(`{"argv":["sh","-c","echo >started; exec sleep 100000"]}`), "Content-Type", "application/json")
+		command <- fmt.Sprintf("%s %v", answer, err)
+	}()
+	eventually(t, "the command runs", func() bool {
+		status, _, err := c.do(t.Context(), "GET", drivePath("started"), nil)
+		return err == nil && status == http.StatusOK
+	})
+
+	if code := n.terminate(t); code != 1 {
+		t.Errorf("exit %d, want 1", code)
+	}
+	if got := <-command; !strings.Contains(got, "the server is shutting down") {
+		t.Errorf("the command ended with %s", got)
+	}
+	close(body.rest) // the client waits for the body before it reports that the connection is closed
+	if status := <-uploaded; status != 0 {
+		t.Errorf("the upload was answered with %d", status)
+	}
+	log := n.logs.String()
+	for _, want := range []string{
+		`"msg":"cutting off a request at the drain deadline","method":"PUT","route":"/v1/ws/{workspaceSlug}/drive/`,
+		`"msg":"cutting off processes at the drain deadline","workspace":"ws_`,
+		"requests in flight were cut off at the drain deadline: PUT /v1/ws/{workspaceSlug}/drive/",
+		"processes were cut off at the drain deadline: 1 app of workspace ws_",
+	} {
+		if !strings.Contains(log, want) {
+			t.Errorf("nothing says %s", want)
+		}
+	}
+	if strings.Contains(log, "context ") || t.Failed() {
+		t.Errorf("the log is\n%s", log)
 	}
 }
 

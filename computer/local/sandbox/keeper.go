@@ -83,8 +83,11 @@ func (k *Keeper) Close(ctx context.Context) error {
 	defer k.mu.Unlock()
 	_ = k.server.Close()
 	stop := context.AfterFunc(ctx, func() { _ = k.command.Process.Kill() })
-	defer stop()
-	if err := k.command.Wait(); err != nil {
+	err := k.command.Wait()
+	if isInTime := stop(); err != nil && !isInTime {
+		return ctx.Err()
+	}
+	if err != nil {
 		return fmt.Errorf("the keeper has failed: %w", err)
 	}
 	return nil
