@@ -220,7 +220,7 @@ func (c *Computers) OpenTerminal(ctx context.Context, workspaceID string, p *wir
 	if len(argv) == 0 {
 		argv = []string{"sh"}
 	}
-	master, slave, err := openPTY()
+	master, slave, err := OpenPTY()
 	if err != nil {
 		return nil, err
 	}

@@ -32,8 +32,8 @@ type terminal struct {
 	changed chan struct{}
 }
 
-// openPTY opens a pseudoterminal.
-func openPTY() (master, slave *os.File, err error) {
+// OpenPTY opens a pseudoterminal. The caller closes both files.
+func OpenPTY() (master, slave *os.File, err error) {
 	if master, err = os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0); err != nil {
 		return nil, nil, err
 	}
