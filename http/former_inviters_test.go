@@ -3,6 +3,7 @@ package http_test
 import (
 	"encoding/json"
 	"fmt"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/app"
 	"github.com/atelier-run/atelier/entity/user"
+	"github.com/atelier-run/atelier/http"
 	appv1 "github.com/atelier-run/atelier/messages/app/v1"
 	slugv1 "github.com/atelier-run/atelier/messages/slug/v1"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
@@ -42,16 +44,22 @@ func TestInvitationsOfFormerInviters(t *testing.T) {
 			acceptOnly(s, bob)
 			link := s.invite(bob, "acme", "second@example.com")
 			lose(s, key, s.idOf("bob"))
-			s.browser().get(link).expectPage(409, "This invitation was revoked")
-			if list := request(t, s.node.Server, "GET", "/v1/ws/acme/invites", key, "").Body.String(); strings.Count(list, `"revokedAt"`) != 1 {
-				t.Errorf("the list has %s", list)
-			}
-			if log := request(t, s.node.Server, "GET", "/v1/ws/acme/audit", key, "").Body.String(); strings.Count(log, `"invitation.revoked"`) != 1 {
-				t.Errorf("the log has %s", log)
-			}
-			expect(t, request(t, s.node.Server, "GET", "/v1/user/invitations", second, ""), 200, `"items":[]`)
+			expectRevoked(s, key, second, link)
 		})
 	}
+}
+
+// expectRevoked expects that the only invitation of a workspace is revoked, in the audit log, and cannot be accepted.
+func expectRevoked(s *site, owner, invited, link string) {
+	s.Helper()
+	s.browser().get(link).expectPage(409, "This invitation was revoked")
+	if list := request(s, s.node.Server, "GET", "/v1/ws/acme/invites", owner, "").Body.String(); strings.Count(list, `"revokedAt"`) != 1 {
+		s.Errorf("the list has %s", list)
+	}
+	if log := request(s, s.node.Server, "GET", "/v1/ws/acme/audit", owner, "").Body.String(); strings.Count(log, `"invitation.revoked"`) != 1 {
+		s.Errorf("the log has %s", log)
+	}
+	expect(s, request(s, s.node.Server, "GET", "/v1/user/invitations", invited, ""), 200, `"items":[]`)
 }
 
 // acceptOnly accepts the only pending invitation of a person.
@@ -109,10 +117,64 @@ func TestInvitationsOfARevokedGrant(t *testing.T) {
 	if n := revoked(); n != 1 {
 		t.Errorf("%d are revoked with the grant", n)
 	}
-	for _, e := range []appv1.Event{&appv1.AppDisabled{}, &appv1.RemovalRequested{}, &appv1.InvitingEnded{}} {
-		if got := app.React(app.Identity(id, appID), e); len(got) != 1 || fmt.Sprint(got[0].Message) != fmt.Sprint(&workspacev1.EndInvitations{CredentialId: appID}) {
-			t.Errorf("%T: %v", e, got)
-		}
+}
+
+// The invitations that an app has sent with its key end when the app is disabled or removed, or loses the scope to invite.
+func TestInvitationsOfAnApp(t *testing.T) {
+	for name, test := range map[string]struct {
+		method, path, body string
+		status             int
+	}{
+		"disabled": {"PUT", "/apps/site/disabled", `{"disabled":true}`, 200},
+		// The request waits for the end of the process, which nobody reports here. The invitation ends with the request.
+		"removed":           {"DELETE", "/apps/site", "", 503},
+		"without_the_scope": {"PATCH", "/apps/site", `{"apiScopes":["files:read"]}`, 200},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t, func(o *http.Options) { o.Apps = newFakeApps().options() })
+			key, _ := s.signUp("alice")
+			s.workspace(key, "acme")
+			invited := s.person("bob")
+			send := func(method, path, body string, status int) *httptest.ResponseRecorder {
+				t.Helper()
+				answer := request(t, s.node.Server, method, "/v1/ws/acme"+path, key, body)
+				expect(t, answer, status, "")
+				return answer
+			}
+			send("MKCOL", "/drive/site", "", 201)
+			var made struct {
+				App struct{ ID, WorkspaceID string }
+			}
+			scopes, err := json.Marshal(entity.AgentCapabilities()) // an editor is invited by a credential with the capabilities of the role only
+			if err != nil {
+				t.Fatal(err)
+			}
+			answer := send("POST", "/apps", `{"path":"site","slug":"site","command":"serve","apiScopes":`+string(scopes)+`}`, 201)
+			if err := json.Unmarshal(answer.Body.Bytes(), &made); err != nil {
+				t.Fatal(err)
+			}
+			identity := app.Identity(made.App.WorkspaceID, made.App.ID)
+			report := func(m proto.Message) { // as the supervisor of the app does
+				t.Helper()
+				command := entity.Command{Kind: entity.KindApp, Identity: identity, Principal: entity.Platform(), Message: m}
+				if _, err := s.node.Router.Ask(t.Context(), command); err != nil {
+					t.Fatal(err)
+				}
+			}
+			appKey, hash := newKeyOf(kindApp, made.App.ID)
+			report(&appv1.IssueKey{Generation: 1, SecretSha256: hash})
+			report(&appv1.ReportReconciled{Generation: 1})
+			link := s.invite(appKey, "acme", "bob@example.com")
+			expect(t, request(t, s.node.Server, "GET", "/v1/user/invitations", invited, ""), 200, `"role":"editor"`)
+			send(test.method, test.path, test.body, test.status)
+			if name == "without_the_scope" {
+				report(&appv1.ReportReconciled{Generation: 2})
+			}
+			if err := s.node.Router.Settle(t.Context(), entity.KindApp, identity); err != nil {
+				t.Fatal(err)
+			}
+			expectRevoked(s, key, invited, link)
+		})
 	}
 }
 
