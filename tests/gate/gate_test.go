@@ -58,6 +58,12 @@ func TestPlantedFaults(t *testing.T) {
 			<-done
 			t.Log(n)
 		}`, true, 2, []string{"== failed: make race", "--- planted/planted TestPlanted [data race]", "WARNING: DATA RACE"}},
+		{"left out of make race", `func TestPlanted(t *testing.T) { if count() > 1 { t.Skip("not with the race detector: planted") } }`,
+			false, 2, []string{"== passed"}},
+		{"left out of make test and make race", `func TestPlanted(t *testing.T) {
+			if count() > 1 { t.Skip("not with the race detector: planted") }
+			t.Skip("planted reason")
+		}`, true, 2, []string{"== failed: make race", "--- planted/planted TestPlanted [has passed in no run]", "not with the race detector: planted"}},
 		{"panic", `func TestPlanted(t *testing.T) { count(); panic("planted panic") }`,
 			true, 1, []string{"--- planted/planted TestPlanted [panic]", "panic: planted panic"}},
 		{"panic of a goroutine", `func TestPlanted(t *testing.T) { count(); go func() { panic("planted panic") }(); select {} }`,
@@ -82,7 +88,7 @@ func TestPlantedFaults(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			p := newPlace(t, test.code)
-			if test.name == "data race" {
+			if strings.Contains(test.name, "race") {
 				if _, err := exec.LookPath("gcc"); err != nil {
 					testmachine.Lacks(t, "the race detector needs gcc")
 				}
@@ -229,7 +235,7 @@ func count() int {
 }
 `)
 	p.command = exec.Command(filepath.Join(p.dir, ".ci/run"))
-	p.command.Env = append(os.Environ(), "MINUTES=", "RERUNS=", "SUMMARY=", "MAKEFLAGS=")
+	p.command.Env = append(os.Environ(), "MINUTES=", "RERUNS=", "SUMMARY=", "PASSED=", "MAKEFLAGS=")
 	p.command.Stdout, p.command.Stderr = &p.output, &p.output
 	return p
 }

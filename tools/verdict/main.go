@@ -1,12 +1,15 @@
 // Verdict reads what the runs of tests printed and ends with the tests that failed.
 //
-//	verdict [-lines N] EVENTS
+//	verdict [-lines N] [-passed FILE] EVENTS
 //
 // EVENTS is the file of events that gotestsum wrote while it ran tests and ran the failed ones again: the output of go test -json,
 // one run of a package after another. The verdict is red, and its exit code 1, when a test failed in each of its runs, and when a
 // first run failed in a way that running one test again says nothing about: a package that does not build, a data race, a panic, a
 // time-out, a test that ended its process, a package that failed without a failed test, more than 20 failures, and a run that was
 // cut off. A test that failed and then passed is unsteady. It is listed with its first output, and does not make the verdict red.
+//
+// FILE lists the tests that passed, for the next verdict: a test that is left out because of the race detector must have passed without the
+// detector before.
 //
 // The output of each failure is printed twice: up to a few hundred lines of it first, and then, at the end, as much as fits into N
 // lines together with all other failures, so that the end of a log says what to mend.
@@ -22,12 +25,13 @@ import (
 
 func main() {
 	lines := flag.Int("lines", 44, "the number of lines of the summary at the end")
+	passed := flag.String("passed", "", "the file of the tests that passed in earlier runs, to which those of this run are added")
 	flag.Parse()
 	if flag.NArg() != 1 {
 		flag.Usage()
 		os.Exit(2)
 	}
-	red, err := judge(flag.Arg(0), *lines, os.Stdout)
+	red, err := judge(flag.Arg(0), *passed, *lines, os.Stdout)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "verdict:", err)
 		os.Exit(2)
@@ -37,8 +41,8 @@ func main() {
 	}
 }
 
-// judge prints the verdict on the events of a file and reports whether it is red.
-func judge(name string, lines int, to io.Writer) (bool, error) {
+// judge prints the verdict on the events of a file and reports whether it is red. passed is the file of the tests that passed; "": none.
+func judge(name, passed string, lines int, to io.Writer) (bool, error) {
 	file, err := os.Open(name)
 	if err != nil {
 		return false, err
@@ -49,6 +53,11 @@ func judge(name string, lines int, to io.Writer) (bool, error) {
 		return false, fmt.Errorf("%s: %w", name, err)
 	}
 	v := decide(runs)
+	if passed != "" {
+		if err := v.checkLeftOut(runs, passed); err != nil {
+			return false, err
+		}
+	}
 	out := bufio.NewWriter(to)
 	v.print(out, lines)
 	return v.isRed(), out.Flush()
