@@ -11,7 +11,7 @@ import (
 
 // testCommand runs a command that waits until its first output has arrived: the proxy must not buffer the response.
 func (s *site) testCommand() {
-	body := `{"argv":["sh","-c","echo first; until [ -e arrived ]; do sleep 0.01; done; echo second"]}`
+	body := `{"argv":["sh","-c","echo first; until [ -e arrived ]; do sleep 0.01; done; rm arrived; echo second"]}`
 	answer, err := s.client.Do(s.request("POST", "/v1/ws/acme/computer/exec", s.key, strings.NewReader(body)))
 	if err != nil {
 		s.Fatal(err)

@@ -1,7 +1,6 @@
 package proxies
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/ecdsa"
@@ -30,6 +29,7 @@ import (
 
 	"github.com/atelier-run/atelier/cmd/node"
 	atelier "github.com/atelier-run/atelier/http"
+	"github.com/atelier-run/atelier/http/api"
 	"github.com/atelier-run/atelier/http/api/apitest"
 	"github.com/atelier-run/atelier/http/server"
 	"github.com/atelier-run/atelier/persistence"
@@ -54,6 +54,8 @@ type proxy struct {
 	edit func(config string) string
 	// arguments returns the arguments of the program for the path of the configuration.
 	arguments func(config string) []string
+	// compresses is set if edit has the proxy compress responses for clients that accept gzip.
+	compresses bool
 }
 
 // proxies lists the proxies by the names of their subtests.
@@ -69,10 +71,33 @@ var proxies = map[string]proxy{
 		}
 		return completeNginx(strings.Join(kept, ""))
 	}, arguments: nginxArguments},
-	"haproxy": {program: "haproxy", config: "haproxy/atelier.cfg", arguments: func(config string) []string { return []string{"-db", "-f", config} }},
-	"caddy": {program: "caddy", config: "caddy/Caddyfile", edit: func(config string) string {
-		return "{\n\tadmin off\n\tgrace_period 1s\n\tauto_https disable_redirects\n\tskip_install_trust\n}\n" + config
-	}, arguments: func(config string) []string { return []string{"run", "--adapter", "caddyfile", "--config", config} }},
+	"haproxy": {program: "haproxy", config: "haproxy/atelier.cfg", arguments: haproxyArguments},
+	"caddy":   {program: "caddy", config: "caddy/Caddyfile", edit: completeCaddy, arguments: caddyArguments},
+	"nginx_with_gzip": {program: "nginx", config: "nginx/atelier.conf", edit: func(config string) string {
+		return completeNginx("gzip on;\ngzip_proxied any;\ngzip_min_length 1;\ngzip_types " + compressed + ";\n" + config)
+	}, arguments: nginxArguments, compresses: true},
+	"haproxy_with_compression": {program: "haproxy", config: "haproxy/atelier.cfg", edit: func(config string) string {
+		return strings.Replace(config, "\nbackend atelier\n", "\nbackend atelier\n    compression algo gzip\n    compression type "+compressed+"\n", 1)
+	}, arguments: haproxyArguments, compresses: true},
+	"caddy_with_encode": {program: "caddy", config: "caddy/Caddyfile", edit: func(config string) string {
+		// As the documentation says: Caddy 2.6 holds back what it compresses.
+		encode := "\tencode gzip {\n\t\tmatch {\n\t\t\theader Content-Type application/json*\n\t\t}\n\t}\n"
+		return completeCaddy(strings.Replace(config, "\n(atelier) {\n", "\n(atelier) {\n"+encode, 1))
+	}, arguments: caddyArguments, compresses: true},
+}
+
+// compressed lists the types of responses that nginx and HAProxy compress, if they do.
+const compressed = "application/json application/x-ndjson text/event-stream"
+
+func haproxyArguments(config string) []string { return []string{"-db", "-f", config} }
+
+func caddyArguments(config string) []string {
+	return []string{"run", "--adapter", "caddyfile", "--config", config}
+}
+
+// completeCaddy returns a configuration of Caddy that needs no rights and no other port.
+func completeCaddy(config string) string {
+	return "{\n\tadmin off\n\tgrace_period 1s\n\tauto_https disable_redirects\n\tskip_install_trust\n}\n" + config
 }
 
 // nginxArguments returns the arguments that run nginx in the foreground.
@@ -101,14 +126,21 @@ type site struct {
 	roots       *x509.CertPool
 }
 
-// TestProxies tests uploads, file operations, event streams, commands, large heads of requests, terminals and apps through each proxy.
+// TestProxies tests uploads, file operations, event streams, commands, large heads of requests, terminals and apps through each proxy, and
+// streams and commands through proxies that compress.
 func TestProxies(t *testing.T) {
 	for name, p := range proxies {
 		t.Run(name, func(t *testing.T) {
 			s := startBehind(t, p)
+			if p.compresses {
+				t.Run("compression", func(t *testing.T) { s.with(t).testCompression() })
+				t.Run("compression_http2", func(t *testing.T) { s.with(t).overHTTP2().testCompression() })
+				return
+			}
 			t.Run("refused_uploads", func(t *testing.T) { s.with(t).testRefusedUploads() })
 			t.Run("file_operations", func(t *testing.T) { s.with(t).testFileOperations() })
 			t.Run("event_stream", func(t *testing.T) { s.with(t).testEventStream() })
+			t.Run("session_stream", func(t *testing.T) { s.with(t).testSessionStream() })
 			t.Run("command", func(t *testing.T) { s.with(t).testCommand() })
 			if name != "nginx_with_proxy_pass_only" { // it passes neither WebSockets nor the host on, nor long heads of responses
 				t.Run("large_heads", func(t *testing.T) { s.with(t).testLargeHeads() })
@@ -167,27 +199,6 @@ func (s *site) testFileOperations() {
 	if status, body, _ := s.send("GET", "/v1/ws/acme/drive/b.bin", s.key, nil); status != 200 || !bytes.Equal(body, upload) {
 		s.Errorf("GET: status %d and %d bytes, want 200 and the %d bytes uploaded", status, len(body), len(upload))
 	}
-}
-
-// testEventStream opens an event stream, writes a file and waits for its row: the proxy must not buffer the stream.
-func (s *site) testEventStream() {
-	answer, err := s.client.Do(s.request("GET", "/v1/ws/acme/file-activity/events", s.key, nil))
-	if err != nil {
-		s.Fatal(err)
-	}
-	defer answer.Body.Close()
-	if answer.StatusCode != 200 {
-		s.Fatalf("GET of the event stream: status %s, want 200", answer.Status)
-	}
-	if status, body, _ := s.send("PUT", "/v1/ws/acme/drive/live.txt", s.key, strings.NewReader("x")); status != 201 {
-		s.Fatalf("PUT: status %d, want 201: %s", status, body)
-	}
-	for lines := bufio.NewScanner(answer.Body); lines.Scan(); {
-		if strings.HasPrefix(lines.Text(), "data:") && strings.Contains(lines.Text(), "live.txt") {
-			return
-		}
-	}
-	s.Error("the stream ended before it sent the row of the file live.txt")
 }
 
 // request returns a request to the proxy that ends after timeout. headers are pairs of a name and a value.
@@ -319,11 +330,12 @@ func startNode(t *testing.T) (address, key string) {
 		t.Fatal(err)
 	}
 	n, err := node.Start(t.Context(), node.Options{
-		Dir: t.TempDir(), PendingLimit: timeout,
+		Dir: t.TempDir(), PendingLimit: timeout, HoldTurns: true,
 		Computers: node.ComputerOptions{Driver: node.LocalDriver}, Domains: node.DomainOptions{EdgeHost: edgeHost},
-		HTTP: atelier.Options{Computers: apitest.NewComputers(t), Options: server.Options{
+		HTTP: atelier.Options{Computers: apitest.NewComputers(t), Sessions: api.SessionOptions{DeliveryTime: time.Millisecond}, Options: server.Options{
 			PublicURL: public, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")},
-			Limits: server.Limits{Rate: -1, AddressRate: -1, RequestTime: timeout},
+			Heartbeat: 2 * timeout, // so that no heartbeat brings an event that a proxy holds back
+			Limits:    server.Limits{Rate: -1, AddressRate: -1, RequestTime: timeout},
 		}},
 		Journal: persistence.Options{FS: vfs.NewMem(), CacheBytes: 4 << 20, Partitions: 4},
 	})
