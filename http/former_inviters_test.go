@@ -160,6 +160,9 @@ func TestInvitationsOfAnApp(t *testing.T) {
 				if _, err := s.node.Router.Ask(t.Context(), command); err != nil {
 					t.Fatal(err)
 				}
+				if err := s.node.Router.Settle(t.Context(), entity.KindApp, identity); err != nil { // the credential is registered
+					t.Fatal(err)
+				}
 			}
 			appKey, hash := newKeyOf(kindApp, made.App.ID)
 			report(&appv1.IssueKey{Generation: 1, SecretSha256: hash})

@@ -67,7 +67,7 @@ func newSite(t *testing.T, edit ...func(*http.Options)) *site {
 	}
 	s.node, err = node.Start(t.Context(), node.Options{
 		HoldTurns: true, HoldApps: true,
-		Dir:       t.TempDir(), Clock: s.clock.Now, Wire: true, HTTP: o, Log: slog.New(slog.NewTextHandler(io.MultiWriter(t.Output(), &s.said), nil)),
+		Dir: t.TempDir(), Clock: s.clock.Now, Wire: true, HTTP: o, Log: slog.New(slog.NewTextHandler(io.MultiWriter(t.Output(), &s.said), nil)),
 		Journal: persistence.Options{FS: vfs.NewMem(), CacheBytes: 4 << 20, Partitions: 4}, PendingLimit: longest,
 	})
 	if err != nil {
