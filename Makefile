@@ -44,7 +44,7 @@ PROGRAMS := busybox-static caddy chromium curl davfs2 haproxy litmus nginx nodej
 
 .DEFAULT_GOAL := build
 .PHONY: build run test race steady lint format vet modules tidy staticcheck sums messages vulnerabilities generate check-generated \
-	long kills histories soak fuzz bench clean
+	long kills histories soak systemd fuzz bench clean
 
 build:
 	$(GOBUILD) -o bin/atelier ./cmd/atelier
@@ -112,9 +112,9 @@ check-generated:
 	tests/generated
 
 # The runs that take longer than a change can wait for (docs/contributing.md).
-long: kills histories soak fuzz
+long: kills histories soak systemd fuzz
 
-kills histories soak:
+kills histories soak systemd:
 	tests/long $@ $(DURATION) $(SEED)
 
 fuzz:

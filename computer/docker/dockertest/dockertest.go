@@ -92,8 +92,8 @@ func (e *Engine) configure(t testing.TB) {
 	}
 }
 
-// podman returns a command with the engine's folders.
-func (e *Engine) podman(arguments ...string) *exec.Cmd {
+// Podman returns a command of the engine, for what its API does not have.
+func (e *Engine) Podman(arguments ...string) *exec.Cmd {
 	global := []string{
 		"--root", e.dir + "/root", "--runroot", e.dir + "/run", "--tmpdir", e.dir + "/tmp", "--storage-driver", "vfs",
 		"--log-level", "error",
@@ -108,7 +108,7 @@ func (e *Engine) podman(arguments ...string) *exec.Cmd {
 func (e *Engine) Run(t testing.TB) {
 	t.Helper()
 	said := &bytes.Buffer{}
-	e.command = e.podman("system", "service", "--time", "0", e.Address)
+	e.command = e.Podman("system", "service", "--time", "0", e.Address)
 	e.command.Stdout, e.command.Stderr = said, said
 	if err := e.command.Start(); err != nil {
 		t.Fatal(err)
@@ -286,7 +286,7 @@ func rootFiles(t testing.TB, further ...string) []byte {
 // remove ends the engine, its containers and its mounts.
 func (e *Engine) remove(t testing.TB) {
 	if e.command != nil {
-		if out, err := e.podman("rm", "--all", "--force", "--time", "0").CombinedOutput(); err != nil {
+		if out, err := e.Podman("rm", "--all", "--force", "--time", "0").CombinedOutput(); err != nil {
 			t.Logf("podman rm: %v\n%s", err, out)
 		}
 		_ = e.command.Process.Signal(syscall.SIGTERM)
