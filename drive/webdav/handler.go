@@ -74,7 +74,7 @@ func (h *Handler) Exists(ctx context.Context, workspaceID, path string) (bool, e
 // has set the deadlines of the connection. The read deadline has to outlast the call, because ServeDrive may refuse a
 // request without reading its body, and the server drains the body afterwards.
 //
-// The caller's access may end during the request: then access.Authenticate or access.Authorize returns an error, or the
+// The caller's access may end during the request, or the client go: then access.Authenticate or access.Authorize returns an error, or the
 // request's context is canceled with an *entity.Error as its cause. ServeDrive changes nothing after that and returns the
 // error. The caller of ServeDrive answers with it, unless the response has begun. ServeDrive answers all other errors
 // itself and returns nil.

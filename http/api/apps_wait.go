@@ -69,5 +69,7 @@ func submitChange[In any](
 func (a apps) awaitChange(ctx context.Context, c *server.Call, made appservice.Change) (*appv1.Description, error) {
 	limited, cancel := context.WithTimeout(ctx, a.WaitTime+c.RequestTime())
 	defer cancel()
-	return a.request(c).Await(limited, made, a.WaitTime)
+	waiting, end := c.Waiting(limited, a.WaitTime)
+	defer end()
+	return a.request(c).Await(limited, waiting, made)
 }

@@ -17,7 +17,7 @@ func (s *Server) logAccess(w *Response, r *http.Request, elapsed time.Duration) 
 		detail = internalDetail(w.Err)
 	}
 	switch {
-	case detail != "" && r.Context().Err() == nil: // the client has not gone
+	case detail != "" && (w.status >= http.StatusInternalServerError || r.Context().Err() == nil): // otherwise the client may have gone
 		level = slog.LevelError
 	case w.operation != nil && w.operation.Scope == ScopeProbe:
 		level = slog.LevelDebug

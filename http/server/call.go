@@ -14,7 +14,7 @@ import (
 
 // Call is a request of an operation, with the services of the server that its handler needs.
 type Call struct {
-	// Context ends when the client leaves or the operation's time is over.
+	// Context ends when the client has gone or the operation's time is over; see Server.attend.
 	Context  context.Context
 	Request  *http.Request
 	Response *Response
@@ -25,6 +25,8 @@ type Call struct {
 
 	server    *Server
 	operation *operation
+	// patience ends when the client has gone, or when waits end because it may have gone; nil: no client ends the operation.
+	patience context.Context
 	// slots is the kind of slot that the request holds; nil if the call serves no request.
 	slots *requestSlots
 }

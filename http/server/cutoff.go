@@ -29,6 +29,12 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		for _, server := range servers {
 			server.Close()
 		}
+		s.running.Range(func(_, end any) bool {
+			if end, is := end.(func()); is {
+				end() // an operation may outlast its connection; see attend
+			}
+			return true
+		})
 	}
 	s.Flush()
 	return failed

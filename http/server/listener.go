@@ -98,6 +98,8 @@ type headConn struct {
 	s *Server
 	// isHandled is set from endHead to beginHead. What is written at other times are refusals of net/http.
 	isHandled atomic.Bool
+	// isHalfClosed is set once the client has closed its sending side in order. A connection that is lost fails with another error.
+	isHalfClosed atomic.Bool
 
 	mu     sync.Mutex
 	inHead bool
@@ -132,6 +134,9 @@ func (c *headConn) Read(p []byte) (int, error) {
 	if refused := c.scan(p[:n]); refused != nil {
 		c.refuse(refused)
 		return 0, io.EOF
+	}
+	if err == io.EOF {
+		c.isHalfClosed.Store(true)
 	}
 	return n, err
 }

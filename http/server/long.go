@@ -10,8 +10,8 @@ import (
 	"github.com/atelier-run/atelier/retry"
 )
 
-// RunLong runs an operation that lasts as long as its purpose and counts as a stream. ctx ends when the client has gone. It ends
-// with an *entity.Error as its cause if the caller loses the access or the server shuts down; see Refusal. Errors: those of
+// RunLong runs an operation that lasts as long as its purpose and counts as a stream. ctx ends with an *entity.Error as its cause when the
+// client has gone, the caller loses the access or the server shuts down; see Refusal and Server.attend. Errors: those of
 // run, rate_limited, unavailable.
 func (c *Call) RunLong(run func(ctx context.Context) error) error {
 	ctx, end := context.WithCancelCause(c.Context)
@@ -55,8 +55,8 @@ func (c *Call) removeWriteDeadline() {
 	http.NewResponseController(c.Response.ResponseWriter).SetWriteDeadline(time.Time{})
 }
 
-// Refusal returns the error with which the context of RunLong has ended, or nil if it has not ended, or because the client has
-// gone.
+// Refusal returns the error with which the context of RunLong has ended, or nil if it has not ended, or because the output cannot be
+// written.
 func Refusal(ctx context.Context) *entity.Error {
 	refused, _ := errors.AsType[*entity.Error](context.Cause(ctx))
 	return refused

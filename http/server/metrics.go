@@ -31,7 +31,7 @@ func newMetrics(r prometheus.Registerer, g prometheus.Gatherer) (*metrics, error
 	const space = "atelier_http_"
 	m := &metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: space + "requests_total", Help: "Requests answered."}, []string{"route", "method", "status"}),
+			Name: space + "requests_total", Help: "Requests answered; the status is 0xx if the client had gone before the answer."}, []string{"route", "method", "status"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: space + "request_duration_seconds", Help: "Time from a request's head to the end of its response, without transfers and streams.",
 			Buckets: prometheus.ExponentialBuckets(0.0001, 3, 12)}, []string{"route", "method"}),

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -43,6 +44,8 @@ type Response struct {
 	// mayHijack allows Hijack, which sets hijacked.
 	mayHijack bool
 	hijacked  net.Conn
+	// isKeptAlive is set once the server writes to the client even if there is no output (Lines.KeepAlive).
+	isKeptAlive atomic.Bool
 }
 
 // Unwrap lets http.ResponseController reach the connection.

@@ -8,6 +8,7 @@
 //	hosts.go         the host: 421, unless it is the server's, or an app's, which the edge serves
 //	server.go        handle: request id, recovery from panics, metrics; access_log.go: the access log
 //	route.go         newRouter: path and method: 404 and 405
+//	half_closed.go   attend: how long the operation goes on if the client may have gone
 //	server.go        runOperation; slots.go: slots of the address for concurrent requests: 429, 503
 //	access.go        Call.admit: the credential: 401; its person's slots and its rate: 429; the workspace in the path: 404
 //	call.go          Answer: decodes the input: 400, 413, 415; sends the command; encodes the reply
@@ -109,7 +110,6 @@
 package server
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -153,7 +153,8 @@ type Server struct {
 	// strictTransport is the value of Strict-Transport-Security; nil: it is not sent.
 	strictTransport []string
 	slots           slots
-	// running has a *Response for each request whose operation runs, and an *http.Request for each request to an app.
+	// running has a *Response for each request whose operation runs, with the function that ends the operation, and an *http.Request for each
+	// request to an app.
 	running     sync.Map
 	connections *connections
 	// heads is the number of bytes charged for unfinished request heads; see headConn.
@@ -302,40 +303,42 @@ func (s *Server) route(router *mux.Router, w *Response, r *http.Request) {
 
 // runOperation runs an operation within the limits on concurrent requests, and answers with the error that it returns. It
 // answers after countAndRun has returned, because the answer waits for the rest of the request's body, which a client without
-// a credential may send slowly: the request must not count against the limits meanwhile.
+// a credential may send slowly: the request must not count against the limits meanwhile. A client that has gone gets no answer, so that none
+// is counted, and its connection is closed.
 func (s *Server) runOperation(op *operation, w *Response, r *http.Request) {
 	w.operation, w.refuse = op, op.Refuse
-	s.running.Store(w, nil)
-	defer s.running.Delete(w)
 	if op.Timing != Transfer {
 		r = s.withPacedBody(w, r)
 	}
-	if err := s.countAndRun(op, w, r); err != nil {
-		w.Err = err
-		w.fail(err)
+	c := &Call{server: s, operation: op, Response: w, Request: r}
+	end := s.attend(c)
+	defer end()
+	s.running.Store(w, end)
+	defer s.running.Delete(w)
+	err := s.countAndRun(c)
+	if err == nil {
+		return
 	}
+	w.Err = err
+	if w.status == 0 && c.isGone() && publicError(err, w.ID).Code == entity.Unavailable {
+		panic(http.ErrAbortHandler)
+	}
+	w.fail(err)
 }
 
 // countAndRun takes the slots of a request (slots.go) while it admits the request and runs the handler of its operation. Errors:
 // those of takeSlots, of admit and of the handler.
-func (s *Server) countAndRun(op *operation, w *Response, r *http.Request) error {
-	taken, err := s.takeSlots(op, r)
+func (s *Server) countAndRun(c *Call) error {
+	taken, err := s.takeSlots(c.operation, c.Request)
 	defer func() { taken.release() }()
 	if err != nil {
 		return err
 	}
-	c := &Call{Context: r.Context(), server: s, operation: op, Response: w, Request: r, slots: &taken}
-	if op.Timing == Brief {
-		// net/http cancels the context of a request when the client shuts its sending side, which some do who wait for the answer. A change
-		// would be made and its answer lost; so a brief operation runs to its end, also for a client that has left.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Context), s.options.Limits.RequestTime)
-		defer cancel()
-		c.Context = ctx
-	}
+	c.slots = &taken
 	if err := c.admit(); err != nil {
 		return err
 	}
-	return op.Handler(c)
+	return c.operation.Handler(c)
 }
 
 // limitBody bounds the time in which the body may arrive. It is needed even if no handler reads the body, because net/http

@@ -12,8 +12,8 @@ import (
 )
 
 // TransferTo runs serve for a request that lasts as long as its bytes move and the caller has access. The package comment
-// describes the whole flow. serve reads from the request that it gets, and answers with c.Response. If the access ends, the
-// context of that request ends with the refusal, an *entity.Error, as its cause.
+// describes the whole flow. serve reads from the request that it gets, and answers with c.Response. If the access ends, or the client has
+// gone, the context of that request ends with an *entity.Error as its cause.
 func (c *Call) TransferTo(serve func(r *http.Request) error) error {
 	ctx, end := context.WithCancelCause(c.Context)
 	defer end(nil)
@@ -27,9 +27,9 @@ func (c *Call) TransferTo(serve func(r *http.Request) error) error {
 		r.Body = &transferBody{r.Body, t}
 		c.Response.body = r.Body
 	}
-	// The cause is an *entity.Error if the access ended. Otherwise the client has gone or the request is over.
+	// The cause is another *entity.Error if the access ended. Otherwise the client has gone or the request is over.
 	defer context.AfterFunc(ctx, func() {
-		if lost, is := errors.AsType[*entity.Error](context.Cause(ctx)); is {
+		if lost, is := errors.AsType[*entity.Error](context.Cause(ctx)); is && lost != errGone {
 			t.cutOff(lost)
 		}
 	})()

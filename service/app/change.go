@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"time"
 
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/app"
@@ -226,13 +225,11 @@ func (r Request) RemoveReplica(ctx context.Context, name string) (removed bool, 
 	return false, err
 }
 
-// Await waits for the result of a change, for a limited time, and describes the app. If the result comes later, the app is described as
-// it is then: reconciling, or being removed. An app that was removed has only the field removed. Errors: not_found, forbidden, those of
-// ctx.
-func (r Request) Await(ctx context.Context, made Change, limit time.Duration) (*appv1.Description, error) {
+// Await waits for the result of a change until the context waiting ends, which ends with ctx or before, and describes the app. If the result
+// comes later, the app is described as it is then: reconciling, or being removed. An app that was removed has only the field removed.
+// Errors: not_found, forbidden, those of ctx.
+func (r Request) Await(ctx, waiting context.Context, made Change) (*appv1.Description, error) {
 	if made.await != nil {
-		waiting, end := context.WithTimeout(ctx, limit)
-		defer end()
 		found, err := r.query(waiting, made.AppID, made.await)
 		switch {
 		case err == nil:

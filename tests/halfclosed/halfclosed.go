@@ -13,21 +13,30 @@ import (
 // longest bounds an exchange.
 const longest = 3 * time.Minute
 
-// Send sends the text of a request to an address, closes the sending side, and returns the status and the body of the response.
-func Send(t testing.TB, address, request string) (status int, body string) {
+// Open sends the text of a request to an address and closes the sending side. The connection is closed at the end of the test.
+func Open(t testing.TB, address, request string) *net.TCPConn {
 	t.Helper()
-	c, err := net.Dial("tcp", address)
+	dialed, err := net.Dial("tcp", address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
+	c := dialed.(*net.TCPConn)
+	t.Cleanup(func() { c.Close() })
 	_ = c.SetDeadline(time.Now().Add(longest))
 	if _, err := io.WriteString(c, request); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.(*net.TCPConn).CloseWrite(); err != nil {
+	if err := c.CloseWrite(); err != nil {
 		t.Fatal(err)
 	}
+	return c
+}
+
+// Send sends the text of a request to an address, closes the sending side, and returns the status and the body of the response.
+func Send(t testing.TB, address, request string) (status int, body string) {
+	t.Helper()
+	c := Open(t, address, request)
+	defer c.Close()
 	response, err := http.ReadResponse(bufio.NewReader(c), nil)
 	if err != nil {
 		t.Fatalf("%.40q has no response: %v", request, err)

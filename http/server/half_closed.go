@@ -1,0 +1,78 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/retry"
+)
+
+// errGone is the cause with which the context of an operation ends because the client has gone. Nobody gets it as an answer.
+var errGone = &entity.Error{Code: entity.Unavailable, Message: "the client has gone", RetryAfter: time.Second}
+
+// attend gives a call the context of its operation. The caller calls end when the request has been served.
+//
+// net/http ends the context of a request when the client has gone and, in HTTP/1, also when the client has closed its sending side and waits
+// for the response, as nc -N and many probes do. TCP does not tell these apart until something is written. A change would be made and its
+// answer lost. Therefore a brief operation runs to its end, also for a client that has gone. A transfer, and a long operation that changes
+// something, goes on after the client has closed its sending side: it may wait for Limits.RequestTime (Call.Waiting), and has as much time
+// again to answer, and then ends with errGone. Where the server keeps writing to the client (Lines.KeepAlive), it ends as soon as a write
+// fails, and not by time. All other operations, and all if the connection is lost, end with errGone at once.
+func (s *Server) attend(c *Call) (end func()) {
+	request, allowed := c.Request.Context(), s.options.Limits.RequestTime
+	if c.operation.Timing == Brief {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(request), allowed)
+		c.Context = ctx
+		return cancel
+	}
+	ctx, leave := context.WithCancelCause(context.WithoutCancel(request))
+	patience, endWaits := context.WithCancel(ctx)
+	c.Context, c.patience = ctx, patience
+	unwatch := context.AfterFunc(request, func() {
+		if c.operation.outlastsRequest() && isHalfClosed(c.Request) {
+			if !retry.Pause(ctx, allowed) {
+				return
+			}
+			if endWaits(); !retry.Pause(ctx, allowed) || c.Response.isKeptAlive.Load() {
+				return
+			}
+		}
+		leave(errGone)
+	})
+	return func() {
+		unwatch()
+		leave(nil)
+	}
+}
+
+// outlastsRequest reports whether the operation goes on when the client has closed its sending side. The commands of operators end long
+// operations by leaving.
+func (op *operation) outlastsRequest() bool {
+	return op.Scope != ScopeOperator && (op.Timing == Transfer || !slices.Contains(readingMethods, op.Method))
+}
+
+// isHalfClosed reports whether the client of a request whose context has ended may still wait for the response.
+func isHalfClosed(r *http.Request) bool {
+	c := connectionOf(r.Context())
+	return c != nil && c.heads != nil && c.heads.isHalfClosed.Load()
+}
+
+// isGone reports whether the client has gone, or may have gone and has been waited for long enough.
+func (c *Call) isGone() bool { return c.patience != nil && c.patience.Err() != nil }
+
+// Waiting returns a context for a wait of at most a time within ctx. The wait ends earlier if the client may have gone, while there is
+// still time to answer.
+func (c *Call) Waiting(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(ctx, most)
+	if c.patience == nil {
+		return ctx, cancel
+	}
+	unwatch := context.AfterFunc(c.patience, cancel)
+	return ctx, func() {
+		unwatch()
+		cancel()
+	}
+}
