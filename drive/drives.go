@@ -39,6 +39,9 @@ type Options struct {
 	Reserve, Least quota.Usage
 	// Journal returns the bytes that the journal has of a workspace. They belong to its share of a disk that is nearly full. nil: none.
 	Journal func(workspaceID string) uint64
+	// Payer returns the billing user of a workspace, whose drives share a disk that is nearly full as one. It returns NotFound if there is no such
+	// workspace. nil: the drive of each workspace has a share of its own.
+	Payer func(ctx context.Context, workspaceID string) (quota.Payer, error)
 	// Room returns an error of code Full if a workspace has so little room in the journal that nothing may happen on its drive that is
 	// recorded and cannot be refused: processes, and reads. nil: there is always room.
 	Room func(workspaceID string) error
@@ -113,7 +116,7 @@ func New(options Options) (*Drives, error) {
 	}
 	d.quota = quota.New(quota.Options{
 		Dir: dir, Limit: options.Quota, Reserve: options.Reserve, Least: options.Least, Measure: d.measure, Journal: options.Journal,
-		Refused: d.metrics.countRefusal, Log: d.log,
+		Payer: options.Payer, Refused: d.metrics.countRefusal, Log: d.log,
 	})
 	d.running, d.stop = context.WithCancel(context.Background())
 	return d, nil

@@ -47,7 +47,7 @@ func newMetrics(dir string) *metrics {
 		}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "atelier_drive_space_refused_total", Help: "Uploads and other changes, and checks before and while processes run, that were " +
-				"refused for want of space: the quota of the drive, the share of its workspace of a disk that is nearly full, or the disk.",
+				"refused for want of space: the quota of the drive, the share of its billing user of a disk that is nearly full, or the disk.",
 		}, []string{"reason"}),
 	}
 	m.freeBytes = newFreeGauge(dir, "bytes", "Free bytes of the file system of the drives.", func(u volume.Usage) uint64 { return u.FreeBytes })

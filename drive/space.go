@@ -21,7 +21,7 @@ func (d *Drive) Space(ctx context.Context) (used, available uint64, err error) {
 // because the free space of the disk falls fast. The caller calls stop when no process runs on its drive.
 func (d *Drives) WatchSpace() (fell <-chan struct{}, stop func()) { return d.quota.Watch() }
 
-// CheckSpace returns Full if processes may not run on a workspace's drive, because the drive exceeds its quota or the workspace its share of
+// CheckSpace returns Full if processes may not run on a workspace's drive, because the drive exceeds its quota or the payer the share of
 // a disk that is nearly full (package quota), or the workspace has no room in the journal (Options.Room). It is to be called before a process is started, and every few seconds while processes run. It returns
 // NotFound if there is no drive, and ctx's error. It calls suspend as quota.Limiter.Check does.
 func (d *Drives) CheckSpace(ctx context.Context, workspaceID string, suspend func(bool)) error {
@@ -44,8 +44,8 @@ func (d *Drives) RequireReserve(size int) error {
 	return d.quota.RequireReserve(quota.Usage{Bytes: uint64(size)})
 }
 
-// CheckJournal returns Full if a workspace with its share of a disk that is nearly full may not write size bytes to the journal. It does not
-// wait.
+// CheckJournal returns Full if a workspace whose payer has the share of a disk that is nearly full may not write size bytes to the journal. It
+// does not wait.
 func (d *Drives) CheckJournal(workspaceID string, size int) error {
 	return d.quota.CheckJournal(workspaceID, size)
 }

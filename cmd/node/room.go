@@ -16,7 +16,7 @@ import (
 //
 //   - At the limit, commands are refused for which kinds.IsLimited returns true. The room of requests that are in flight is not reserved: together
 //     they exceed the limit by no more than the journal's queue holds.
-//   - The commands are also refused before the limit, when the disk is nearly full and the workspace has its share (package quota).
+//   - The commands are also refused before the limit, when the disk is nearly full and the payer has the share (package quota).
 //   - What the platform records of things that have happened is never refused. An eighth beyond the limit, it therefore permits nothing that
 //     makes it record more: processes end and none start, and files cannot be read (drive.Options.Room).
 type room struct {

@@ -3,28 +3,25 @@ package quota
 import (
 	"context"
 	"time"
-
-	"github.com/atelier-run/atelier/volume"
 )
 
 // Check returns Full if processes may not run on a drive: the disk has too little free space, or the drive exceeds its limit and
 // the kernel does not enforce it. It is to be called before a process is started, and every few seconds while processes run. It
-// returns the errors of Measure, and ctx's error. While Check walks the drive or waits for the walks of other drives, the share of the disk
+// returns the errors of Measure, and ctx's error. While Check walks drives or waits for the walks of other drives, the share of the disk
 // is decided again whenever the free space falls (Watch).
 //
 // Check calls suspend with true before it waits to decide about a disk that is nearly full: at the speed of memory, the processes of the
-// drive would fill the rest meanwhile. It does not if the drive is known to have less than its share, whichever drive has grown. It calls
+// drive would fill the rest meanwhile. It does not if the payer is known to have less than the share, whichever drive has grown. It calls
 // suspend with false when it has admitted the processes; after an error the caller ends or resumes them. nil: no process runs.
 func (l *Limiter) Check(ctx context.Context, workspaceID string, suspend func(bool)) error {
-	free, err := l.checkShare(ctx, workspaceID, suspend)
+	d, err := l.checkShare(ctx, workspaceID, suspend)
 	if err != nil {
 		return err
 	}
-	d, err := l.measureDisk()
 	a := l.account(workspaceID)
 	isCounted := l.isCounted(a, workspaceID)
-	mayBeNear := err == nil && !isCounted && d.isNear() && d.isAbove(Usage{})
-	mayExceed := l.isLimited() && l.mayExceed(free, Usage{}) && !(isCounted && l.kernel == enforces)
+	mayBeNear := !isCounted && d.isNear() && d.isAbove(Usage{})
+	mayExceed := l.isLimited() && l.mayExceed(d.Usage, Usage{}) && !(isCounted && l.kernel == enforces)
 	if !mayBeNear && !mayExceed {
 		return nil
 	}
@@ -36,7 +33,7 @@ func (l *Limiter) Check(ctx context.Context, workspaceID string, suspend func(bo
 	go func() {
 		var err error
 		if mayBeNear {
-			err = l.anticipate(walking, a, workspaceID, d)
+			err = l.anticipate(walking, workspaceID, d)
 		}
 		if err == nil && mayExceed {
 			err = l.checkLimit(walking, a, workspaceID)
@@ -56,12 +53,12 @@ func (l *Limiter) Check(ctx context.Context, workspaceID string, suspend func(bo
 }
 
 // checkShare is requireShare for processes, which are suspended while they would wait.
-func (l *Limiter) checkShare(ctx context.Context, workspaceID string, suspend func(bool)) (volume.Usage, error) {
+func (l *Limiter) checkShare(ctx context.Context, workspaceID string, suspend func(bool)) (disk, error) {
 	if suspend == nil {
 		return l.requireShare(ctx, workspaceID, Usage{}, goOn)
 	}
 	isSuspended := false
-	free, err := l.requireShare(ctx, workspaceID, Usage{}, func() {
+	d, err := l.requireShare(ctx, workspaceID, Usage{}, func() {
 		if !isSuspended {
 			isSuspended = true
 			suspend(true)
@@ -70,7 +67,7 @@ func (l *Limiter) checkShare(ctx context.Context, workspaceID string, suspend fu
 	if isSuspended && err == nil {
 		suspend(false)
 	}
-	return free, err
+	return d, err
 }
 
 // checkLimit returns Full if a drive exceeds its limit.

@@ -3,6 +3,7 @@ package quota
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -228,8 +229,11 @@ func (l *Limiter) isCounted(a *account, workspaceID string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !a.isOpened {
-		a.isOpened = true
 		project, err := openProject(l.options.Dir, filepath.Join(l.options.Dir, workspaceID), l.options.Limit)
+		if errors.Is(err, fs.ErrNotExist) { // the drive is about to be created
+			return false
+		}
+		a.isOpened = true
 		if err != nil {
 			l.options.Log.Warn("the kernel does not count what a drive uses; it is walked", "workspace", workspaceID, "error", err)
 		}

@@ -16,19 +16,20 @@
 // drive's folder counts, so also uploads that are not finished, and what was deleted and is not yet swept. Files, folders and links
 // count as files. If the whole file system has fewer files than a drive may have, the drive need not be walked for them.
 //
-// # The share of a workspace
+// # The share of a person
 //
-// The disk has a reserve, of which drives with a small use may have a part. A drive is refused when the free space is below a threshold that
-// grows with the use of the drive (band): from the lower threshold, for a 512th of the disk or less, to the reserve, for half of the
-// disk or more. So no drive is refused because a larger one has grown, alone a drive may have everything but the reserve, and no
-// number of workspaces has to be known. The use of a drive is measured only while less than the reserve is free, and only as far as
-// that decides. What the workspace has in the journal belongs to its use.
+// The drives of all workspaces with the same billing user, the payer, share the disk as one drive: many workspaces bring no more than one.
+// The disk has a reserve, of which payers with a small use may have a part. A drive is refused when the free space is below a threshold that
+// grows with the use of the payer (band): from the lower threshold, for a 512th of the disk or less, to the reserve, for half of the
+// disk or more. So nobody is refused because somebody else has grown, alone a payer may have everything but the reserve, and no
+// number of payers has to be known. The use is measured only while less than the reserve is free, and only as far as
+// that decides. What the workspaces have in the journal belongs to the use.
 //
 // Processes end by the same thresholds. They write gigabytes between two calls of Check, so that the free space is watched (Watch), they are
 // suspended while a decision about them waits (Check), and what they write until then is taken from the rest of the reserve below the lower
-// threshold. Smaller drives are refused a moment later than
-// larger ones (requireShare), whose processes may hold removed files until they end. No decision below the reserve waits for the walks of other
-// drives, and a drive whose walk fails has more than its share.
+// threshold. Payers with less are refused a moment later than
+// payers with more (requireShare), whose processes may hold removed files until they end. No decision below the reserve waits for the walks of
+// other payers, and a payer of whom a walk fails has more than the share.
 package quota
 
 import (
@@ -75,12 +76,15 @@ type Options struct {
 	Measure func(ctx context.Context, workspaceID string, enough func(Usage) bool) (Usage, error)
 	// Journal returns the bytes that the journal has of a workspace, which belong to its share of the disk. nil: none.
 	Journal func(workspaceID string) uint64
+	// Payer returns the payer of a workspace, which is the same for the life of the workspace. It returns NotFound if there is no such workspace.
+	// nil: each workspace has a payer of its own.
+	Payer func(ctx context.Context, workspaceID string) (Payer, error)
 	// Refused is called with the reason of each refusal. nil: nothing is called.
 	Refused func(reason string)
 	Log     *slog.Logger
 }
 
-// The reasons of refusals: the limit of the drive is exhausted; the disk is nearly full and the workspace uses more than its share; the disk
+// The reasons of refusals: the limit of the drive is exhausted; the disk is nearly full and the payer uses more than the share; the disk
 // is full for all.
 const (
 	ReasonQuota = "quota"
@@ -107,6 +111,8 @@ type Limiter struct {
 
 	mu       sync.Mutex
 	accounts map[string]*account
+	// payers are by id.
+	payers, payerByWorkspace map[string]*payer
 	// watchers are the channels that Watch has returned, and stopWatch ends the measurements for them.
 	watchers  map[chan struct{}]bool
 	stopWatch context.CancelFunc
@@ -116,14 +122,14 @@ type Limiter struct {
 func New(o Options) *Limiter {
 	return &Limiter{
 		options: o, kernel: detect(o.Dir), statfs: volume.Measure, turn: eachTurn, walks: make(chan struct{}, 2), accounts: map[string]*account{},
-		watchers: map[chan struct{}]bool{},
+		payers: map[string]*payer{}, payerByWorkspace: map[string]*payer{}, watchers: map[chan struct{}]bool{},
 	}
 }
 
 // An account has the measured use of one drive.
 type account struct {
-	// measuring is a semaphore of one for measurements, and deciding of one for those of the share.
-	measuring, deciding chan struct{}
+	// measuring is a semaphore of one for measurements.
+	measuring chan struct{}
 
 	mu sync.Mutex
 	// project is the kernel's id of the drive; 0: it is walked, or opened has not been called.
@@ -138,9 +144,6 @@ type account struct {
 	free     volume.Usage
 	// checked is when Check was last called, because processes are about to run or do.
 	checked time.Time
-	// share is the last measurement by shareUse, and freed when Freed was last called.
-	share shareUse
-	freed time.Time
 }
 
 func (l *Limiter) account(workspaceID string) *account {
@@ -148,7 +151,7 @@ func (l *Limiter) account(workspaceID string) *account {
 	defer l.mu.Unlock()
 	a := l.accounts[workspaceID]
 	if a == nil {
-		a = &account{measuring: make(chan struct{}, 1), deciding: make(chan struct{}, 1)}
+		a = &account{measuring: make(chan struct{}, 1)}
 		l.accounts[workspaceID] = a
 	}
 	return a
@@ -186,13 +189,13 @@ func (l *Limiter) Fits(ctx context.Context, workspaceID string, need Usage) erro
 }
 
 func (l *Limiter) allow(ctx context.Context, workspaceID string, need, granted Usage) error {
-	free, err := l.requireShare(ctx, workspaceID, need, goOn)
+	d, err := l.requireShare(ctx, workspaceID, need, goOn)
 	if err != nil || !l.isLimited() {
 		return err
 	}
 	a := l.account(workspaceID)
 	isCounted := l.isCounted(a, workspaceID)
-	if !l.mayExceed(free, need) {
+	if !l.mayExceed(d.Usage, need) {
 		return nil
 	}
 	mayHaveGrown := !isCounted && a.mayHaveGrown()
@@ -200,13 +203,13 @@ func (l *Limiter) allow(ctx context.Context, workspaceID string, need, granted U
 		if err := l.measure(ctx, a, workspaceID, 0); err != nil {
 			return err
 		}
-		if free, err = l.requireShare(ctx, workspaceID, need, goOn); err != nil { // what others have freed meanwhile is not pending
+		if d, err = l.requireShare(ctx, workspaceID, need, goOn); err != nil { // what others have freed meanwhile is not pending
 			return err
 		}
 	}
 	pending := Usage{}
 	if mayHaveGrown {
-		pending = a.grown(free)
+		pending = a.grown(d.Usage)
 	}
 	if !isCounted && a.fits(need.plus(pending), l.options.Limit) && a.grant(need, granted, l.options.Limit) {
 		return nil
@@ -296,19 +299,19 @@ func (l Limit) String() string {
 // Space returns the bytes that a drive uses and those that it may still use. Without a limit on bytes, used is that of the whole
 // file system. It returns the errors of Measure, and ctx's error. The result may be a minute old.
 func (l *Limiter) Space(ctx context.Context, workspaceID string) (used, available uint64, err error) {
-	free, err := l.measureDisk()
+	d, err := l.measureDisk()
 	if err != nil {
 		return 0, 0, err
 	}
-	threshold := free.bytes.high
-	if !free.isAbove(Usage{}) {
-		of, err := l.shareUse(ctx, workspaceID, free, Usage{}, goOn)
-		if err != nil {
+	threshold := d.bytes.high
+	if !d.isAbove(Usage{}) {
+		var of Usage
+		if of, d, err = l.shareUse(ctx, workspaceID, d, Usage{}, goOn); err != nil {
 			return 0, 0, err
 		}
-		threshold = free.bytes.threshold(of.Bytes, free.TotalBytes)
+		threshold = d.bytes.threshold(of.Bytes, d.TotalBytes)
 	}
-	used, available = free.UsedBytes, free.FreeBytes-min(free.FreeBytes, threshold)
+	used, available = d.UsedBytes, d.FreeBytes-min(d.FreeBytes, threshold)
 	if l.options.Limit.Bytes == 0 {
 		return used, available, nil
 	}

@@ -2,11 +2,11 @@ package quota
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
+	"sort"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +14,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/retry"
 	"github.com/atelier-run/atelier/volume"
 )
@@ -50,6 +51,9 @@ func (d *fakeDisk) measure(_ context.Context, workspaceID string, enough func(Us
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.walks++
+	if workspaceID == "ws_gone" {
+		return Usage{}, entity.Errorf(entity.NotFound, "no such drive")
+	}
 	if enough != nil {
 		enough(d.drives[workspaceID])
 	}
@@ -287,38 +291,91 @@ func TestPartialWalkDecidesOnce(t *testing.T) {
 	}
 }
 
-// TestJournalAfterDeletion verifies that the changes of a workspace are not refused by a measurement that is older than another one, or than
-// a deletion.
+// TestManyWorkspacesAreOne verifies that a person with many workspaces must leave as much free space as a person with one workspace that uses
+// as much, in each of the workspaces, and that somebody with less goes on.
+func TestManyWorkspacesAreOne(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const total = 1 << 16
+		reserve, least := Usage{Bytes: total / 4}, Usage{Bytes: total / 32}
+		used := rapid.SliceOfN(rapid.Uint64Range(0, total/64), 1, 32).Draw(t, "used")
+		many, sum := []string{"ws_gone"}, uint64(0)
+		drives := map[string]Usage{"ws_other": {Bytes: 16}}
+		for i, bytes := range used {
+			id := fmt.Sprint("ws_", i)
+			drives[id], many, sum = Usage{Bytes: bytes}, append(many, id), sum+bytes
+		}
+		// leastFree returns the least free space with which a workspace may have a byte.
+		leastFree := func(drives map[string]Usage, workspaceID string) uint64 {
+			return uint64(sort.Search(total/3, func(free int) bool {
+				d := &fakeDisk{total: Usage{total, total}, drives: maps.Clone(drives)}
+				now, _ := d.statfs("")
+				d.drives["ws_filler"] = Usage{Bytes: now.FreeBytes - uint64(free)}
+				l := d.limiter(reserve, least)
+				l.turn = 0
+				l.options.Payer = func(_ context.Context, workspaceID string) (Payer, error) {
+					if slices.Contains(many, workspaceID) {
+						return Payer{"usr_many", many}, nil
+					}
+					return Payer{workspaceID, nil}, nil
+				}
+				return l.Require(context.Background(), workspaceID, Usage{Bytes: 1}) == nil
+			}))
+		}
+		want := leastFree(map[string]Usage{"ws_single": {Bytes: sum}}, "ws_single")
+		for _, id := range many[1:] {
+			if got := leastFree(drives, id); got != want {
+				t.Errorf("%s of %d workspaces with %d bytes must leave %d bytes free, one workspace %d", id, len(used), sum, got, want)
+			}
+		}
+		if other := leastFree(drives, "ws_other"); sum > 16 && other > want {
+			t.Errorf("somebody with less must leave %d bytes free, and the person with %d workspaces %d", other, len(used), want)
+		}
+	})
+}
+
+// TestJournalAfterDeletion verifies that the changes of a person's workspaces are not refused by a measurement that is older than another one,
+// or than a deletion.
 func TestJournalAfterDeletion(t *testing.T) {
-	for name, less := range map[string]func(l *Limiter, d *fakeDisk) error{
-		"a younger measurement": func(l *Limiter, d *fakeDisk) error {
-			a := l.account("ws_1")
-			return l.walk(context.Background(), a, "ws_1")
-		},
-		"a deletion": func(l *Limiter, _ *fakeDisk) error {
-			l.Freed("ws_1")
-			return nil
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				d := &fakeDisk{total: Usage{10_000, 100_000}, drives: map[string]Usage{"ws_1": {6_000, 5}, "ws_2": {3_000, 5}}}
-				l := d.limiter(Usage{Bytes: 2_000}, Usage{Bytes: 400})
-				if err := l.Require(t.Context(), "ws_1", Usage{Bytes: 1}); !isFull(err) {
-					t.Fatalf("an upload: %v", err)
+	synctest.Test(t, func(t *testing.T) {
+		d := &fakeDisk{total: Usage{10_000, 100_000}, drives: map[string]Usage{"ws_1": {6_000, 5}, "ws_2": {0, 5}, "ws_3": {3_000, 5}}}
+		l := d.limiter(Usage{Bytes: 2_000}, Usage{Bytes: 400})
+		l.options.Payer = func(_ context.Context, workspaceID string) (Payer, error) {
+			if workspaceID == "ws_3" {
+				return Payer{"usr_b", []string{"ws_3"}}, nil
+			}
+			return Payer{"usr_a", []string{"ws_1", "ws_2"}}, nil
+		}
+		check := func(when string, refused ...string) {
+			t.Helper()
+			if !retry.Pause(t.Context(), recentFor) {
+				t.Fatal(t.Context().Err())
+			}
+			for _, id := range []string{"ws_1", "ws_2", "ws_3"} {
+				if err := l.CheckJournal(id, 1); isFull(err) != slices.Contains(refused, id) {
+					t.Errorf("%s, %s: %v", when, id, err)
 				}
-				if err := l.CheckJournal("ws_1", 1); !isFull(err) {
-					t.Fatalf("the journal: %v", err)
+			}
+		}
+		sample := func() {
+			t.Helper()
+			for _, id := range []string{"ws_2", "ws_3"} {
+				if _, _, err := l.Space(t.Context(), id); err != nil {
+					t.Fatal(err)
 				}
-				d.set("ws_1", Usage{0, 5})
-				d.set("ws_2", Usage{9_000, 5}) // the disk is as full as before
-				if !retry.Pause(t.Context(), recentFor) {
-					t.Fatal(t.Context().Err())
-				}
-				if err := errors.Join(less(l, d), l.CheckJournal("ws_1", 1)); err != nil {
-					t.Errorf("the journal of a workspace that has deleted its files: %v", err)
-				}
-			})
-		})
-	}
+			}
+		}
+		check("before anything was measured")
+		sample()
+		check("with full drives", "ws_1", "ws_2", "ws_3")
+		l.Freed("ws_2")
+		check("after a deletion", "ws_3")
+		d.set("ws_3", Usage{3_001, 5}) // the disk has changed
+		sample()
+		check("with drives that are as full as before the deletion", "ws_1", "ws_2", "ws_3")
+		d.set("ws_1", Usage{0, 5}) // by a process
+		d.set("ws_3", Usage{9_000, 5})
+		check("before the deletion was measured", "ws_1", "ws_2", "ws_3")
+		sample()
+		check("when the deletion was measured", "ws_3")
+	})
 }

@@ -101,11 +101,15 @@ func changeProfile(call entity.Call, s *userv1.User, c *userv1.ChangeProfile) ([
 	}}, nil
 }
 
-// describe returns the account of the user, with the workspaces that the credential reaches.
+// describe returns the account of the user, with the workspaces that the credential reaches. The platform also sees which workspaces the user
+// pays for.
 func describe(call entity.Call, s *userv1.User) *userv1.User {
 	shown := Profile(s)
 	shown.Workspaces = maps.Clone(shown.GetWorkspaces())
 	maps.DeleteFunc(shown.Workspaces, func(id string, _ int64) bool { return !entity.Reaches(call.Principal, id) })
+	if entity.IsPlatform(call.Principal) {
+		shown.CreatedWorkspaces = s.GetCreatedWorkspaces()
+	}
 	return shown
 }
 

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 
@@ -157,13 +156,7 @@ func newWorkspaceAt(t *testing.T, c *client, slug string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := typed.CreateWorkspace(t.Context(), api.NewWorkspace{Slug: slug, Name: "Factory"}); err != nil {
-		t.Fatal("creating the workspace: ", err)
-	}
-	eventually(t, "the workspace is ready", func() bool {
-		self, err := typed.Whoami(t.Context())
-		return err == nil && slices.ContainsFunc(self.Workspaces, func(w api.Workspace) bool { return w.Slug == slug && w.Status == "active" })
-	})
+	addWorkspace(t, typed, slug)
 }
 
 // expect sends a request, fails the test if the response has another status, and returns the body.

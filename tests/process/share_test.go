@@ -5,14 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	api "github.com/atelier-run/atelier/client"
 	"github.com/atelier-run/atelier/tests/place"
 	"github.com/atelier-run/atelier/tests/testmachine"
+	"github.com/atelier-run/atelier/volume"
 )
 
 // filling returns the beginning of the script of a process that fills the disk. Its pauses give a busy machine the time to end the process;
@@ -146,14 +150,20 @@ func newOwner(t *testing.T, n *node, name string) *api.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.CreateWorkspace(t.Context(), api.NewWorkspace{Slug: name, Name: name}); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the workspace "+name+" is active", func() bool {
-		self, err := c.Whoami(t.Context())
-		return err == nil && len(self.Workspaces) == 1 && self.Workspaces[0].Status == "active"
-	})
+	addWorkspace(t, c, name)
 	return c
+}
+
+// addWorkspace creates a workspace and waits until it is active.
+func addWorkspace(t *testing.T, c *api.Client, slug string) {
+	t.Helper()
+	if _, err := c.CreateWorkspace(t.Context(), api.NewWorkspace{Slug: slug, Name: slug}); err != nil {
+		t.Fatal("creating the workspace: ", err)
+	}
+	eventually(t, "the workspace "+slug+" is active", func() bool {
+		self, err := c.Whoami(t.Context())
+		return err == nil && slices.ContainsFunc(self.Workspaces, func(w api.Workspace) bool { return w.Slug == slug && w.Status == "active" })
+	})
 }
 
 // expectShareRefused expects that the workspace "large" may store nothing, because of what it has, and may delete files and then go on.
@@ -178,5 +188,140 @@ func expectShareRefused(t *testing.T, n *node, c *api.Client) {
 	eventually(t, "the large workspace may store something after it has deleted its files", func() bool {
 		_, err := c.WriteFile(t.Context(), "large", "more", strings.NewReader("x"))
 		return err == nil
+	})
+}
+
+// shareSettings are for a disk of 512 MiB: somebody who uses 64 MiB is refused files with less than 162 MiB free, and with 16 MiB less than 132 MiB.
+var shareSettings = []string{"--min-free-space=32MiB", "--drive-reserve=192MiB"}
+
+// leaveFree has another program fill a disk until so many bytes are free.
+func leaveFree(t *testing.T, disk string, free int64) {
+	t.Helper()
+	file, err := os.OpenFile(filepath.Join(disk, "filler"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	before, err := file.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	now, err := volume.Measure(disk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	size := max(before.Size()+int64(now.FreeBytes)-free, 0)
+	err = file.Truncate(size)
+	if err == nil && size > 0 {
+		err = unix.Fallocate(int(file.Fd()), 0, 0, size)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// isShareRefused reports whether a request was refused because the person has a share of the disk.
+func isShareRefused(err error) bool {
+	refusal, is := errors.AsType[*api.Error](err)
+	return is && refusal.Code == "insufficient_storage" && strings.Contains(refusal.Message, "this workspace has its share")
+}
+
+// TestShareOfPerson has a person use 64 MiB in four workspaces, and another person 16 MiB in one, which is as much as each of the four. With less
+// free space than a workspace with 64 MiB must leave, all workspaces of the first person are refused files and processes. The other person goes
+// on, and so do all workspaces of the first person when three of them are empty.
+func TestShareOfPerson(t *testing.T) {
+	requireRoot(t)
+	place.Take(t)
+	disk := testmachine.Volume(t, "size=512m")
+	n := start(t, filepath.Join(disk, "data"), shareSettings...)
+	many, one := newOwner(t, n, "many-0"), newOwner(t, n, "one")
+	content := strings.Repeat("x", 16<<20)
+	write := func(c *api.Client, slug, name, content string) error {
+		_, err := c.WriteFile(t.Context(), slug, name, strings.NewReader(content))
+		return err
+	}
+	run := func(c *api.Client, slug string) error {
+		status, err := c.Exec(t.Context(), slug, api.ExecRequest{Argv: []string{"true"}}, io.Discard, io.Discard)
+		if err == nil && status != 0 {
+			err = fmt.Errorf("exit %d", status)
+		}
+		return err
+	}
+	if err := write(one, "one", "file", content); err != nil {
+		t.Fatal(err)
+	}
+	slugs := []string{"many-0", "many-1", "many-2", "many-3"}
+	for i, slug := range slugs {
+		if i > 0 {
+			addWorkspace(t, many, slug)
+		}
+		if err := write(many, slug, "file", content); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const free = 147 << 20
+	for _, slug := range slugs {
+		leaveFree(t, disk, free)
+		if err := write(many, slug, "more", "x"); !isShareRefused(err) {
+			t.Errorf("a file in %s: %v", slug, err)
+		}
+		if err := run(many, slug); err == nil {
+			t.Errorf("a process has run in %s", slug)
+		}
+		if err := errors.Join(write(one, "one", "more", "x"), run(one, "one")); err != nil {
+			t.Errorf("the other person: %v", err)
+		}
+	}
+	for _, slug := range slugs[1:] {
+		if err := many.Delete(t.Context(), slug, "file"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "the workspaces go on when three of them are empty", func() bool {
+		leaveFree(t, disk, free)
+		for _, slug := range slugs {
+			if write(many, slug, "more", "x") != nil || run(many, slug) != nil {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// TestChangesAfterProcessDeletes has a process delete what a workspace had beyond its share, while the disk has space. When the disk is nearly
+// full again, the workspace stores files, and changes that take no space but that of the journal are not refused for what the workspace had.
+func TestChangesAfterProcessDeletes(t *testing.T) {
+	requireRoot(t)
+	place.Take(t)
+	disk := testmachine.Volume(t, "size=512m")
+	n := start(t, filepath.Join(disk, "data"), shareSettings...)
+	c := newOwner(t, n, "full")
+	if _, err := c.WriteFile(t.Context(), "full", "file", strings.NewReader(strings.Repeat("x", 64<<20))); err != nil {
+		t.Fatal(err)
+	}
+	const nearlyFull, roomy = 96 << 20, 300 << 20 // changes of somebody with 64 MiB are refused below 117 MiB
+	names := 0
+	rename := func() error {
+		names++
+		_, err := c.RenameWorkspace(t.Context(), "full", api.WorkspaceRename{Slug: "full", Name: fmt.Sprint("Name ", names), PublicURLBreakAcknowledged: true})
+		return err
+	}
+	leaveFree(t, disk, nearlyFull)
+	if _, err := c.WriteFile(t.Context(), "full", "more", strings.NewReader("x")); !isShareRefused(err) {
+		t.Fatalf("a file: %v", err)
+	}
+	eventually(t, "changes are refused", func() bool {
+		leaveFree(t, disk, nearlyFull)
+		return isShareRefused(rename())
+	})
+	leaveFree(t, disk, roomy)
+	eventually(t, "a process has deleted the file", func() bool {
+		status, err := c.Exec(t.Context(), "full", api.ExecRequest{Argv: []string{"rm", "file"}}, io.Discard, io.Discard)
+		return err == nil && status == 0
+	})
+	eventually(t, "files and changes are admitted after the deletion", func() bool {
+		leaveFree(t, disk, nearlyFull)
+		_, err := c.WriteFile(t.Context(), "full", "more", strings.NewReader("x"))
+		return err == nil && rename() == nil
 	})
 }
