@@ -13,7 +13,7 @@ import (
 func (s *Server) SeparateMailLimits(address, one, other string) {
 	for {
 		m := invitation.NewMailLimits()
-		if !m.Pairs.SharesBucket([2]string{one, address}, [2]string{other, address}) && !m.Senders.SharesBucket(one, other) {
+		if m.Pairs.Bucket([2]string{one, address}) != m.Pairs.Bucket([2]string{other, address}) && m.Senders.Bucket(one) != m.Senders.Bucket(other) {
 			*s.Invitations.Limits = *m
 			return
 		}
@@ -23,7 +23,7 @@ func (s *Server) SeparateMailLimits(address, one, other string) {
 // SeparateResetLimits resets the limits of password resets, so that two accounts share no bucket.
 func (s *Server) SeparateResetLimits(one, other string) {
 	people := &s.pages.Resets.Accounts
-	for *people = limit.NewBuckets[string](); people.SharesBucket(one, other); {
+	for *people = limit.NewBuckets[string](); people.Bucket(one) == people.Bucket(other); {
 		*people = limit.NewBuckets[string]()
 	}
 }

@@ -298,9 +298,20 @@ func newClock() *clock { return &clock{now: time.UnixMilli(1_800_000_000_000)} }
 // newID returns a new id with a prefix.
 func newID(prefix string) string { return prefix + strings.ToLower(ulid.Make().String()) }
 
+// keyStarts are the starts of keys.
+var keyStarts = map[wirev1.CredentialKind]string{
+	wirev1.CredentialKind_CREDENTIAL_KIND_USER:            server.KeyStart,
+	wirev1.CredentialKind_CREDENTIAL_KIND_LIMITED_KEY:     server.LimitedKeyStart,
+	wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH:           server.AccessTokenStart,
+	wirev1.CredentialKind_CREDENTIAL_KIND_APP:             server.AppStart,
+	wirev1.CredentialKind_CREDENTIAL_KIND_SYSTEM_VM:       "atlvm_",
+	wirev1.CredentialKind_CREDENTIAL_KIND_IMPERSONATION:   server.ImpersonationStart,
+	wirev1.CredentialKind_CREDENTIAL_KIND_BROWSER_SESSION: server.SessionStart,
+}
+
 // newKeyOf returns a new key of a kind, for the id of a credential or grant, and the SHA-256 of its secret.
 func newKeyOf(kind wirev1.CredentialKind, id string) (string, []byte) {
-	return keys.New(server.StartOf(kind), id)
+	return keys.New(keyStarts[kind], id)
 }
 
 // keyPrefix returns the prefix of the ids of the credentials of a kind: the key of an app has the id of the app.
@@ -319,7 +330,7 @@ func parseKey(text string) (id, secret string, ok bool) {
 
 // relabelKey returns an API key with the start of another kind.
 func relabelKey(text string, kind wirev1.CredentialKind) string {
-	return server.StartOf(kind) + strings.TrimPrefix(text, server.KeyStart)
+	return keyStarts[kind] + strings.TrimPrefix(text, server.KeyStart)
 }
 
 // statusOf returns the status of the response to a request.

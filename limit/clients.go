@@ -79,13 +79,6 @@ func (b ClientBuckets) Take(now time.Time, client Client, limit Allowance) time.
 	return wait
 }
 
-// SharesBucket reports whether two clients share a bucket.
-func (b ClientBuckets) SharesBucket(one, other Client) bool {
-	first, _, _ := one.keys()
-	second, _, _ := other.keys()
-	return b.buckets.SharesBucket(first, second)
-}
-
 // ClientCounters counts what clients and sites hold at the same time. Its memory is fixed: clients with colliding hashes share a counter.
 type ClientCounters struct {
 	seed     maphash.Seed

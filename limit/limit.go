@@ -77,9 +77,6 @@ func (b Buckets[Key]) Take(now time.Time, key Key, limit Allowance) time.Duratio
 	return b.Bucket(key).Take(now, limit)
 }
 
-// SharesBucket reports whether two keys share a bucket.
-func (b Buckets[Key]) SharesBucket(one, other Key) bool { return b.Bucket(one) == b.Bucket(other) }
-
 // Bucket returns the bucket of a key.
 func (b Buckets[Key]) Bucket(key Key) *Bucket {
 	return &b.buckets[maphash.Comparable(b.seed, key)%uint64(len(b.buckets))]

@@ -257,6 +257,3 @@ func mayRun(s *appv1.App) bool {
 func isEnabled(s *appv1.App) bool {
 	return isRegistered(s) && s.GetRemoval() == nil && s.GetDisabledAt() == 0 && s.GetFolderState() == appv1.FolderState_FOLDER_STATE_ACTIVE
 }
-
-// MayRun reports whether the process of the app may run, so that requests to the app are served.
-func MayRun(s *appv1.App) bool { return mayRun(s) }

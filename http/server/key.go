@@ -35,16 +35,6 @@ var keyKinds = []struct {
 	{SessionStart, user.KeyPrefix, wirev1.CredentialKind_CREDENTIAL_KIND_BROWSER_SESSION},
 }
 
-// StartOf returns the start of keys of a kind; "" for a kind without keys.
-func StartOf(kind wirev1.CredentialKind) string {
-	for _, k := range keyKinds {
-		if k.kind == kind {
-			return k.start
-		}
-	}
-	return ""
-}
-
 // key is a parsed key of a request.
 type key struct {
 	kind wirev1.CredentialKind

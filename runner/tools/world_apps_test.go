@@ -3,6 +3,7 @@ package tools_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -200,7 +201,8 @@ func (a *appWorld) askApp(ctx context.Context, c entity.Command) (proto.Message,
 // compute reports the result of the requested configuration of an app, unless the computer is busy.
 func (a *appWorld) compute(identity string) {
 	s := a.apps[identity]
-	if s.GetRuntimeStatus() != appv1.RuntimeStatus_RUNTIME_STATUS_RECONCILING || !app.MayRun(s) {
+	isRunning := slices.ContainsFunc(app.Tasks(s), func(task entity.Task) bool { return task.Kind == app.RunTask })
+	if s.GetRuntimeStatus() != appv1.RuntimeStatus_RUNTIME_STATUS_RECONCILING || !isRunning {
 		return
 	}
 	failure, isBusy := a.computer(s.GetRequested())

@@ -1,0 +1,4 @@
+package app
+
+// MayRun reports whether the process of an app may run.
+var MayRun = mayRun
