@@ -37,6 +37,9 @@ type People interface {
 // further claims are unavailable. A row of cursorList records the users that are done, so that a later claim continues there if the
 // node ends meanwhile, and a row of indexedList that all are. Several members may do it at the same time: a claim that was made has no
 // effect.
+//
+// That is no leased task. A task belongs to one entity, but a free subject must wait for the links of all users; the rows are this barrier.
+// Every step is a durable command that may be repeated, and the goroutine has no state that is missed after its end.
 type subjects struct {
 	// people is nil if there are no such links.
 	people People
