@@ -96,7 +96,7 @@ var (
 	errPasswordReplaced = entity.Errorf(entity.Unauthorized, "the password was changed during the sign-in; sign in again")
 )
 
-// startSession starts a browser session. It ends the oldest sessions if there are too many. Errors: invalid_request,
+// startSession starts a browser session. It ends the sessions that have expired, and the oldest sessions if there are too many. Errors: invalid_request,
 // unauthorized if the password was changed, and those of checkLinked.
 func startSession(call entity.Call, s *userv1.User, c *userv1.StartBrowserSession) ([]userv1.Event, error) {
 	given := c.GetSession()
@@ -122,15 +122,19 @@ func startSession(call entity.Call, s *userv1.User, c *userv1.StartBrowserSessio
 		Id: given.GetId(), SecretSha256: given.GetSecretSha256(), CreatedAt: call.At(), ExpiresAt: given.GetExpiresAt(),
 		UserAgent: truncate(given.GetUserAgent(), maxUserAgent), Address: truncate(given.GetAddress(), maxAddress),
 	}}
-	if open := newestSessions(s, call.At()); len(open) >= MaxSessions {
-		for _, session := range open[MaxSessions-1:] {
-			started.EndedSessionIds = append(started.EndedSessionIds, session.GetId())
+	// The sessions that have expired end too: while the clock is ahead, some expire that are valid again afterwards.
+	kept := newestSessions(s, call.At())
+	kept = kept[:min(len(kept), MaxSessions-1)]
+	for _, id := range sessionIDs(s) {
+		if !slices.ContainsFunc(kept, func(session *userv1.BrowserSession) bool { return session.GetId() == id }) {
+			started.EndedSessionIds = append(started.EndedSessionIds, id)
 		}
 	}
 	return []userv1.Event{started}, nil
 }
 
-// sessionsAfter returns the browser sessions after another one started, without those that it ends or that have expired.
+// sessionsAfter returns the browser sessions after e.Session has started, without the sessions that e ends and without expired sessions, which
+// events of earlier versions do not name.
 func sessionsAfter(s *userv1.User, e *userv1.BrowserSessionStarted) map[string]*userv1.BrowserSession {
 	next := entity.With(entity.Without(s.GetBrowserSessions(), e.GetEndedSessionIds()...), e.GetSession().GetId(), e.GetSession())
 	maps.DeleteFunc(next, func(id string, session *userv1.BrowserSession) bool {

@@ -137,7 +137,7 @@ func TestBrowserSessions(t *testing.T) {
 	later := session(101)
 	later.Session.ExpiresAt = call.At() + 1
 	s, events, err := execute(t, call, s, later)
-	if err != nil || len(s.GetBrowserSessions()) != 1 || len(events[0].(*userv1.BrowserSessionStarted).GetEndedSessionIds()) != 0 {
+	if err != nil || len(s.GetBrowserSessions()) != 1 || len(events[0].(*userv1.BrowserSessionStarted).GetEndedSessionIds()) != user.MaxSessions {
 		t.Fatalf("after all expired: %v, %v, %v", s.GetBrowserSessions(), events, err)
 	}
 }
