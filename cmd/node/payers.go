@@ -12,8 +12,8 @@ import (
 // payers finds who pays for workspaces. The person has a share of a nearly full disk for all these workspaces together (package quota).
 type payers struct{ asker entity.Asker }
 
-// find returns the billing user of a workspace, with the workspaces that the person has created and that are not deleted. A person who has
-// no account has no other workspaces. Errors: not_found if there is no such workspace.
+// find returns the billing user of a workspace, with the workspaces that the person has created and that are not deleted. A workspace
+// whose billing user has no account has a share of its own. Errors: not_found if there is no such workspace.
 func (p payers) find(ctx context.Context, workspaceID string) (quota.Payer, error) {
 	described, err := entity.AskAsPlatform[*workspacev1.Description](ctx, p.asker, entity.KindWorkspace, workspaceID, &workspacev1.DescribeWorkspace{})
 	if err != nil {
@@ -21,7 +21,10 @@ func (p payers) find(ctx context.Context, workspaceID string) (quota.Payer, erro
 	}
 	found := quota.Payer{ID: described.GetWorkspace().GetBillingUserId()}
 	person, err := entity.AskAsPlatform[*userv1.User](ctx, p.asker, entity.KindUser, found.ID, &userv1.DescribeUser{})
-	if err != nil && !entity.HasCode(err, entity.NotFound) {
+	switch {
+	case entity.HasCode(err, entity.NotFound):
+		return quota.Payer{ID: workspaceID}, nil
+	case err != nil:
 		return quota.Payer{}, err
 	}
 	for id, reservedUntil := range person.GetCreatedWorkspaces() {

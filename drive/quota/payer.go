@@ -26,6 +26,7 @@ type payer struct {
 
 	mu           sync.Mutex
 	workspaceIDs []string
+	lookedUp     time.Time
 	// share is the last measurement, and freed when Freed was last called.
 	share shareUse
 	freed time.Time
@@ -78,7 +79,7 @@ func (l *Limiter) lookUpPayer(ctx context.Context, workspaceID string) (*payer, 
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.workspaceIDs = ids
+	p.workspaceIDs, p.lookedUp = ids, time.Now()
 	return p, nil
 }
 
@@ -272,15 +273,18 @@ func (l *Limiter) measureDrive(ctx context.Context, workspaceID string, enough f
 	return a.used, nil
 }
 
-// knownShare returns what the drives of a payer use, and what the journal has of the workspaces, if no drive need be walked.
+// knownShare returns what the drives of a payer use, and what the journal has of the workspaces, if no drive need be walked, and the payer,
+// whose drives the kernel counts, need not be looked up again: the payer may have more workspaces by now.
 func (l *Limiter) knownShare(p *payer, d disk, need Usage) (_ Usage, isKnown bool) {
 	journal := l.journal(p)
 	admits := func(used Usage) bool { return d.admits(used.plus(journal), need) }
-	if used, is := l.countedShare(p); is {
-		return used.plus(journal), true
-	}
+	counted, isCounted := l.countedShare(p)
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if isCounted {
+		p.share = shareUse{used: counted, free: d.Usage, measured: time.Now()}
+		return counted.plus(journal), time.Since(p.lookedUp) < staleAfter
+	}
 	s := p.share
 	if s.measured.IsZero() || s.isPartial && admits(s.used) {
 		return Usage{}, false

@@ -212,7 +212,7 @@ func setProject(path string, project uint32) error {
 func (l *Limiter) count(a *account) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	used, err := readProject(l.options.Dir, a.project)
+	used, err := l.readProject(l.options.Dir, a.project)
 	if err != nil {
 		return fmt.Errorf("quota: cannot read what a project uses: %w", err)
 	}

@@ -101,6 +101,8 @@ type Limiter struct {
 	kernel  kernel
 	// statfs measures the file system of a folder. Tests replace it.
 	statfs func(dir string) (volume.Usage, error)
+	// readProject reads what a project uses. Tests replace it.
+	readProject func(dir string, project uint32) (Usage, error)
 	// turn is for how long a drive waits for each step before it is refused; see eachTurn.
 	turn time.Duration
 	// walks limits the walks at the same time, apart from those that decide below the reserve (shareUse), which wait for no other drive.
@@ -121,7 +123,7 @@ type Limiter struct {
 // New returns a limiter, which finds out what the file system of the folder can do.
 func New(o Options) *Limiter {
 	return &Limiter{
-		options: o, kernel: detect(o.Dir), statfs: volume.Measure, turn: eachTurn, walks: make(chan struct{}, 2), accounts: map[string]*account{},
+		options: o, kernel: detect(o.Dir), statfs: volume.Measure, readProject: readProject, turn: eachTurn, walks: make(chan struct{}, 2), accounts: map[string]*account{},
 		payers: map[string]*payer{}, payerByWorkspace: map[string]*payer{}, watchers: map[chan struct{}]bool{},
 	}
 }

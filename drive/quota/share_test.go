@@ -379,3 +379,45 @@ func TestJournalAfterDeletion(t *testing.T) {
 		check("when the deletion was measured", "ws_3")
 	})
 }
+
+// TestCountedPayer has a kernel that counts what drives use. The journal knows the use as that of drives that are walked, and the workspaces
+// that a payer creates later count soon.
+func TestCountedPayer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &fakeDisk{total: Usage{10_000, 100_000}, drives: map[string]Usage{"ws_1": {5_000, 5}, "ws_2": {0, 5}, "ws_3": {4_000, 5}}}
+		l := d.limiter(Usage{Bytes: 2_000}, Usage{Bytes: 400})
+		l.kernel = counts
+		l.readProject = func(_ string, project uint32) (Usage, error) {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			return d.drives[fmt.Sprintf("ws_%d", project)], nil
+		}
+		for project := range uint32(3) {
+			a := l.account(fmt.Sprintf("ws_%d", project+1))
+			a.isOpened, a.project = true, project+1
+		}
+		ofPerson := []string{"ws_2"}
+		l.options.Payer = func(context.Context, string) (Payer, error) { return Payer{"usr_a", ofPerson}, nil }
+		decide := func(isRefused bool) {
+			t.Helper()
+			if err := l.Require(t.Context(), "ws_2", Usage{Bytes: 1}); isFull(err) != isRefused {
+				t.Errorf("the drive: %v", err)
+			}
+			if !retry.Pause(t.Context(), recentFor) {
+				t.Fatal(t.Context().Err())
+			}
+			if err := l.CheckJournal("ws_2", 1); isFull(err) != isRefused {
+				t.Errorf("the journal: %v", err)
+			}
+		}
+		decide(false)
+		ofPerson = []string{"ws_1", "ws_2"}
+		if !retry.Pause(t.Context(), staleAfter) {
+			t.Fatal(t.Context().Err())
+		}
+		decide(true)
+		if d.walks != 0 {
+			t.Errorf("drives were walked %d times", d.walks)
+		}
+	})
+}
