@@ -9,8 +9,10 @@ import (
 	"net"
 	nethttp "net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -224,17 +226,29 @@ func (p halfPipe) Close() error {
 	return p.sends.Close()
 }
 
-// A request that waits for a client that has closed its sending side is answered as at its own deadline after the time of an ordinary request.
+// A request that waits for a client that has closed its sending side is answered as at its own deadline after the time of an ordinary request,
+// also if the answer is an error.
 func TestLongWaitsOfClientsThatSendNoMore(t *testing.T) {
+	for status, listed := range map[int]error{202: nil, 503: entity.Errorf(entity.Unavailable, "retry")} {
+		t.Run(strconv.Itoa(status), func(t *testing.T) { testLongWait(t, listed, status) })
+	}
+}
+
+func testLongWait(t *testing.T, listed error, status int) {
 	inBubble(t, func(b *bubble) {
+		var hasWaited atomic.Bool
 		b.world.before = func(ctx context.Context, c entity.Command) (proto.Message, error) {
 			switch m := c.Message.(type) {
 			case *wirev1.List:
+				if hasWaited.Load() {
+					return &wirev1.Page{}, listed
+				}
 				return &wirev1.Page{}, nil
 			case *sessionv1.StartSession:
 				return &sessionv1.Accepted{InputSeq: 1, Created: true, Digest: m.GetPrompt().GetDigest()}, nil
 			case *sessionv1.AwaitInput:
 				<-ctx.Done()
+				hasWaited.Store(true)
 				return nil, entity.Errorf(entity.Unavailable, "retry")
 			}
 			return nil, nil
@@ -252,7 +266,7 @@ func TestLongWaitsOfClientsThatSendNoMore(t *testing.T) {
 			b.Fatal(err)
 		}
 		var view struct{ InputSeq int }
-		if err := json.NewDecoder(response.Body).Decode(&view); err != nil || response.StatusCode != 202 || view.InputSeq != 1 {
+		if err := json.NewDecoder(response.Body).Decode(&view); err != nil || response.StatusCode != status || listed == nil && view.InputSeq != 1 {
 			b.Errorf("%s %+v, %v", response.Status, view, err)
 		}
 		if waited := time.Since(began); waited != 30*time.Second {

@@ -95,12 +95,9 @@ func (s sessions) answerWaiting(c *server.Call) (sessionservice.Accepted, error)
 // awaitTerminal waits for the terminal of an input, for WaitTime. The terminal is nil if there is none yet, or if the client may have gone.
 func (s sessions) awaitTerminal(ctx context.Context, c *server.Call, sent sessionservice.Accepted) (waitedView, error) {
 	view := waitedView{SessionID: sent.SessionID, InputSeq: sent.Seq}
-	waiting, end := c.Waiting(ctx, s.WaitTime+c.RequestTime())
+	waiting, end := c.Waiting(ctx, s.WaitTime)
 	defer end()
-	row, err := s.request(c).AwaitTerminal(waiting, sent, s.WaitTime, c.RequestTime())
-	if err != nil && waiting.Err() != nil && ctx.Err() == nil {
-		return view, nil
-	}
+	row, err := s.request(c).AwaitTerminal(ctx, waiting, sent, c.RequestTime())
 	if err != nil || row == nil {
 		return view, err
 	}

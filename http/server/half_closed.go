@@ -60,8 +60,8 @@ func isHalfClosed(r *http.Request) bool {
 	return c != nil && c.heads != nil && c.heads.isHalfClosed.Load()
 }
 
-// isGone reports whether the client has gone, or may have gone and has been waited for long enough.
-func (c *Call) isGone() bool { return c.patience != nil && c.patience.Err() != nil }
+// isGone reports whether the operation has ended because the client has gone, or may have gone and was waited for long enough.
+func (c *Call) isGone() bool { return context.Cause(c.Context) == errGone }
 
 // Waiting returns a context for a wait of at most a time within ctx. The wait ends earlier if the client may have gone, while there is
 // still time to answer.

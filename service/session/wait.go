@@ -38,10 +38,10 @@ func isUntaken(s *sessionv1.Session, seq uint64) bool {
 	return session.PendingInput(s, seq) != nil || slices.Contains(s.GetTurn().GetInputs(), seq) && s.GetTurn().GetRunId() == ""
 }
 
-// AwaitTerminal waits for the terminal of an input, for a limited time, and then takes at most the time of reading to read it. The
-// terminal is nil if there is none yet. Errors: not_found, forbidden, the context's.
-func (r Request) AwaitTerminal(ctx context.Context, sent Accepted, limit, reading time.Duration) (*sessionv1.TerminalRow, error) {
-	if _, err := r.await(ctx, limit, sent.SessionID, &sessionv1.AwaitInput{Seq: sent.Seq}); err != nil {
+// AwaitTerminal waits for the terminal of an input until the context waiting ends, which ends with ctx or before, and then takes at most the
+// time of reading to read the terminal. The terminal is nil if there is none yet. Errors: not_found, forbidden, those of ctx.
+func (r Request) AwaitTerminal(ctx, waiting context.Context, sent Accepted, reading time.Duration) (*sessionv1.TerminalRow, error) {
+	if _, err := r.awaitWithin(ctx, waiting, sent.SessionID, &sessionv1.AwaitInput{Seq: sent.Seq}); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, reading)
@@ -59,6 +59,11 @@ func (r Request) AwaitTerminal(ctx context.Context, sent Accepted, limit, readin
 func (r Request) await(ctx context.Context, limit time.Duration, sessionID string, query *sessionv1.AwaitInput) (*sessionv1.Description, error) {
 	waiting, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	return r.awaitWithin(ctx, waiting, sessionID, query)
+}
+
+// awaitWithin is await until the context waiting ends, which ends with ctx or before.
+func (r Request) awaitWithin(ctx, waiting context.Context, sessionID string, query *sessionv1.AwaitInput) (*sessionv1.Description, error) {
 	found, err := ask[*sessionv1.Description](waiting, r, r.query(sessionID, query))
 	if err != nil && ctx.Err() == nil && waiting.Err() != nil {
 		return nil, nil
