@@ -80,7 +80,10 @@ func IssueOwnKey(r service.Request, in NewKey) (Issued, error) {
 		issued.ExpiresAt = *in.ExpiresAt
 	}
 	text, key, err := IssueKey(r, entity.Command{Identity: r.Sender().Principal.GetUserId()}, issued)
-	return Issued{key, text, own}, err
+	if err != nil {
+		return Issued{}, err
+	}
+	return Issued{key, text, own}, nil
 }
 
 // resolve returns the limits with the ids of their workspaces, and describes the workspaces of the caller if the limits name some. Errors:

@@ -212,10 +212,15 @@ func (r Request) requestRemoval(ctx context.Context, appID string) (*appv1.Descr
 // RemoveReplica begins to remove a replica, and reports whether there is none. Errors: invalid_request if the app is no replica, those of
 // the rules.
 func (r Request) RemoveReplica(ctx context.Context, name string) (removed bool, err error) {
-	found, err := r.Describe(ctx, name)
+	anchor, err := r.Find(ctx, name)
 	switch {
 	case entity.HasCode(err, entity.NotFound):
 		return true, nil
+	case err != nil:
+		return false, err
+	}
+	found, err := r.describe(ctx, anchor.GetApp().GetId())
+	switch {
 	case err != nil:
 		return false, err
 	case found.GetApp().GetOrigin() == nil:
