@@ -69,7 +69,7 @@ var Kind = Rules.Kind()
 
 // Rules are the rules of bindings.
 var Rules = entity.Rules[*bindingv1.Binding, bindingv1.Command, bindingv1.Event]{
-	Name: entity.KindBinding, Zero: Zero, Decide: Decide, Evolve: Evolve, Reply: Reply, React: React, Timers: Timers, Tasks: Tasks,
+	Name: entity.KindBinding, Version: 2, Zero: Zero, Decide: Decide, Evolve: Evolve, Reply: Reply, React: React, Timers: Timers, Tasks: Tasks,
 	Pauses: map[string]time.Duration{checkTimer: LongestPause, cleanUpTimer: LongestPause},
 	Rows:   Rows, Lists: map[string]entity.List{RepairList: {}},
 }

@@ -70,7 +70,7 @@ var Kind = Rules.Kind()
 
 // Rules are the rules of the store.
 var Rules = entity.Rules[*certificatesv1.Store, certificatesv1.Command, certificatesv1.Event]{
-	Name: entity.KindCertificates, Zero: func(string) *certificatesv1.Store { return &certificatesv1.Store{} },
+	Name: entity.KindCertificates, Version: 2, Zero: func(string) *certificatesv1.Store { return &certificatesv1.Store{} },
 	Decide: Decide, Evolve: Evolve, Reply: Reply, Rows: Rows, Lists: map[string]entity.List{FileList: {}, ExpiryList: {Most: 1000}},
 }
 

@@ -38,7 +38,7 @@ var Kind = Rules.Kind()
 
 // Rules are the rules of users.
 var Rules = entity.Rules[*userv1.User, userv1.Command, userv1.Event]{
-	Name: entity.KindUser, Zero: Zero, Access: accessOf, Check: Check, Decide: Decide, Evolve: Evolve, Reply: Reply,
+	Name: entity.KindUser, Version: 2, Zero: Zero, Access: accessOf, Check: Check, Decide: Decide, Evolve: Evolve, Reply: Reply,
 	Rows: Rows, Tasks: Tasks, React: React,
 	// Only operators can read these lists: Check refuses every need for a capability.
 	Lists: map[string]entity.List{
