@@ -24,7 +24,7 @@ const (
 	// removal, and serves a renewed certificate.
 	freshness = time.Second
 	// ownFreshness is the time for which a cached certificate of one of the node's own hosts is used, because no answer has its serial number.
-	// The member that has renewed the certificate of a host serves the new one at once.
+	// The member that has renewed the certificate of a host serves the new one at once, unless it was just loading the old one.
 	ownFreshness = time.Minute
 	// maxNames limits the cached names that are served. maxUnserved limits the cached names that are not served, which strangers choose.
 	// maxCertificates limits the cached certificates.

@@ -275,12 +275,14 @@ func (s *site) served(name string, want bool) *x509.Certificate {
 	}
 }
 
-// replaced waits until a name is served with another certificate than one, and returns the other certificate.
+// replaced waits until a name is served with another certificate than one, and returns the other certificate. For the custom domain, it also
+// waits until the binding has the report of the renewal: until then, another renewal is the same.
 func (s *site) replaced(name string, one *x509.Certificate) *x509.Certificate {
 	s.Helper()
 	timeout := time.After(testTimeout)
 	for {
-		if c := s.served(name, true); c.SerialNumber.Cmp(one.SerialNumber) != 0 {
+		c := s.served(name, true)
+		if c.SerialNumber.Cmp(one.SerialNumber) != 0 && (name != host || s.binding(&bindingv1.DescribeBinding{}).GetIssue() == nil) {
 			return c
 		}
 		select {

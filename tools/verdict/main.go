@@ -17,6 +17,7 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -54,11 +55,9 @@ func judge(name, passed string, lines int, to io.Writer) (bool, error) {
 	}
 	v := decide(runs)
 	if passed != "" {
-		if err := v.checkLeftOut(runs, passed); err != nil {
-			return false, err
-		}
+		err = v.checkLeftOut(runs, passed)
 	}
 	out := bufio.NewWriter(to)
 	v.print(out, lines)
-	return v.isRed(), out.Flush()
+	return v.isRed(), errors.Join(err, out.Flush())
 }

@@ -1879,8 +1879,8 @@ func (x *Authorize) GetPersonal() bool {
 // DescribeWorkspace is a query. Its reply is Description.
 type DescribeWorkspace struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// If it is greater than 0, the answer waits until no task is open that was opened within this time: the provisioning of the computer, and
-	// removals of locks. An older task delays the answer no more.
+	// If it is greater than 0, the answer waits until no task is open that was opened within this time before the query or after: the
+	// provisioning of the computer, and removals of locks. The sender bounds the wait.
 	AwaitTasksMs  int64 `protobuf:"varint,1,opt,name=await_tasks_ms,json=awaitTasksMs,proto3" json:"await_tasks_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
