@@ -39,7 +39,7 @@ func (c *call) get() error {
 	if entry.Size <= smallFile {
 		content = io.NewSectionReader(file, 0, entry.Size) // knows its size, which ServeContent would ask the kernel for
 	}
-	http.ServeContent(sent, withoutRange(c.r), "", entry.Modified, content)
+	http.ServeContent(sent, withRange(c.r, entry.Size), "", entry.Modified, content)
 	switch sent.refused {
 	case http.StatusPreconditionFailed:
 		return errPreconditionFailed
@@ -50,16 +50,6 @@ func (c *call) get() error {
 		c.recordRead(sent.n)
 	}
 	return nil
-}
-
-// withoutRange returns a request without a range, unless its method is GET: no other method has ranges (RFC 9110, section 14.2).
-func withoutRange(r *http.Request) *http.Request {
-	if r.Method == http.MethodGet || r.Header.Get("Range") == "" {
-		return r
-	}
-	r = r.Clone(r.Context())
-	r.Header.Del("Range")
-	return r
 }
 
 // recordRead appends a row for a read of n bytes. It runs after the content was sent, so that the client does not wait for the
