@@ -115,8 +115,8 @@ var errExistsAlready = entity.Errorf(entity.MethodNotAllowed, "the path already 
 
 // remove answers DELETE.
 func (c *call) remove() error {
-	if depth := c.r.Header.Get("Depth"); depth != "" && !isInfinity(depth) {
-		return errDepth
+	if err := c.checkDepthOfFolder(); err != nil {
+		return err
 	}
 	change, err := c.change()
 	if err != nil {
@@ -157,8 +157,8 @@ func (c *call) move() error {
 	if err != nil {
 		return err
 	}
-	if depth := c.r.Header.Get("Depth"); depth != "" && !isInfinity(depth) {
-		return errDepth
+	if err := c.checkDepthOfFolder(); err != nil {
+		return err
 	}
 	change, err := c.change()
 	if err != nil {
@@ -189,6 +189,22 @@ func (c *call) parseDestination() (path string, overwrite bool, err error) {
 	}
 	return "", false, entity.Errorf(entity.InvalidRequest, "the Overwrite header must be T or F")
 }
+
+// checkDepthOfFolder returns errDepth for a DELETE or MOVE of a folder with a depth other than infinity (RFC 4918, sections 9.6.1 and 9.9.2).
+// A file has no members, so that every depth means the file alone.
+func (c *call) checkDepthOfFolder() error {
+	depth := c.r.Header.Get("Depth")
+	if depth == "" || isInfinity(depth) {
+		return nil
+	}
+	if entry, err := c.drive.Stat(c.path); isDepth(depth) && (err != nil || !entry.Folder) {
+		return nil // the operation says that a missing entry is missing
+	}
+	return errDepth
+}
+
+// isDepth reports whether a Depth header has one of its three values.
+func isDepth(depth string) bool { return depth == "0" || depth == "1" || isInfinity(depth) }
 
 var errDepth = entity.Errorf(entity.InvalidRequest, "the method does not support this value of the Depth header")
 

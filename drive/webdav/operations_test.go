@@ -107,6 +107,29 @@ func TestCopyAndMove(t *testing.T) {
 	s.eventually(func() bool { return len(s.staged()) == 0 })
 }
 
+// TestDepthOfFiles sends every depth for a file, which has no members, and for a folder.
+func TestDepthOfFiles(t *testing.T) {
+	s := serve(t)
+	s.do("MKCOL", "/d", "").is(201)
+	for _, depth := range []string{"", "0", "1", "infinity", "Infinity"} {
+		s.do("PUT", "/a", "1").is(201)
+		s.do("PROPFIND", "/a", "", "Depth: "+depth).is(207).says("<D:href>" + prefix + "/a</D:href>")
+		s.do("MOVE", "/a", "", "Destination: "+prefix+"/b", "Depth: "+depth).is(201)
+		s.do("DELETE", "/b", "", "Depth: "+depth).is(204)
+		s.do("DELETE", "/b", "", "Depth: "+depth).is(404)
+		s.do("PROPFIND", "/b", "", "Depth: "+depth).is(404)
+	}
+	for _, depth := range []string{"0", "1"} {
+		s.do("MOVE", "/d", "", "Destination: "+prefix+"/e", "Depth: "+depth).is(400)
+		s.do("DELETE", "/d", "", "Depth: "+depth).is(400)
+	}
+	s.do("PUT", "/a", "1").is(201)
+	for _, method := range []string{"PROPFIND", "MOVE", "DELETE", "COPY", "LOCK"} {
+		s.do(method, "/a", "<propfind xmlns=\"DAV:\"><prop/></propfind>", "Destination: "+prefix+"/b", "Depth: 2").is(400)
+	}
+	s.do("PROPFIND", "/d", "").is(403).says("propfind-finite-depth")
+}
+
 // TestDestinationForms sends destinations that a URL parser accepts, and that name something else than a path of the drive.
 func TestDestinationForms(t *testing.T) {
 	s := serve(t)

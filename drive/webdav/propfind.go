@@ -31,10 +31,7 @@ type selection struct {
 // propfind answers PROPFIND. It writes the response entry by entry, so that memory does not grow with the folder.
 func (c *call) propfind() error {
 	depth := c.r.Header.Get("Depth")
-	if depth == "" || isInfinity(depth) {
-		return errFiniteDepth
-	}
-	if depth != "0" && depth != "1" {
+	if depth != "" && !isDepth(depth) {
 		return errDepth
 	}
 	body, err := c.readBody()
@@ -49,7 +46,10 @@ func (c *call) propfind() error {
 	if err != nil {
 		return err
 	}
-	if depth == "1" && entry.Folder {
+	switch {
+	case entry.Folder && (depth == "" || isInfinity(depth)):
+		return errFiniteDepth
+	case entry.Folder && depth == "1":
 		return c.writeFolder(selected, entry)
 	}
 	out := c.multistatus()
