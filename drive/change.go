@@ -23,6 +23,9 @@ import (
 // a change") says when each function is called.
 type Change struct {
 	Author *activityv1.Author
+	// Modified is the modification time that the entry gets from Put, Copy, Move or Patch. Zero: Put gives the present time, and Copy the time
+	// of its source. A file system stores the nearest time that it has.
+	Modified time.Time
 	// Principal is the caller for which the activity authorizes the intent; nil: the platform.
 	Principal *wirev1.Principal
 	// Guard checks the caller's conditions while the paths are locked, before anything is changed. Its error ends the

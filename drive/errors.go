@@ -27,6 +27,8 @@ const (
 	// Full means that the disk, a quota or the space for properties is exhausted, or that the file system does not support
 	// properties.
 	Full = quota.Full
+	// TimeOutOfRange means that the file system has no such modification time.
+	TimeOutOfRange entity.Code = "time_out_of_range"
 	// Broken means that an upload was interrupted or did not have the announced size.
 	Broken entity.Code = "broken_upload"
 )

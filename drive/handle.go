@@ -8,6 +8,7 @@ import (
 	"path"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -91,6 +92,28 @@ func (h handle) rename(name string, to handle, newName string, replace bool) err
 		return &os.LinkError{Op: "rename", Old: name, New: newName, Err: err}
 	}
 	return nil
+}
+
+// setModified sets the modification time of an open file or folder, unless the time is zero. It leaves the time of the last access.
+func setModified(file *os.File, at time.Time) error {
+	if at.IsZero() {
+		return nil
+	}
+	return setModifiedAt(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(int(file.Fd())), at, 0)
+}
+
+// setModified is the function setModified for an entry of the folder; a link gets the time itself.
+func (h handle) setModified(name string, at time.Time) error {
+	if at.IsZero() {
+		return nil
+	}
+	return setModifiedAt(h.fd(), name, at, unix.AT_SYMLINK_NOFOLLOW)
+}
+
+func setModifiedAt(folder int, name string, at time.Time, flags int) error {
+	// Not by nanoseconds since the Unix epoch in one number, which end in 2262.
+	times := []unix.Timespec{{Nsec: unix.UTIME_OMIT}, {Sec: at.Unix(), Nsec: int64(at.Nanosecond())}}
+	return retryEINTR(func() error { return unix.UtimesNanoAt(folder, name, times, flags) })
 }
 
 // unlink deletes an entry of the folder; flags are those of unlinkat(2). It succeeds if the entry does not exist.
@@ -222,6 +245,23 @@ func (d *Drive) locateExisting(at string) (*location, error) {
 		return nil, errNotFound
 	}
 	return l, nil
+}
+
+// touch sets the modification time of the entry that has the name now, unless the time is zero. The entry keeps its time if the server lacks
+// the permission to set it. The time of a file or folder is durable afterwards.
+func (l *location) touch(at time.Time) error {
+	if at.IsZero() {
+		return nil
+	}
+	if err := l.parent.setModified(l.name, at); err != nil {
+		return ignorePermission(err)
+	}
+	entry, err := l.parent.open(l.name, unix.O_RDONLY|unix.O_NONBLOCK)
+	if err != nil {
+		return nil // a link, or an entry that the server may not read
+	}
+	defer entry.Close()
+	return entry.Sync()
 }
 
 func (l *location) close() { l.parent.Close() }

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -55,9 +56,9 @@ func ignoreForbidden(err error) error {
 	return fromOS(err)
 }
 
-// Patch replaces the dead properties of the entry at a path by the result of edit, atomically and durably. It records no
-// row. It returns NotFound or Linked, the errors of the change's functions and of edit, and Full if the file system has no space for the
-// properties or does not support them.
+// Patch replaces the dead properties of the entry at a path by the result of edit, and sets its modification time to the one of the change, if
+// there is one, durably. It records no row. It returns NotFound or Linked, the errors of the change's functions and of edit, Full if the file
+// system has no space for the properties or does not support them, and TimeOutOfRange. After an error nothing was changed.
 func (d *Drive) Patch(ctx context.Context, path string, c Change, edit func([]Property) ([]Property, error)) (err error) {
 	defer func() { d.drives.metrics.countOperation("patch", err) }()
 	unlock, err := d.locks.acquire(ctx, path)
@@ -85,10 +86,38 @@ func (d *Drive) Patch(ctx context.Context, path string, c Change, edit func([]Pr
 	if props, err = edit(props); err != nil {
 		return err
 	}
-	if err := writeProps(file, props); err != nil {
+	undo, err := patchModified(file, c.Modified)
+	if err != nil {
 		return fromOS(err)
 	}
+	if err := writeProps(file, props); err != nil {
+		return fromOS(errors.Join(err, undo()))
+	}
 	return fromOS(file.Sync())
+}
+
+// patchModified sets the modification time of a file or folder, unless the time is zero. It returns TimeOutOfRange, with nothing changed, if the
+// file system stores another second in its place. undo sets the time as it was.
+func patchModified(file *os.File, at time.Time) (undo func() error, err error) {
+	if at.IsZero() {
+		return func() error { return nil }, nil
+	}
+	before, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	undo = func() error { return setModified(file, before.ModTime()) }
+	if err := setModified(file, at); err != nil {
+		return nil, err
+	}
+	after, err := file.Stat()
+	if err == nil && after.ModTime().Unix() != at.Unix() {
+		err = entity.Errorf(TimeOutOfRange, "the file system has no such modification time")
+	}
+	if err != nil {
+		return nil, errors.Join(err, undo())
+	}
+	return undo, nil
 }
 
 func (d *Drive) openToPatch(path string) (*os.File, error) {

@@ -24,8 +24,6 @@ type Upload struct {
 	Body io.Reader
 	// Size is the announced length of Body in bytes; -1: unknown.
 	Size int64
-	// Modified is the modification time for the file; zero: now.
-	Modified time.Time
 }
 
 // Put creates or replaces a file atomically: readers see the old content until the new content is durable. It returns the
@@ -55,7 +53,7 @@ func (d *Drive) Put(ctx context.Context, path string, upload Upload, c Change) (
 	}
 	defer file.Close()
 	defer a.removeStaged()
-	if err := d.receive(ctx, file, upload); err != nil {
+	if err := d.receive(ctx, file, upload, c.Modified); err != nil {
 		return Entry{}, false, err
 	}
 	if err := a.lock(ctx, path); err != nil {
@@ -144,7 +142,7 @@ func (d *Drive) locateFile(path string) (*location, error) {
 
 // receive copies an upload to a file, sets the modification time and syncs the file: step 4 of "The life of a change" in
 // the package comment. It returns the errors of Put that concern the body and the disk.
-func (d *Drive) receive(ctx context.Context, file *os.File, upload Upload) error {
+func (d *Drive) receive(ctx context.Context, file *os.File, upload Upload, modified time.Time) error {
 	buffer := buffers.Get().(*[]byte)
 	defer buffers.Put(buffer)
 	body := &body{ctx: ctx, Reader: upload.Body}
@@ -161,10 +159,8 @@ func (d *Drive) receive(ctx context.Context, file *os.File, upload Upload) error
 	case upload.Size >= 0 && n != upload.Size:
 		return entity.Errorf(Broken, "the upload is incomplete: %d bytes were announced and %d arrived", upload.Size, n)
 	}
-	if at := upload.Modified; !at.IsZero() {
-		if err := unix.Futimes(int(file.Fd()), []unix.Timeval{unix.NsecToTimeval(at.UnixNano()), unix.NsecToTimeval(at.UnixNano())}); err != nil {
-			return fromOS(err)
-		}
+	if err := setModified(file, modified); err != nil {
+		return fromOS(err)
 	}
 	return fromOS(file.Sync())
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -59,7 +60,7 @@ func (d *Drive) Move(ctx context.Context, from, to string, overwrite bool, c Cha
 		if err := a.install(source.parent, source.name, source.st, target); err != nil {
 			return false, err
 		}
-		return true, errors.Join(target.parent.Sync(), source.parent.Sync(), d.syncStaging())
+		return true, errors.Join(target.touch(c.Modified), target.parent.Sync(), source.parent.Sync(), d.syncStaging())
 	})
 }
 
@@ -130,7 +131,7 @@ func (d *Drive) Copy(ctx context.Context, from, to string, overwrite, shallow bo
 	defer source.close()
 	defer a.removeStaged()
 	op := d.operation(activityv1.Kind_KIND_CREATE, source.entryKind(), to, c.Author)
-	if op.Count, err = d.stageCopy(ctx, source, from, a.stagedName(), to, shallow); err != nil {
+	if op.Count, err = d.stageCopy(ctx, source, from, a.stagedName(), to, shallow, c.Modified); err != nil {
 		return false, fromOS(err)
 	}
 	if err := a.lock(ctx, to); err != nil {
@@ -168,12 +169,12 @@ func (d *Drive) preflightCopy(to string, overwrite bool, a *attempt) error {
 
 // stageCopy copies the source to a name in tmp, durably. It returns the number of entries of a folder, itself included, or 0
 // for a file.
-func (d *Drive) stageCopy(ctx context.Context, source *location, from, name, to string, shallow bool) (uint64, error) {
+func (d *Drive) stageCopy(ctx context.Context, source *location, from, name, to string, shallow bool, modified time.Time) (uint64, error) {
 	ownership, err := d.ownershipAt(to)
 	if err != nil {
 		return 0, err
 	}
-	c := &copier{ctx: ctx, drive: d, tmp: d.tmp, ownership: ownership, staged: name, to: to}
+	c := &copier{ctx: ctx, drive: d, tmp: d.tmp, ownership: ownership, staged: name, to: to, modified: modified}
 	if !source.isFolder() {
 		return 0, errors.Join(c.copyEntry(source.parent, source.name, source.st, name, true), d.syncStaging())
 	}
@@ -216,6 +217,8 @@ type copier struct {
 	shallow   bool
 	// staged is the name of the copy in tmp; to is the path at which it will be installed.
 	staged, to string
+	// modified is the modification time of the copy; zero: the time of the source. The entries below a folder keep their times.
+	modified time.Time
 	// count is the number of entries that were copied.
 	count uint64
 }
@@ -254,7 +257,7 @@ func (c *copier) finishFolder(folder handle, path string) error {
 		return err
 	}
 	defer target.Close()
-	return c.copyAttributes(target, folder, ".", st)
+	return c.copyAttributes(target, c.stagedPath(path), folder, ".", st)
 }
 
 // visitFile copies and counts an entry that is not a folder.
@@ -299,7 +302,7 @@ func (c *copier) copyFile(from handle, name string, st *unix.Stat_t, to string, 
 	if err := c.copyContent(target, source); err != nil {
 		return err
 	}
-	if err := c.copyAttributes(target, from, name, st); err != nil || !sync {
+	if err := c.copyAttributes(target, to, from, name, st); err != nil || !sync {
 		return err
 	}
 	return target.Sync()
@@ -321,8 +324,8 @@ func (c *copier) copyContent(target, source *os.File) error {
 	}
 }
 
-// copyAttributes gives a copy the mode and dead properties of its source, and the copier's ownership.
-func (c *copier) copyAttributes(target *os.File, from handle, name string, st *unix.Stat_t) error {
+// copyAttributes gives the copy at a path in tmp the mode, modification time and dead properties of its source, and the copier's ownership.
+func (c *copier) copyAttributes(target *os.File, to string, from handle, name string, st *unix.Stat_t) error {
 	props, err := readProps(from, name)
 	if err != nil {
 		return err
@@ -333,6 +336,13 @@ func (c *copier) copyAttributes(target *os.File, from handle, name string, st *u
 		}
 	}
 	if err := c.ownership.applyTo(target); err != nil {
+		return err
+	}
+	modified := time.Unix(st.Mtim.Unix())
+	if to == c.staged && !c.modified.IsZero() {
+		modified = c.modified
+	}
+	if err := setModified(target, modified); err != nil {
 		return err
 	}
 	return unix.Fchmod(int(target.Fd()), st.Mode&0o777)

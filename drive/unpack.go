@@ -282,10 +282,7 @@ func (u *unpacker) createLink(h *tar.Header, name string) error {
 }
 
 func (u *unpacker) setTime(h *tar.Header, name string) error {
-	at := unix.NsecToTimespec(h.ModTime.UnixNano())
-	return retryEINTR(func() error {
-		return unix.UtimesNanoAt(u.at.fd(), name, []unix.Timespec{at, at}, unix.AT_SYMLINK_NOFOLLOW)
-	})
+	return u.at.setModified(name, h.ModTime)
 }
 
 // applyHeader gives a file or folder the dead properties, ownership and mode of its entry in the archive.

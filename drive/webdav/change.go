@@ -3,8 +3,6 @@ package webdav
 import (
 	"io"
 	"net/http"
-	"strconv"
-	"time"
 
 	"github.com/atelier-run/atelier/drive"
 	"github.com/atelier-run/atelier/entity"
@@ -25,11 +23,7 @@ func (c *call) put() error {
 	if err != nil {
 		return err
 	}
-	modified, err := parseModified(c.r.Header)
-	if err != nil {
-		return err
-	}
-	return c.receive(change, modified)
+	return c.receive(change)
 }
 
 // create answers a request whose body becomes a new file, without the headers of PUT.
@@ -46,20 +40,18 @@ func (c *call) create() error {
 		}
 		return nil
 	}
-	return c.receive(change, time.Time{})
+	return c.receive(change)
 }
 
 // receive writes the body of the request to the file at the path, and answers.
-func (c *call) receive(change drive.Change, modified time.Time) error {
-	upload := drive.Upload{Body: c.r.Body, Size: c.r.ContentLength, Modified: modified}
+func (c *call) receive(change drive.Change) error {
+	upload := drive.Upload{Body: c.r.Body, Size: c.r.ContentLength}
 	entry, created, err := c.drive.Put(c.context(), c.path, upload, change)
 	if err != nil {
 		return err
 	}
 	c.w.Header().Set("ETag", entry.ETag())
-	if !modified.IsZero() {
-		c.w.Header().Set("X-OC-MTime", "accepted")
-	}
+	c.confirmModified(change, entry)
 	c.writeSuccess(created)
 	return nil
 }
@@ -71,20 +63,6 @@ func (c *call) writeSuccess(created bool) {
 		return
 	}
 	c.w.WriteHeader(http.StatusNoContent)
-}
-
-// parseModified returns the modification time in the X-OC-Mtime header, in seconds since the Unix epoch, or the zero time
-// if there is none. rclone and ownCloud's clients send it; without it they could compare files only by size.
-func parseModified(header http.Header) (time.Time, error) {
-	value := header.Get("X-OC-Mtime")
-	if value == "" {
-		return time.Time{}, nil
-	}
-	seconds, err := strconv.ParseFloat(value, 64)
-	if err != nil || !(seconds >= 0 && seconds < 1<<33) {
-		return time.Time{}, entity.Errorf(entity.InvalidRequest, "the X-OC-Mtime header must be a number of seconds since 1970")
-	}
-	return time.UnixMicro(int64(seconds * 1e6)), nil
 }
 
 // makeCollection answers MKCOL.
@@ -144,11 +122,7 @@ func (c *call) copy() error {
 		return err
 	}
 	replaced, err := c.drive.Copy(c.context(), c.path, to, overwrite, depth == "0", change)
-	if err != nil {
-		return err
-	}
-	c.writeSuccess(!replaced)
-	return nil
+	return c.finishTransfer(to, change, replaced, err)
 }
 
 // move answers MOVE: the entry point of "Rename" in the package comment of drive.
@@ -165,8 +139,18 @@ func (c *call) move() error {
 		return err
 	}
 	replaced, err := c.drive.Move(c.context(), c.path, to, overwrite, change)
+	return c.finishTransfer(to, change, replaced, err)
+}
+
+// finishTransfer answers a COPY or MOVE.
+func (c *call) finishTransfer(to string, change drive.Change, replaced bool, err error) error {
 	if err != nil {
 		return err
+	}
+	if !change.Modified.IsZero() {
+		if entry, err := c.drive.Stat(to); err == nil {
+			c.confirmModified(change, entry)
+		}
 	}
 	c.writeSuccess(!replaced)
 	return nil

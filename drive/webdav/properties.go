@@ -52,6 +52,9 @@ var liveProperties = []live{
 	{local: "getlastmodified", value: func(r resource) (string, bool) {
 		return r.entry.Modified.UTC().Format(http.TimeFormat), true
 	}},
+	{local: lastModified.Local, byNameOnly: true, value: func(r resource) (string, bool) {
+		return strconv.FormatInt(r.entry.Modified.Unix(), 10), true
+	}},
 	{local: "getcontentlength", value: func(r resource) (string, bool) {
 		return strconv.FormatInt(r.entry.Size, 10), !r.entry.Folder
 	}},

@@ -1,9 +1,13 @@
 package webdav
 
 import (
+	"cmp"
 	"encoding/xml"
+	"maps"
 	"net/http"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/atelier-run/atelier/drive"
 	"github.com/atelier-run/atelier/entity"
@@ -18,6 +22,8 @@ type edit struct {
 	value *drive.Property
 	// isTooLarge is set if the value exceeds maxEditBytes.
 	isTooLarge bool
+	// modified is the modification time that an edit of DAV:lastmodified sets; zero: the edit sets none.
+	modified time.Time
 }
 
 // proppatch answers PROPPATCH. It makes all edits, in their order, or none.
@@ -34,11 +40,17 @@ func (c *call) proppatch() error {
 	if err != nil {
 		return err
 	}
-	if slices.ContainsFunc(edits, edit.isProtected) {
+	if slices.ContainsFunc(edits, func(e edit) bool { return e.refusal() != 0 }) {
 		if _, err := c.drive.Stat(c.path); err != nil {
 			return err
 		}
-		return c.refuseEdits(edits)
+		return c.refuseEdits(edits, edit.refusal)
+	}
+	change.Modified = time.Time{} // not by a header: the properties say what is set
+	for _, e := range edits {
+		if !e.modified.IsZero() {
+			change.Modified = e.modified
+		}
 	}
 	err = c.drive.Patch(c.context(), c.path, change, func(props []drive.Property) ([]drive.Property, error) {
 		if slices.ContainsFunc(edits, func(e edit) bool { return e.isTooLarge }) {
@@ -49,6 +61,13 @@ func (c *call) proppatch() error {
 	switch {
 	case entity.HasCode(err, drive.Full):
 		return c.writeEdits(propstat{http.StatusInsufficientStorage, elementsOf(edits)})
+	case entity.HasCode(err, drive.TimeOutOfRange):
+		return c.refuseEdits(edits, func(e edit) int {
+			if e.modified.IsZero() {
+				return 0
+			}
+			return http.StatusConflict
+		})
 	case err != nil:
 		return err
 	}
@@ -74,6 +93,9 @@ func parseEdits(body *element) (edits []edit, err error) {
 			next := edit{name: property.name}
 			if set {
 				next.value, next.isTooLarge = newValue(property, &remaining)
+			}
+			if next.name == lastModified && next.value != nil {
+				next.modified, _ = parseSeconds(strings.TrimSpace(next.value.Inner))
 			}
 			edits = append(edits, next)
 		}
@@ -105,15 +127,30 @@ func newValue(property *element, remaining *int) (value *drive.Property, tooLarg
 	return &drive.Property{Space: property.name.Space, Local: property.name.Local, Attrs: written, Inner: inner}, false
 }
 
-// isProtected reports whether the edit is of a live property, which cannot be changed.
-func (e edit) isProtected() bool {
+// lastModified is the live property that can be set.
+var lastModified = xml.Name{Space: davNS, Local: "lastmodified"}
+
+// refusal returns the status of an edit that is refused whatever the state of the drive is; 0: the edit may be made. Only one live property
+// can be set, and none removed.
+func (e edit) refusal() int {
 	_, live := liveProperty(e.name)
-	return live
+	switch {
+	case !live:
+		return 0
+	case e.name != lastModified || e.value == nil && !e.isTooLarge:
+		return http.StatusForbidden
+	case e.modified.IsZero():
+		return http.StatusConflict // RFC 4918, section 9.2.1: the value does not suit the property
+	}
+	return 0
 }
 
-// applyEdits returns the properties after the edits. It reuses props.
+// applyEdits returns the dead properties after the edits. It reuses props.
 func applyEdits(props []drive.Property, edits []edit) []drive.Property {
 	for _, e := range edits {
+		if e.name == lastModified {
+			continue
+		}
 		at := slices.IndexFunc(props, func(p drive.Property) bool { return p.Space == e.name.Space && p.Local == e.name.Local })
 		switch {
 		case e.value == nil && at >= 0:
@@ -127,17 +164,18 @@ func applyEdits(props []drive.Property, edits []edit) []drive.Property {
 	return props
 }
 
-// refuseEdits answers 403 for the protected properties and 424 (Failed Dependency) for the others.
-func (c *call) refuseEdits(edits []edit) error {
-	var protected, others []edit
+// refuseEdits answers with the status of each refused edit, and 424 (Failed Dependency) for the others.
+func (c *call) refuseEdits(edits []edit, refusal func(edit) int) error {
+	refused := map[int][]edit{}
 	for _, e := range edits {
-		if e.isProtected() {
-			protected = append(protected, e)
-		} else {
-			others = append(others, e)
-		}
+		status := cmp.Or(refusal(e), http.StatusFailedDependency)
+		refused[status] = append(refused[status], e)
 	}
-	return c.writeEdits(propstat{http.StatusForbidden, elementsOf(protected)}, propstat{http.StatusFailedDependency, elementsOf(others)})
+	var groups []propstat
+	for _, status := range slices.Sorted(maps.Keys(refused)) {
+		groups = append(groups, propstat{status, elementsOf(refused[status])})
+	}
+	return c.writeEdits(groups...)
 }
 
 // writeEdits answers with the status of each edit.

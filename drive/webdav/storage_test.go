@@ -28,17 +28,6 @@ func TestFullDisk(t *testing.T) {
 	s.rows("create file a", "create file half")
 }
 
-func TestPutSetsModificationTime(t *testing.T) {
-	s := serve(t)
-	s.do("PUT", "/a", "1", "X-OC-Mtime: 1136214245").is(201)
-	s.do("PUT", "/b", "1", "X-OC-Mtime: tomorrow").is(400)
-	s.do("PUT", "/b", "1", "X-OC-Mtime: 0").is(201) // as of files in reproducible archives
-	s.do("PROPFIND", "/b", "", "Depth: 0").is(207).says("Thu, 01 Jan 1970 00:00:00 GMT")
-	if got := s.do("HEAD", "/a", "").is(200).header.Get("Last-Modified"); got != "Mon, 02 Jan 2006 15:04:05 GMT" {
-		t.Errorf("Last-Modified %q", got)
-	}
-}
-
 func TestMetrics(t *testing.T) {
 	s := serve(t)
 	s.do("PUT", "/a", "12345").is(201)
