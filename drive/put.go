@@ -200,7 +200,12 @@ func (b *body) Read(p []byte) (int, error) {
 		return 0, b.err
 	}
 	n, err := b.Reader.Read(p)
-	if err != nil && err != io.EOF {
+	if err == nil || err == io.EOF {
+		return n, err
+	}
+	if known, is := errors.AsType[*entity.Error](err); is && known.Code == Broken {
+		b.err = known
+	} else {
 		b.err = entity.Errorf(Broken, "the upload was interrupted")
 	}
 	return n, err

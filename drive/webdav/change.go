@@ -23,7 +23,11 @@ func (c *call) put() error {
 	if err != nil {
 		return err
 	}
-	return c.receive(change)
+	wanted, err := digests(c.r.Header)
+	if err != nil {
+		return err
+	}
+	return c.receive(change, verifier{c.r.Body, wanted})
 }
 
 // create answers a request whose body becomes a new file, without the headers of PUT.
@@ -40,12 +44,12 @@ func (c *call) create() error {
 		}
 		return nil
 	}
-	return c.receive(change)
+	return c.receive(change, c.r.Body)
 }
 
 // receive writes the body of the request to the file at the path, and answers.
-func (c *call) receive(change drive.Change) error {
-	upload := drive.Upload{Body: c.r.Body, Size: c.r.ContentLength}
+func (c *call) receive(change drive.Change, body io.Reader) error {
+	upload := drive.Upload{Body: body, Size: c.r.ContentLength}
 	entry, created, err := c.drive.Put(c.context(), c.path, upload, change)
 	if err != nil {
 		return err

@@ -147,6 +147,10 @@ func (c *call) serve() error {
 	if !known {
 		return entity.Errorf(entity.MethodNotAllowed, "the method %s is not supported; use one of %s", c.r.Method, Allow)
 	}
+	if coding := strings.Join(c.r.Header.Values("Content-Encoding"), ","); coding != "" && !strings.EqualFold(coding, "identity") {
+		c.w.Header().Set("Accept-Encoding", "identity") // RFC 9110, section 12.5.3
+		return entity.Errorf(entity.UnsupportedMediaType, "a body with a Content-Encoding is not supported; send it without")
+	}
 	var err error
 	if c.path, c.hasTrailingSlash, err = splitPath(writtenPath(c.r.URL), c.prefix); err != nil {
 		return err
