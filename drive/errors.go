@@ -64,6 +64,10 @@ func fromOS(err error) error {
 		return err
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.ELOOP), isEscape(err):
 		return errNotFound
+	case errors.Is(err, syscall.ENXIO), errors.Is(err, syscall.ENODEV):
+		return errNotFound // a socket or a device, which cannot be opened; drives have neither
+	case errors.Is(err, syscall.EWOULDBLOCK):
+		return unavailable("a process holds a lease on the file; try again")
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return entity.Errorf(Full, "no space is left on the disk, or the quota is exhausted")
 	case errors.Is(err, syscall.EFBIG):

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -34,10 +36,19 @@ const (
 
 // Properties returns the dead properties of the entry at a path. It returns NotFound if there is no entry, and no
 // properties if the server lacks the permission to read them.
-func (d *Drive) Properties(path string) ([]Property, error) {
+func (d *Drive) Properties(at string) ([]Property, error) {
 	tree, done := d.useTree()
 	defer done()
-	file, err := tree.inside.OpenFile(orDot(path), os.O_RDONLY|unix.O_NONBLOCK, 0)
+	file, err := tree.inside.OpenFile(orDot(at), os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if errors.Is(err, unix.EWOULDBLOCK) { // a process holds a lease: do not open the file
+		dir, name := path.Split(at)
+		folder, err := d.OpenFolder(strings.TrimSuffix(dir, "/"))
+		if err != nil {
+			return nil, err
+		}
+		defer folder.Close()
+		return folder.Properties(name)
+	}
 	if err != nil {
 		return nil, ignoreForbidden(err)
 	}
