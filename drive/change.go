@@ -188,7 +188,7 @@ func (a *attempt) commit(op *activityv1.Operation, inode uint64, apply func() (c
 	if !changed {
 		return errors.Join(fromOS(err), a.sendOutcome(&activityv1.Abandon{IntentId: a.id}))
 	}
-	a.drive.endLocks(a.effects)
+	a.drive.endLocks(a.change, a.effects)
 	if a.change.Done != nil {
 		a.change.Done()
 	}

@@ -18,11 +18,17 @@ func (d *Drive) Locks() (*locks.Table, error) {
 	if d.table != nil {
 		return d.table, nil
 	}
-	table, err := locks.Load(d, d.drives.log)
+	table, err := locks.Load(d, d.drives.log, d.mayExist)
 	if err == nil {
 		d.table = table
 	}
 	return table, err
+}
+
+// mayExist reports whether something is at a path, or cannot be found out to be missing.
+func (d *Drive) mayExist(path string) bool {
+	_, err := d.Stat(path)
+	return !entity.HasCode(err, entity.NotFound)
 }
 
 // DropLocks deletes the locks that a person holds on a workspace's drive, when the person has lost write access. It does nothing if the
@@ -75,14 +81,15 @@ func removed(path string) locks.Effect {
 	return locks.Effect{Path: path, ChangesParent: true, IsDeep: true, Removes: true}
 }
 
-// endLocks deletes the locks on what a change has removed or replaced. An error is only logged, because locks expire.
-func (d *Drive) endLocks(effects []locks.Effect) {
+// endLocks deletes the locks on what a change has removed or replaced, and the locks that were left on what it has created. An error is only logged, because
+// locks expire.
+func (d *Drive) endLocks(c Change, effects []locks.Effect) {
 	if len(effects) == 0 {
 		return
 	}
 	table, err := d.Locks()
 	if err == nil {
-		err = table.End(effects...)
+		err = table.End(locks.CreatorOf(c.Author), c.Submits, effects...)
 	}
 	if err != nil {
 		d.drives.log.Warn("cannot delete the locks of removed paths; they remain until they expire", "workspace", d.workspaceID, "error", err)

@@ -25,7 +25,12 @@ func (m *memory) AppendState(_ string, content []byte) error {
 
 func load(t *testing.T, store locks.Store) *locks.Table {
 	t.Helper()
-	table, err := locks.Load(store, slog.New(slog.DiscardHandler))
+	return loadWith(t, store, func(string) bool { return true })
+}
+
+func loadWith(t *testing.T, store locks.Store, exists func(path string) bool) *locks.Table {
+	t.Helper()
+	table, err := locks.Load(store, slog.New(slog.DiscardHandler), exists)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +91,7 @@ func TestCheckAndEnd(t *testing.T) {
 			if err := table.Check("usr_1", submits, test.effect); err != nil {
 				t.Errorf("the lock's creator with the token: %v", err)
 			}
-			if err := table.End(test.effect); err != nil {
+			if err := table.End("usr_2", submits, test.effect); err != nil {
 				t.Fatal(err)
 			}
 			for _, table := range []*locks.Table{table, load(t, store)} {
@@ -95,5 +100,56 @@ func TestCheckAndEnd(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestLocksWithoutResource has locks on paths that a process has removed. They forbid nothing, and do not lock what is created there.
+func TestLocksWithoutResource(t *testing.T) {
+	present := map[string]bool{"": true, "d": true, "d/kept": true, "d/gone": true, "gone": true}
+	table := loadWith(t, &memory{}, func(path string) bool { return present[path] })
+	acquire := func(path string, deep bool) *locks.Lock {
+		t.Helper()
+		held, err := table.Acquire(locks.Lock{Path: path, Deep: deep, Creator: "usr_1"}, locks.MaxTimeout)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return held
+	}
+	kept, mine := acquire("d/kept", false), acquire("d/gone", false)
+	acquire("gone", true)
+	delete(present, "d/gone")
+	delete(present, "gone")
+	adds := func(path string) locks.Effect { return locks.Effect{Path: path, ChangesParent: true} }
+	if err := table.Check("usr_2", nil, adds("d/gone"), adds("gone"), adds("gone/below")); err != nil {
+		t.Errorf("a lock without a resource forbids a change: %v", err)
+	}
+	if err := table.Check("usr_2", nil, locks.Effect{Path: "d", IsDeep: true, Removes: true}); !errors.As(err, new(*locks.Conflict)) {
+		t.Errorf("the removal of the folder of a locked file: %v", err)
+	}
+	if err := table.CheckFree(&locks.Lock{Path: "gone"}); err != nil {
+		t.Errorf("a lock without a resource excludes a lock: %v", err)
+	}
+	submits := func(token string) bool { return token == mine.Token }
+	if err := table.End("usr_1", submits, adds("d/gone")); err != nil {
+		t.Fatal(err)
+	}
+	present["d/gone"] = true
+	if held := table.Covering("d/gone"); len(held) != 1 {
+		t.Errorf("the caller that has created the file again, and submits its token, has lost its lock")
+	}
+	if err := table.End("usr_2", submits, adds("d/gone"), adds("gone")); err != nil {
+		t.Fatal(err)
+	}
+	present["gone"] = true
+	for path, want := range map[string]int{"d/gone": 0, "gone": 0, "gone/below": 0, "d/kept": 1} {
+		if held := table.Covering(path); len(held) != want {
+			t.Errorf("%d locks cover %s, want %d", len(held), path, want)
+		}
+	}
+	delete(present, "d/kept")
+	replaced := acquire("d/kept", false)
+	present["d/kept"] = true
+	if held := table.Covering("d/kept"); len(held) != 1 || held[0].Token != replaced.Token || replaced.Token == kept.Token {
+		t.Errorf("the locks are %v", held)
 	}
 }

@@ -49,16 +49,21 @@ func sizeOn(locks []*Lock, path string) (size int) {
 type Table struct {
 	file  lockFile
 	clock clock
+	// exists reports whether something is at a path of the drive. A lock on a path with nothing has no effect: processes and restores remove
+	// what is locked.
+	exists func(path string) bool
 	mu    sync.Mutex
 	held  []*Lock
 }
 
 // Load reads the locks of a drive from disk. It ignores a file that it cannot parse, and locks that are not valid, because
-// locks are short-lived.
-func Load(store Store, log *slog.Logger) (*Table, error) { return load(store, log, system) }
+// locks are short-lived. exists reports whether something is at a path of the drive.
+func Load(store Store, log *slog.Logger, exists func(path string) bool) (*Table, error) {
+	return load(store, log, exists, system)
+}
 
-func load(store Store, log *slog.Logger, by clock) (*Table, error) {
-	l := &Table{file: lockFile{Store: store}, clock: by}
+func load(store Store, log *slog.Logger, exists func(path string) bool, by clock) (*Table, error) {
+	l := &Table{file: lockFile{Store: store}, clock: by, exists: exists}
 	stored, err := l.file.load(log, by)
 	if err != nil {
 		return nil, err
@@ -131,24 +136,32 @@ func (l *Table) Covering(path string) []*Lock {
 func (l *Table) Acquire(wanted Lock, timeout time.Duration) (*Lock, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if err := l.remove(func(held *Lock) bool { return conflicts(held, &wanted) && !l.exists(held.Path) }); err != nil {
+		return nil, err
+	}
 	current := l.current()
-	if err := checkAcquirable(current, &wanted); err != nil {
+	if err := l.checkAcquirable(current, &wanted); err != nil {
 		return nil, err
 	}
 	wanted.Token, wanted.Term = newToken(), l.clock.term(timeout)
 	return &wanted, l.replace(append(current, &wanted), &wanted)
 }
 
+// conflicts reports whether a lock excludes another lock.
+func conflicts(held, wanted *Lock) bool {
+	return held.overlaps(wanted) && !(held.Shared && wanted.Shared)
+}
+
 // CheckFree returns the error with which Acquire would refuse the lock now.
 func (l *Table) CheckFree(wanted *Lock) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return checkAcquirable(l.current(), wanted)
+	return l.checkAcquirable(l.current(), wanted)
 }
 
-func checkAcquirable(current []*Lock, wanted *Lock) error {
+func (l *Table) checkAcquirable(current []*Lock, wanted *Lock) error {
 	for _, held := range current {
-		if held.overlaps(wanted) && !(held.Shared && wanted.Shared) {
+		if conflicts(held, wanted) && l.exists(held.Path) {
 			return &Conflict{Path: held.Path, Code: Excluded}
 		}
 	}
@@ -210,15 +223,27 @@ func (l *Table) Release(token, path, creator string, anyCreator bool) error {
 	return errNoSuchLock
 }
 
-// End deletes the locks that end with the effects of a change.
-func (l *Table) End(effects ...Effect) error {
+// End deletes the locks that end with the effects of a change. Locks on a path where nothing was end when something is created there, so
+// that they do not lock it, except for the caller's own locks with a token that the caller submits.
+func (l *Table) End(creator string, submits func(token string) bool, effects ...Effect) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.remove(func(held *Lock) bool {
 		return slices.ContainsFunc(effects, func(e Effect) bool {
-			return e.IsDeep && entity.Within(held.Path, e.Path) && (e.Removes || held.Path != e.Path)
+			switch {
+			case !entity.Within(held.Path, e.Path):
+				return false
+			case e.ChangesParent && !e.Removes:
+				return !held.isSubmitted(creator, submits)
+			}
+			return e.IsDeep && (e.Removes || held.Path != e.Path)
 		})
 	})
+}
+
+// isSubmitted reports whether a caller created the lock and submits its token.
+func (l *Lock) isSubmitted(creator string, submits func(token string) bool) bool {
+	return l.Creator == creator && submits != nil && submits(l.Token)
 }
 
 // DeleteByCreator deletes the locks of a creator.
@@ -245,7 +270,7 @@ func (l *Table) Check(creator string, submits func(token string) bool, effects .
 	if len(current) == 0 {
 		return nil
 	}
-	check := func(path string) error { return checkOn(current, path, creator, submits) }
+	check := func(path string) error { return l.checkOn(current, path, creator, submits) }
 	for _, effect := range effects {
 		if err := check(effect.Path); err != nil {
 			return err
@@ -268,16 +293,18 @@ func (l *Table) Check(creator string, submits func(token string) bool, effects .
 }
 
 // checkOn is Check for one resource.
-func checkOn(current []*Lock, path, creator string, submits func(token string) bool) error {
+func (l *Table) checkOn(current []*Lock, path, creator string, submits func(token string) bool) error {
 	var blocking *Lock
 	for _, held := range current {
 		if !held.covers(path) {
 			continue
 		}
-		if held.Creator == creator && submits != nil && submits(held.Token) {
+		if held.isSubmitted(creator, submits) {
 			return nil
 		}
-		blocking = held
+		if l.exists(held.Path) {
+			blocking = held
+		}
 	}
 	if blocking == nil {
 		return nil

@@ -65,6 +65,9 @@ func (c *call) refresh(timeout time.Duration) error {
 	if err := c.confirm(); err != nil {
 		return err
 	}
+	if _, err := c.drive.Stat(c.path); err != nil {
+		return err
+	}
 	held, err := c.locks.Refresh(token, c.path, locks.CreatorOf(c.author), timeout)
 	if entity.HasCode(err, locks.NoSuchLock) {
 		return errPreconditionFailed

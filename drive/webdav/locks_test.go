@@ -321,3 +321,41 @@ func TestLocksSurviveEviction(t *testing.T) {
 		t.Errorf("PUT with the token: got %d, want 204", status)
 	}
 }
+
+// TestLockEndsWithItsFile has processes remove locked files. The files can be created again by everybody, and unlocked by who locked them.
+func TestLockEndsWithItsFile(t *testing.T) {
+	s := serve(t)
+	const other = "X-Author: api-key:other"
+	lockAndRemove := func(path string) (token string) {
+		t.Helper()
+		token = s.lock(path, exclusive, 201)
+		if err := os.Remove(s.files(path)); err != nil {
+			t.Fatal(err)
+		}
+		return token
+	}
+	lockAndRemove("/put")
+	s.do("PUT", "/put", "1", other).is(201)
+	s.do("PUT", "/put", "2").is(204)
+	lockAndRemove("/folder")
+	s.do("MKCOL", "/folder", "", other).is(201)
+	s.do("PUT", "/folder/a", "1").is(201)
+	lockAndRemove("/copied")
+	s.do("COPY", "/put", "", "Destination: "+prefix+"/copied", other).is(201)
+	s.do("DELETE", "/copied", "").is(204)
+	lockAndRemove("/locked")
+	theirs := s.lock("/locked", exclusive, 201, other)
+	s.do("PUT", "/locked", "1").is(423)
+	s.do("PUT", "/locked", "1", other, "If: ("+theirs+")").is(204)
+	lockAndRemove("/folder/b")
+	s.do("DELETE", "/folder", "", other).is(204)
+
+	token := lockAndRemove("/again")
+	s.do("LOCK", "/again", "", "If: ("+token+")").is(404)
+	s.do("PUT", "/again", "1", "If: ("+token+")").is(201)
+	s.do("PUT", "/again", "2", other).is(423)
+	s.do("UNLOCK", "/again", "", "Lock-Token: "+token).is(204)
+	token = lockAndRemove("/unlocked")
+	s.do("UNLOCK", "/unlocked", "", "Lock-Token: "+token).is(204)
+	s.do("UNLOCK", "/unlocked", "", "Lock-Token: "+token).is(409)
+}
