@@ -279,7 +279,7 @@ func (c *copier) copyEntry(from handle, name string, st *unix.Stat_t, to string,
 	if kind != unix.S_IFREG && kind != unix.S_IFLNK {
 		return errNotFound
 	}
-	if err := c.drive.require(c.ctx, st.Size, true); err != nil {
+	if err := c.drive.require(c.ctx, min(st.Size, st.Blocks*512), true); err != nil { // holes need no space
 		return err
 	}
 	if kind == unix.S_IFLNK {
@@ -308,20 +308,38 @@ func (c *copier) copyFile(from handle, name string, st *unix.Stat_t, to string, 
 	return target.Sync()
 }
 
-// copyContent copies in pieces, and checks for cancellation between them. The kernel copies each piece.
+// copyContent copies the content that a file has now, with holes in place of holes. It copies in pieces, and checks for cancellation between
+// them. The kernel copies each piece.
 func (c *copier) copyContent(target, source *os.File) error {
-	for {
-		n, err := io.CopyN(target, source, 64<<20)
-		if n == 0 || err != nil {
-			if isEOF(err) {
-				return nil
-			}
+	info, err := source.Stat()
+	if err != nil {
+		return err
+	}
+	for at := int64(0); at < info.Size(); {
+		begin, end := nextData(source, at, info.Size())
+		end = min(end, begin+64<<20)
+		if err := copyRange(target, source, begin, end); err != nil {
 			return err
 		}
 		if err := c.ctx.Err(); err != nil {
 			return err
 		}
+		at = end
 	}
+	return target.Truncate(info.Size())
+}
+
+// copyRange copies the bytes of a file from begin to end, or to the end of the file if that is earlier because a process has truncated it.
+func copyRange(target, source *os.File, begin, end int64) error {
+	for _, file := range []*os.File{target, source} {
+		if _, err := file.Seek(begin, io.SeekStart); err != nil {
+			return err
+		}
+	}
+	if _, err := io.CopyN(target, source, end-begin); err != nil && !isEOF(err) {
+		return err
+	}
+	return nil
 }
 
 // copyAttributes gives the copy at a path in tmp the mode, modification time and dead properties of its source, and the copier's ownership.

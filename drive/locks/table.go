@@ -52,8 +52,8 @@ type Table struct {
 	// exists reports whether something is at a path of the drive. A lock on a path with nothing has no effect: processes and restores remove
 	// what is locked.
 	exists func(path string) bool
-	mu    sync.Mutex
-	held  []*Lock
+	mu     sync.Mutex
+	held   []*Lock
 }
 
 // Load reads the locks of a drive from disk. It ignores a file that it cannot parse, and locks that are not valid, because
