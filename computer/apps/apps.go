@@ -38,6 +38,7 @@ import (
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/app"
 	appv1 "github.com/atelier-run/atelier/messages/app/v1"
+	"github.com/atelier-run/atelier/retry"
 )
 
 // Computers run processes. Errors: *entity.Error.
@@ -130,6 +131,11 @@ func (o Options) withDefaults() Options {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	return o
+}
+
+// pause returns the pause before the next start of a process after a number of failures in a row.
+func (o *Options) pause(failures int) time.Duration {
+	return retry.Policy{First: o.FirstPause, Longest: o.LongestPause}.After(failures).Round(time.Millisecond)
 }
 
 // A Supervisor runs apps. It is a prometheus.Collector and safe for concurrent use.

@@ -119,12 +119,12 @@ func (r *runState) usedPorts() []uint32 {
 // the app has changed; the loop then gets the news of the change, and reports again.
 func (r *runState) reportFreePorts(ctx context.Context) {
 	used := r.usedPorts()
-	free := slices.DeleteFunc(slices.Clone(r.busy), func(port uint32) bool { return slices.Contains(used, port) })
+	free := slices.DeleteFunc(slices.Clone(r.target.busy), func(port uint32) bool { return slices.Contains(used, port) })
 	if len(free) == 0 || ctx.Err() != nil {
 		return
 	}
-	r.busy = slices.DeleteFunc(slices.Clone(r.busy), func(port uint32) bool { return slices.Contains(free, port) })
-	r.report(ctx, &appv1.ReportFreePorts{Generation: r.generation, Ports: free})
+	r.target.busy = slices.DeleteFunc(slices.Clone(r.target.busy), func(port uint32) bool { return slices.Contains(free, port) })
+	r.report(ctx, &appv1.ReportFreePorts{Generation: r.target.generation, Ports: free})
 }
 
 // endOrLeave ends a process, or leaves it to the supervisor if it does not end in time.

@@ -10,7 +10,6 @@ import (
 	"github.com/atelier-run/atelier/computer"
 	"github.com/atelier-run/atelier/entity/app"
 	appv1 "github.com/atelier-run/atelier/messages/app/v1"
-	"github.com/atelier-run/atelier/retry"
 )
 
 // A loop runs one app while its task is open.
@@ -90,14 +89,15 @@ func (l *loop) run(ctx context.Context) (err error) {
 		case <-ctx.Done():
 			return ctx.Err()
 		case a := <-news:
-			r.wanted, r.isAccepted = wanted(a), a.GetAccepted() != nil
-			r.generation, r.busy = a.GetGeneration(), a.GetPorts().GetBusy()
+			r.target = target{
+				wanted: wanted(a), isAccepted: a.GetAccepted() != nil, busy: a.GetPorts().GetBusy(), generation: a.GetGeneration(),
+			}
 			r.sleepAfter = time.Duration(a.GetAccepted().GetSleepAfterMs()) * time.Millisecond
 			if !a.GetAsleep() {
 				r.wake()
 			}
-			if r.wanted != nil && r.wanted.generation == r.reconciled {
-				r.wanted.isRequested = false // this state of the app is older than the report
+			if r.target.wanted != nil && r.target.wanted.generation == r.past.reconciled {
+				r.target.wanted.isRequested = false // this state of the app is older than the report
 			}
 		case done := <-r.attempted():
 			r.finish(ctx, done)
@@ -109,34 +109,27 @@ func (l *loop) run(ctx context.Context) (err error) {
 	}
 }
 
-// A runState is the part of a loop that only its goroutine uses.
-type runState struct {
-	*loop
+// A target is the part of the app's last state, as follow has sent it, that the loop is to reach.
+type target struct {
 	// wanted is nil until the app is known, and while it has no configuration to run.
 	wanted *configuration
 	// isAccepted is set if the app has an accepted configuration, which runs if the wanted configuration fails.
 	isAccepted bool
-	sleepAfter time.Duration
-	// busy has the ports on which processes may listen in addition to the port of the accepted configuration. generation is the last requested
-	// generation. Both are from the last state of the app that follow has sent.
-	busy       []uint32
+	// busy has the ports on which processes may listen in addition to the port of the accepted configuration.
+	busy []uint32
+	// generation is the last requested generation.
 	generation uint64
+}
+
+// A runState is the part of a loop that only its goroutine uses.
+type runState struct {
+	*loop
+	target     target
+	past       history
+	sleepAfter time.Duration
 	attempt    *attempt
 	// watched is the process whose end the loop waits for.
 	watched *instance
-	// refused is the last requested generation that has failed. It is not tried again, even if the state of the app does not have the failure
-	// yet.
-	refused uint64
-	// reconciled is the last requested generation that was reported to run.
-	reconciled uint64
-	// failures counts the failed starts and early ends in a row. retryAt is the time of the next start of the generation retryOf.
-	failures int
-	retryAt  time.Time
-	retryOf  uint64
-	// interrupted is the time of the first interruption in an unbroken sequence of interrupted attempts of the generation interruptedOf; zero if
-	// the last attempt was not interrupted.
-	interrupted   time.Time
-	interruptedOf uint64
 	// asleep is the time of the last report that the app is to sleep. If the app accepts the report, the task closes.
 	asleep time.Time
 	timer  *time.Timer
@@ -144,13 +137,13 @@ type runState struct {
 
 // proceed begins or cancels an attempt, so that the wanted configuration runs.
 func (r *runState) proceed(ctx context.Context) {
-	c, current := r.wanted, r.now()
+	c, current := r.target.wanted, r.now()
 	switch {
 	case r.attempt != nil:
 		if c == nil || c.generation != r.attempt.generation {
 			r.attempt.cancel() // run then calls finish
 		}
-	case r.isPending() && time.Until(r.nextStart()) <= 0:
+	case r.isPending() && time.Until(r.past.nextStart(r.target.wanted.generation)) <= 0:
 		r.begin(ctx, *c)
 	}
 	if r.attempt == nil && current != nil && r.mayFallAsleep(current) {
@@ -160,22 +153,14 @@ func (r *runState) proceed(ctx context.Context) {
 
 // isPending reports whether the wanted configuration is to be started, now or later. No attempt may be running.
 func (r *runState) isPending() bool {
-	c, current := r.wanted, r.now()
-	return c != nil && (!c.isRequested || c.generation != r.refused) &&
+	c, current := r.target.wanted, r.now()
+	return c != nil && (!c.isRequested || c.generation != r.past.refused) &&
 		(current == nil || current.generation != c.generation || r.hasReplacedKey(current))
 }
 
 // hasReplacedKey reports whether an attempt with different scopes has replaced the key of a process, and has then failed. The process has no
 // access to the API until a new process of its configuration replaces it.
 func (r *runState) hasReplacedKey(i *instance) bool { return i.key != "" && i.key != r.key.text }
-
-// nextStart returns the time of the next start of the wanted configuration, if it is pending.
-func (r *runState) nextStart() time.Time {
-	if r.wanted.generation != r.retryOf {
-		return time.Time{}
-	}
-	return r.retryAt
-}
 
 func (r *runState) begin(ctx context.Context, c configuration) {
 	attempting, cancel := context.WithCancel(ctx)
@@ -217,7 +202,7 @@ func (r *runState) finish(ctx context.Context, done result) {
 	r.attempt = nil
 	defer a.cancel()
 	defer r.closeRelays()
-	isCanceled := done.err != nil && (ctx.Err() != nil || r.wanted == nil || r.wanted.generation != a.generation)
+	isCanceled := done.err != nil && (ctx.Err() != nil || r.target.wanted == nil || r.target.wanted.generation != a.generation)
 	switch {
 	case isCanceled:
 	case done.err == nil:
@@ -226,41 +211,27 @@ func (r *runState) finish(ctx context.Context, done result) {
 		r.retire(old)
 		r.closeRelays() // before the report: after the report, another app may take the port of the old process
 		r.s.metrics.starts.WithLabelValues("ready").Inc()
-		r.interrupted = time.Time{}
+		r.past.succeed(a.configuration)
 		if a.isRequested {
-			r.failures, r.reconciled = 0, a.generation
-			if r.wanted != nil && r.wanted.generation == a.generation { // otherwise it was replaced too late to cancel the attempt
-				r.wanted.isRequested = false
+			if r.target.wanted != nil && r.target.wanted.generation == a.generation { // otherwise it was replaced too late to cancel the attempt
+				r.target.wanted.isRequested = false
 			}
 			r.report(ctx, &appv1.ReportReconciled{Generation: a.generation, BusyPorts: r.usedPorts()})
 		}
-	case errors.Is(done.err, errInterrupted) && r.mayResume(a):
+	case errors.Is(done.err, errInterrupted) && r.past.mayResume(time.Now(), a.configuration, r.s.o.Ready):
 		r.log.platform(done.err.Error())
-		r.retryAt, r.retryOf = time.Now().Add(r.s.o.FirstPause), a.generation
+		r.past.delay(time.Now().Add(r.s.o.FirstPause), a.generation)
 	case a.isRequested:
 		r.s.metrics.starts.WithLabelValues("failed").Inc()
-		r.refused = a.generation
+		r.past.refused = a.generation
 		r.log.platform(done.err.Error())
-		r.set(r.now(), !r.isAccepted) // an accepted configuration runs, or starts again at once
+		r.set(r.now(), !r.target.isAccepted) // an accepted configuration runs, or starts again at once
 		r.closeRelays()
 		r.report(ctx, &appv1.ReportReconciled{Generation: a.generation, Failure: done.err.Error(), BusyPorts: r.usedPorts()})
 	default:
 		r.s.metrics.starts.WithLabelValues("failed").Inc()
 		r.fail(ctx, a.generation, done.err.Error())
 	}
-}
-
-// mayResume reports whether an interrupted attempt is repeated. An attempt of a requested configuration is repeated for Options.Ready only,
-// because a member waits for its result.
-func (r *runState) mayResume(a *attempt) bool {
-	if r.interrupted.IsZero() || r.interruptedOf != a.generation {
-		r.interrupted, r.interruptedOf = time.Now(), a.generation
-	}
-	if a.isRequested && time.Since(r.interrupted) >= r.s.o.Ready {
-		r.interrupted = time.Time{}
-		return false
-	}
-	return true
 }
 
 // crashed handles the end of the watched process. It does nothing if the process is no longer the current process: an attempt has ended it.
@@ -278,20 +249,18 @@ func (r *runState) crashed(ctx context.Context, exit computer.Exit) {
 		// The computer starts again when the next process starts.
 		r.log.platform("the computer was stopped")
 		r.set(nil, false)
-		r.retryAt, r.retryOf = time.Now().Add(r.s.o.FirstPause), current.generation
+		r.past.delay(time.Now().Add(r.s.o.FirstPause), current.generation)
 		return
 	}
 	if time.Since(current.readyAt) >= r.s.o.Healthy {
-		r.failures = 0
+		r.past.failures = 0
 	}
 	r.fail(ctx, current.generation, describeExit(exit))
 }
 
 // fail records that the accepted configuration does not run, and sets the time of the next attempt.
 func (r *runState) fail(ctx context.Context, generation uint64, reason string) {
-	r.failures++
-	wait := retry.Policy{First: r.s.o.FirstPause, Longest: r.s.o.LongestPause}.After(r.failures).Round(time.Millisecond)
-	r.retryAt, r.retryOf = time.Now().Add(wait), generation
+	wait := r.past.countFailure(time.Now(), generation, r.s.o.pause)
 	r.set(r.now(), r.now() == nil)
 	r.s.metrics.crashes.Inc()
 	r.log.platform(fmt.Sprintf("%s; starting again in %s", reason, wait))
@@ -348,7 +317,7 @@ func (r *runState) nextTime() <-chan time.Time {
 	wait := time.Hour
 	switch current := r.now(); {
 	case r.attempt == nil && r.isPending():
-		wait = max(0, time.Until(r.nextStart()))
+		wait = max(0, time.Until(r.past.nextStart(r.target.wanted.generation)))
 	case r.attempt == nil && current != nil && r.sleepAfter > 0: // an attempt keeps the app awake
 		idle, isIdle := current.idle()
 		wait = r.sleepAfter
