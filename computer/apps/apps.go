@@ -20,6 +20,9 @@
 // moment, the attempt is neither a crash nor a failure: the loop repeats it (errInterrupted). If the app may sleep and has had no open
 // connection for the time that its configuration sets, the loop reports ReportAsleep, which closes the task; WakeApp opens the task again.
 //
+// The loop is a state machine: the table in state.go has the next state and the actions for each state and event. The table is pure. The loop
+// (supervise.go) waits for events, and performs the actions.
+//
 // The output of the commands is in the log of the app (log.go).
 package apps
 

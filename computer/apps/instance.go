@@ -111,7 +111,7 @@ func (r *runState) reserve(ctx context.Context, port int) (*relay, error) {
 		return r.openRelay(ctx, port)
 	}
 	if isSame {
-		r.set(nil, false)
+		r.step(eventEvicted, nil)
 		r.discard(current)
 	}
 	for _, old := range r.retiringAt(port) {
@@ -282,6 +282,14 @@ func (i *instance) watch() {
 	}()
 }
 
+// exit returns the channel of the end of the process; nil for no process.
+func (i *instance) exit() <-chan computer.Exit {
+	if i == nil {
+		return nil
+	}
+	return i.exited
+}
+
 // prepare opens the gate in the network of the process, before any code of the process runs.
 func (i *instance) prepare(ctx context.Context, n computer.Network) error {
 	if i.l.s.o.API == nil {
@@ -370,6 +378,15 @@ func (i *instance) idle() (time.Duration, bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return time.Since(i.used), i.open == 0
+}
+
+// isIdle reports whether no connection is open. i may be nil; it is then not idle.
+func (i *instance) isIdle() bool {
+	if i == nil {
+		return false
+	}
+	_, isIdle := i.idle()
+	return isIdle
 }
 
 // A used connection is counted by its instance until it is closed.

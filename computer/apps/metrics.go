@@ -80,14 +80,7 @@ func (s *Supervisor) Collect(to chan<- prometheus.Metric) {
 	for _, l := range s.running {
 		running[l.workspaceID] = append(running[l.workspaceID], l.appID)
 		l.mu.Lock()
-		switch {
-		case l.current != nil:
-			count["ready"]++
-		case l.isFailing:
-			count["failing"]++
-		default:
-			count["starting"]++
-		}
+		count[l.state.condition()]++
 		l.mu.Unlock()
 	}
 	s.mu.Unlock()

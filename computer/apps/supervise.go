@@ -28,18 +28,16 @@ type loop struct {
 	freed chan struct{}
 
 	// mu guards the fields below, which Dial reads.
-	mu      sync.Mutex
+	mu sync.Mutex
+	// state is changed by step only, which the goroutine of the attempt calls for eventEvicted.
+	state state
+	// current is the current process; nil if the state has no process.
 	current *instance
 	// retiring has the processes that were replaced, or could not be ended.
 	retiring []*instance
 	// relays has the relay of the current process, and the relay of the attempt.
 	relays []*relay
-	// isFailing is set while the app waits for the next start after a failure.
-	isFailing bool
-	// isResting is set from the report that the app is to sleep until the process has ended or the app has answered that it is awake. New
-	// connections wait meanwhile, because the process is about to end.
-	isResting bool
-	// changed is closed and replaced by set, which sets current, isFailing and isResting.
+	// changed is closed and replaced by step when the state changes.
 	changed chan struct{}
 }
 
@@ -58,8 +56,8 @@ type result struct {
 func (s *Supervisor) newLoop(identity string) *loop {
 	workspaceID, appID := app.SplitIdentity(identity)
 	return &loop{
-		s: s, identity: identity, workspaceID: workspaceID, appID: appID, ended: make(chan struct{}), changed: make(chan struct{}),
-		freed: make(chan struct{}, 1),
+		s: s, identity: identity, workspaceID: workspaceID, appID: appID, ended: make(chan struct{}), freed: make(chan struct{}, 1),
+		state: stateWaiting, changed: make(chan struct{}),
 	}
 }
 
@@ -79,30 +77,21 @@ func (l *loop) run(ctx context.Context) (err error) {
 		l.follow(following, news)
 	}()
 	defer func() { stop(); <-followed }()
-	defer l.endAll()
 	r := &runState{loop: l}
-	defer r.abandon()
+	defer r.close(ctx)
 	for {
 		r.proceed(ctx)
 		r.reportFreePorts(ctx)
+		current := r.now()
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case a := <-news:
-			r.target = target{
-				wanted: wanted(a), isAccepted: a.GetAccepted() != nil, busy: a.GetPorts().GetBusy(), generation: a.GetGeneration(),
-			}
-			r.sleepAfter = time.Duration(a.GetAccepted().GetSleepAfterMs()) * time.Millisecond
-			if !a.GetAsleep() {
-				r.wake()
-			}
-			if r.target.wanted != nil && r.target.wanted.generation == r.past.reconciled {
-				r.target.wanted.isRequested = false // this state of the app is older than the report
-			}
+			r.learn(ctx, a)
 		case done := <-r.attempted():
 			r.finish(ctx, done)
-		case exit := <-r.currentEnded():
-			r.crashed(ctx, exit)
+		case exit := <-current.exit():
+			r.lose(ctx, current, exit)
 		case <-r.freed:
 		case <-r.nextTime():
 		}
@@ -121,6 +110,13 @@ type target struct {
 	generation uint64
 }
 
+// markReconciled records that the wanted configuration was reported to run, if it has the generation.
+func (t *target) markReconciled(generation uint64) {
+	if t.wanted != nil && t.wanted.generation == generation {
+		t.wanted.isRequested = false
+	}
+}
+
 // A runState is the part of a loop that only its goroutine uses.
 type runState struct {
 	*loop
@@ -128,11 +124,114 @@ type runState struct {
 	past       history
 	sleepAfter time.Duration
 	attempt    *attempt
-	// watched is the process whose end the loop waits for.
-	watched *instance
 	// asleep is the time of the last report that the app is to sleep. If the app accepts the report, the task closes.
 	asleep time.Time
 	timer  *time.Timer
+}
+
+// An occurrence is an event with the facts that its actions need.
+type occurrence struct {
+	event event
+	// configuration is the configuration of the attempt or the process; of a process, only the generation is set.
+	configuration configuration
+	// started is the process that the attempt has started; nil if the event is not the success of an attempt.
+	started *instance
+	// reason says to members why the process has ended or has not started; empty for the other events.
+	reason string
+}
+
+// feed makes the move of an event, and performs the actions. It returns false if the event is ignored in the state.
+func (r *runState) feed(ctx context.Context, o occurrence) bool {
+	old, actions, isMove := r.step(o.event, o.started)
+	for _, a := range actions {
+		r.perform(ctx, a, o, old)
+	}
+	return isMove
+}
+
+// step makes the move of an event, and wakes the callers of Dial if the state changes. started is the process that becomes the current process;
+// nil: the current process remains, if the next state has a process. step returns the process that is not current any more; nil if there is
+// none. The caller must perform the actions.
+func (l *loop) step(e event, started *instance) (old *instance, actions []action, isMove bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e == eventIdle && !l.current.isIdle() {
+		return nil, nil, false // a connection was made since the caller has looked
+	}
+	next, actions, isMove := transition(l.state, e)
+	if !isMove {
+		return nil, nil, false
+	}
+	if started != nil || !next.hasProcess() {
+		old, l.current = l.current, started
+	}
+	if next != l.state {
+		l.state = next
+		close(l.changed)
+		l.changed = make(chan struct{})
+	}
+	return old, actions, true
+}
+
+// perform performs an action of a move. old is the process that is not current any more; nil if there is none.
+func (r *runState) perform(ctx context.Context, a action, o occurrence, old *instance) {
+	generation, metrics := o.configuration.generation, r.s.metrics
+	switch a {
+	case actBegin:
+		r.begin(ctx, o.configuration)
+	case actCancel:
+		r.attempt.cancel() // run then calls finish
+	case actDiscard:
+		r.discard(old)
+	case actRetire:
+		r.retire(old)
+	case actEnd:
+		r.endOrLeave(old)
+	case actAwaitRetired:
+		r.draining.Wait()
+	case actCloseRelays:
+		r.closeRelays()
+	case actCountReady:
+		metrics.starts.WithLabelValues("ready").Inc()
+	case actCountFailed:
+		metrics.starts.WithLabelValues("failed").Inc()
+	case actSucceed:
+		r.past.succeed(o.configuration)
+		r.target.markReconciled(r.past.reconciled)
+	case actRefuse:
+		r.past.refused = generation
+	case actForgetFailures:
+		r.past.failures = 0
+	case actCountFailure:
+		wait := r.past.countFailure(time.Now(), generation, r.s.o.pause)
+		metrics.crashes.Inc()
+		r.log.platform(fmt.Sprintf("%s; starting again in %s", o.reason, wait))
+	case actPause:
+		r.past.delay(time.Now().Add(r.s.o.FirstPause), generation)
+	case actLog:
+		r.log.platform(o.reason)
+	case actReportReconciled:
+		r.report(ctx, &appv1.ReportReconciled{Generation: generation, BusyPorts: r.usedPorts()})
+	case actReportFailure:
+		r.report(ctx, &appv1.ReportReconciled{Generation: generation, Failure: o.reason, BusyPorts: r.usedPorts()})
+	case actReportCrash:
+		r.report(ctx, &appv1.ReportCrash{Generation: generation, Crash: &appv1.Crash{At: time.Now().UnixMilli(), Reason: excerpt(o.reason)}})
+	case actReportAsleep:
+		r.asleep = time.Now()
+		r.report(ctx, &appv1.ReportAsleep{Generation: generation})
+	}
+}
+
+// learn takes the state of the app over.
+func (r *runState) learn(ctx context.Context, a *appv1.App) {
+	r.target = target{
+		wanted: wanted(a), isAccepted: a.GetAccepted() != nil, busy: a.GetPorts().GetBusy(), generation: a.GetGeneration(),
+	}
+	r.target.markReconciled(r.past.reconciled) // the state of the app may be older than the report
+	r.sleepAfter = time.Duration(a.GetAccepted().GetSleepAfterMs()) * time.Millisecond
+	if !a.GetAsleep() {
+		r.feed(ctx, occurrence{event: eventAwake})
+	}
 }
 
 // proceed begins or cancels an attempt, so that the wanted configuration runs.
@@ -141,13 +240,13 @@ func (r *runState) proceed(ctx context.Context) {
 	switch {
 	case r.attempt != nil:
 		if c == nil || c.generation != r.attempt.generation {
-			r.attempt.cancel() // run then calls finish
+			r.feed(ctx, occurrence{event: eventSuperseded})
 		}
 	case r.isPending() && time.Until(r.past.nextStart(r.target.wanted.generation)) <= 0:
-		r.begin(ctx, *c)
+		r.feed(ctx, occurrence{event: eventDue, configuration: *c})
 	}
 	if r.attempt == nil && current != nil && r.mayFallAsleep(current) {
-		r.fallAsleep(ctx, current)
+		r.feed(ctx, occurrence{event: eventIdle, configuration: configuration{generation: current.generation}})
 	}
 }
 
@@ -166,7 +265,6 @@ func (r *runState) begin(ctx context.Context, c configuration) {
 	attempting, cancel := context.WithCancel(ctx)
 	a := &attempt{configuration: c, cancel: cancel, done: make(chan result, 1)}
 	r.attempt = a
-	r.set(r.now(), false)
 	go func() {
 		started, err := r.try(attempting, c)
 		a.done <- result{started, err}
@@ -181,90 +279,67 @@ func (r *runState) attempted() <-chan result {
 	return r.attempt.done
 }
 
-// abandon cancels the attempt at the end of the loop, and ends the process that the attempt has started.
-func (r *runState) abandon() {
+// close ends the attempt and all processes at the end of the loop.
+func (r *runState) close(ctx context.Context) {
 	if r.timer != nil {
 		r.timer.Stop()
 	}
-	if r.attempt == nil {
-		return
+	if r.attempt != nil {
+		r.attempt.cancel()
+		if done := <-r.attempt.done; done.started != nil {
+			r.endOrLeave(done.started)
+		}
+		r.attempt = nil
+		r.feed(ctx, occurrence{event: eventCanceled})
 	}
-	r.attempt.cancel()
-	if done := <-r.attempt.done; done.started != nil {
-		r.endOrLeave(done.started)
-	}
+	r.feed(ctx, occurrence{event: eventClosed})
 }
 
-// finish handles the result of the attempt. After a success, it replaces the current process by the process of the attempt. It reports the
-// result.
+// finish handles the result of the attempt.
 func (r *runState) finish(ctx context.Context, done result) {
 	a := r.attempt
 	r.attempt = nil
 	defer a.cancel()
-	defer r.closeRelays()
-	isCanceled := done.err != nil && (ctx.Err() != nil || r.target.wanted == nil || r.target.wanted.generation != a.generation)
+	o := occurrence{event: r.verdict(ctx, a.configuration, done.err), configuration: a.configuration, started: done.started}
+	if done.err != nil {
+		o.reason = done.err.Error()
+	}
+	r.feed(ctx, o)
+}
+
+// verdict returns the event of the result of an attempt. An attempt that succeeds after it was canceled is a success.
+func (r *runState) verdict(ctx context.Context, c configuration, err error) event {
 	switch {
-	case isCanceled:
-	case done.err == nil:
-		old := r.now()
-		r.set(done.started, false)
-		r.retire(old)
-		r.closeRelays() // before the report: after the report, another app may take the port of the old process
-		r.s.metrics.starts.WithLabelValues("ready").Inc()
-		r.past.succeed(a.configuration)
-		if a.isRequested {
-			if r.target.wanted != nil && r.target.wanted.generation == a.generation { // otherwise it was replaced too late to cancel the attempt
-				r.target.wanted.isRequested = false
-			}
-			r.report(ctx, &appv1.ReportReconciled{Generation: a.generation, BusyPorts: r.usedPorts()})
-		}
-	case errors.Is(done.err, errInterrupted) && r.past.mayResume(time.Now(), a.configuration, r.s.o.Ready):
-		r.log.platform(done.err.Error())
-		r.past.delay(time.Now().Add(r.s.o.FirstPause), a.generation)
-	case a.isRequested:
-		r.s.metrics.starts.WithLabelValues("failed").Inc()
-		r.past.refused = a.generation
-		r.log.platform(done.err.Error())
-		r.set(r.now(), !r.target.isAccepted) // an accepted configuration runs, or starts again at once
-		r.closeRelays()
-		r.report(ctx, &appv1.ReportReconciled{Generation: a.generation, Failure: done.err.Error(), BusyPorts: r.usedPorts()})
+	case err == nil && c.isRequested:
+		return eventReconciled
+	case err == nil:
+		return eventReady
+	case ctx.Err() != nil || r.target.wanted == nil || r.target.wanted.generation != c.generation:
+		return eventCanceled
+	case errors.Is(err, errInterrupted) && r.past.mayResume(time.Now(), c, r.s.o.Ready):
+		return eventInterrupted
+	case !c.isRequested:
+		return eventLapsed
+	case r.target.isAccepted:
+		return eventRefused
 	default:
-		r.s.metrics.starts.WithLabelValues("failed").Inc()
-		r.fail(ctx, a.generation, done.err.Error())
+		return eventRejected
 	}
 }
 
-// crashed handles the end of the watched process. It does nothing if the process is no longer the current process: an attempt has ended it.
-func (r *runState) crashed(ctx context.Context, exit computer.Exit) {
-	current := r.watched
-	if r.now() != current {
+// lose handles the end of a process that was the current process. It does nothing if an attempt has ended the process.
+func (r *runState) lose(ctx context.Context, ended *instance, exit computer.Exit) {
+	if r.now() != ended || !r.feed(ctx, occurrence{event: eventEnded}) {
 		return
 	}
-	r.set(nil, true)
-	if r.attempt == nil {
-		r.closeRelays()
+	o := occurrence{event: eventCrashed, configuration: configuration{generation: ended.generation}, reason: describeExit(exit)}
+	switch {
+	case isStopped(exit): // the computer starts again when the next process starts
+		o.event, o.reason = eventHalted, "the computer was stopped"
+	case time.Since(ended.readyAt) >= r.s.o.Healthy:
+		o.event = eventLateCrash
 	}
-	r.discard(current)
-	if isStopped(exit) {
-		// The computer starts again when the next process starts.
-		r.log.platform("the computer was stopped")
-		r.set(nil, false)
-		r.past.delay(time.Now().Add(r.s.o.FirstPause), current.generation)
-		return
-	}
-	if time.Since(current.readyAt) >= r.s.o.Healthy {
-		r.past.failures = 0
-	}
-	r.fail(ctx, current.generation, describeExit(exit))
-}
-
-// fail records that the accepted configuration does not run, and sets the time of the next attempt.
-func (r *runState) fail(ctx context.Context, generation uint64, reason string) {
-	wait := r.past.countFailure(time.Now(), generation, r.s.o.pause)
-	r.set(r.now(), r.now() == nil)
-	r.s.metrics.crashes.Inc()
-	r.log.platform(fmt.Sprintf("%s; starting again in %s", reason, wait))
-	r.report(ctx, &appv1.ReportCrash{Generation: generation, Crash: &appv1.Crash{At: time.Now().UnixMilli(), Reason: excerpt(reason)}})
+	r.feed(ctx, o)
 }
 
 // describeExit returns the reason of a crash.
@@ -283,33 +358,6 @@ func describeExit(exit computer.Exit) string {
 func (r *runState) mayFallAsleep(current *instance) bool {
 	idle, isIdle := current.idle()
 	return r.sleepAfter > 0 && isIdle && idle >= r.sleepAfter && time.Since(r.asleep) >= askTimeout
-}
-
-// fallAsleep reports that the app is to sleep. The task of the app then closes, which ends the process.
-func (r *runState) fallAsleep(ctx context.Context, current *instance) {
-	if !r.rest(current) {
-		return
-	}
-	r.asleep = time.Now()
-	r.report(ctx, &appv1.ReportAsleep{Generation: current.generation})
-}
-
-// rest sets isResting, so that new connections wait. It returns false, and does nothing, if a connection is open.
-func (l *loop) rest(current *instance) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	_, l.isResting = current.idle()
-	return l.isResting
-}
-
-// wake ends the effect of rest, because the app has not accepted the report that it is to sleep.
-func (l *loop) wake() {
-	l.mu.Lock()
-	isResting := l.isResting
-	l.mu.Unlock()
-	if isResting {
-		l.set(l.now(), false)
-	}
 }
 
 // nextTime returns the channel of a timer for the next start, or the next check whether the app may sleep.
@@ -340,45 +388,17 @@ func (l *loop) now() *instance {
 	return l.current
 }
 
-// set replaces the current process, and wakes the callers of Dial.
-func (l *loop) set(current *instance, isFailing bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.current, l.isFailing, l.isResting = current, isFailing, false
-	close(l.changed)
-	l.changed = make(chan struct{})
-}
-
-// currentEnded returns the channel of the end of the current process, and sets watched to this process; nil if no process is running.
-func (r *runState) currentEnded() <-chan computer.Exit {
-	r.watched = r.now()
-	if r.watched == nil {
-		return nil
-	}
-	return r.watched.exited
-}
-
-// endAll ends the current process, and waits for the end of the retired processes.
-func (l *loop) endAll() {
-	current := l.now()
-	l.set(nil, false)
-	l.closeRelays()
-	if current != nil {
-		l.endOrLeave(current)
-	}
-	l.draining.Wait()
-}
-
 // dial connects to the current process. If the process is starting or about to sleep, it returns an error and a channel that is closed when the
 // caller should try again. Otherwise retry is nil.
 func (l *loop) dial(ctx context.Context) (c *used, retry <-chan struct{}, err error) {
 	l.mu.Lock()
 	current, changed := l.current, l.changed
-	switch {
-	case current == nil && l.isFailing:
+	switch l.state {
+	case stateFailing, stateRestarting:
 		l.mu.Unlock()
 		return nil, nil, unavailable(ReasonFailed)
-	case current == nil || l.isResting:
+	case stateRunning, stateReplacing:
+	default:
 		l.mu.Unlock()
 		return nil, changed, unavailable(ReasonStarting)
 	}
