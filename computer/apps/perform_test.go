@@ -2,6 +2,7 @@ package apps
 
 import (
 	"context"
+	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -270,4 +271,38 @@ func TestConnectionBeforeRest(t *testing.T) {
 			t.Errorf("without the connection, the state is %s, the app got %d reports", r.state, len(app.got))
 		}
 	})
+}
+
+// TestDialInEachState expects that a connection waits while a start follows or the process is about to end, and fails after a crash.
+func TestDialInEachState(t *testing.T) {
+	for at, want := range map[state]string{
+		stateWaiting: "waits", stateStarting: "waits", stateResting: "waits", stateClosed: "waits",
+		stateFailing: ReasonFailed, stateRestarting: ReasonFailed,
+		stateRunning: "connects", stateReplacing: "connects",
+	} {
+		withLoop(t, at, func(t *testing.T, r *runState, _ *recorder) {
+			if at.hasProcess() {
+				r.current.port = testPort
+				r.current.process.(*fakeProcess).network[testPort] = func(c net.Conn) { _ = c.Close() }
+			}
+			c, retry, err := r.dial(t.Context())
+			got := reasonOfDial(err)
+			switch {
+			case err == nil:
+				got = "connects"
+				_ = c.Close()
+			case retry != nil:
+				got = "waits"
+			}
+			if got != want {
+				t.Errorf("%s: a connection %s (%v), want %s", at, got, err, want)
+			}
+			if retry != nil {
+				r.feed(t.Context(), occurrence{event: eventAwake})
+				if isWoken := isClosed(retry); isWoken != (at == stateResting) {
+					t.Errorf("%s: the connection is woken: %v", at, isWoken)
+				}
+			}
+		})
+	}
 }
