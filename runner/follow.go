@@ -114,19 +114,7 @@ func (t *turn) changed(ctx context.Context, s *sessionv1.Session) *sessionv1.End
 	case s == nil, s.GetTurn().GetId() != t.turnID, s.GetTurn().GetRunId() != t.runID:
 		return t.abandon(ctx)
 	case s.GetTurn().GetInterrupting():
-		p, code := t.l.current(), s.GetTurn().GetInterruptCode()
-		switch {
-		case !t.l.cancel(ctx):
-			t.r.metrics.agentFailures.WithLabelValues("cancel").Inc()
-			t.r.pool.discard(t.id)
-		case code != "" && p.hasEndedByItself():
-			return t.ended(ctx, p) // an interruption by the platform, unlike an interruption by a person, drops no result
-		}
-		t.takeResult()
-		if code != "" {
-			return t.interrupted(&failure{code, requested(code)})
-		}
-		return t.interrupted(nil)
+		return t.endInterrupted(ctx, s.GetTurn().GetInterruptCode())
 	}
 	seqs := steeringAfter(s, t.after)
 	if len(seqs) == 0 {
@@ -134,6 +122,24 @@ func (t *turn) changed(ctx context.Context, s *sessionv1.Session) *sessionv1.End
 	}
 	t.after = seqs[len(seqs)-1]
 	return t.steer(ctx, seqs)
+}
+
+// endInterrupted cancels the prompt, and ends a turn that is interrupted: by the platform with a code, or by a person without a code.
+func (t *turn) endInterrupted(ctx context.Context, code string) *sessionv1.EndTurn {
+	p := t.l.current()
+	isAnswered := t.l.cancel(ctx)
+	if !isAnswered {
+		t.r.metrics.agentFailures.WithLabelValues("cancel").Inc()
+		t.r.pool.discard(t.id)
+	}
+	if isAnswered && code != "" && p.hasEndedByItself() {
+		return t.ended(ctx, p) // an interruption by the platform, unlike an interruption by a person, drops no result
+	}
+	t.takeResult()
+	if code != "" {
+		return t.interrupted(&failure{code, requested(code)})
+	}
+	return t.interrupted(nil)
 }
 
 // steeringAfter returns the inputs after a seq that wait for the running turn, as many as it takes at once.
@@ -354,10 +360,11 @@ func (t *turn) checkLimits(ctx context.Context) *sessionv1.EndTurn {
 	l := t.l
 	if scope := t.budget.exceeded(l.usage(), time.Now()); scope != "" {
 		p := l.current()
-		switch {
-		case !l.cancel(ctx):
+		isAnswered := l.cancel(ctx)
+		if !isAnswered {
 			t.r.pool.discard(t.id)
-		case p.hasEndedByItself():
+		}
+		if isAnswered && p.hasEndedByItself() {
 			return t.ended(ctx, p) // perhaps with a question of the agent; the next turn asks for the budget
 		}
 		t.takeResult()

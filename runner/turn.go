@@ -305,11 +305,12 @@ func (t *turn) tryBegin(ctx context.Context) (*sessionv1.EndTurn, error) {
 	if t.answerPermission(inputs) {
 		return nil, nil
 	}
-	switch p := t.l.current(); {
-	case t.l.cancel(ctx): // the question of an earlier turn was not answered
-	case p.hasEnded():
+	p := t.l.current()
+	isAnswered := t.l.cancel(ctx) // the question of an earlier turn was not answered
+	if !isAnswered && p.hasEnded() {
 		return t.stopped(ctx), nil
-	default:
+	}
+	if !isAnswered {
 		return t.endStuck(), nil
 	}
 	t.l.forget()
