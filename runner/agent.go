@@ -6,11 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"path"
-	"strings"
 	"sync"
 	"time"
 
@@ -37,18 +35,13 @@ type agent struct {
 	// bounds are the bounds of every turn of the process.
 	bounds *sessionv1.Bounds
 
-	process Process
+	process *process
 	peer    *peer
 	out     *output
 	updates *updates
-	stderr  *tail
 	// address is the gateway of the computer.
 	address *address
 	tools   http.Handler
-	// exited is closed when the process has ended. status and reason are set before: see Process.Wait.
-	exited chan struct{}
-	status int
-	reason string
 
 	capabilities acp.AgentCapabilities
 	// isExtended is set if the agent knows the extension of package meta.
@@ -143,7 +136,7 @@ func (r *Runner) start(ctx context.Context, s *sessionv1.Session, choice Choice)
 	l := &agent{
 		r: r, id: id, choice: choice, userID: s.GetCreatorUserId(), cwd: s.GetCwd(), mode: s.GetMode(), token: newToken(),
 		bounds: s.GetTurn().GetBounds(), participant: session.ParticipantOf(s), out: newOutput(r.o.Asker, identityOf(id), r.metrics),
-		stderr: &tail{}, exited: make(chan struct{}), changed: make(chan struct{}, 1), lastUpdate: time.Now(), loading: true,
+		changed: make(chan struct{}, 1), lastUpdate: time.Now(), loading: true,
 	}
 	if l.address, err = r.addresses.acquire(ctx, id.workspace); err != nil {
 		return nil, startError(err)
@@ -153,7 +146,7 @@ func (r *Runner) start(ctx context.Context, s *sessionv1.Session, choice Choice)
 		l.tools = limitTools(r.o.Tools.Handler(l))
 	}
 	argv, env := choice.expand(r.o.Builtin, l.address.url, l.token)
-	l.process, err = r.o.Computers.Launch(ctx, Launch{
+	launched, err := r.o.Computers.Launch(ctx, Launch{
 		WorkspaceID: id.workspace, SessionID: id.session, UserID: s.GetCreatorUserId(),
 		Argv: append(append([]string{}, launch...), argv...), Env: env,
 	})
@@ -161,6 +154,7 @@ func (r *Runner) start(ctx context.Context, s *sessionv1.Session, choice Choice)
 		r.addresses.release(l)
 		return nil, startError(err)
 	}
+	l.process = newProcess(launched, l.token)
 	r.metrics.agents.Inc()
 	go l.follow()
 	if err := l.open(ctx, s); err != nil {
@@ -194,8 +188,8 @@ func (l *agent) openError(ctx context.Context, err error) error {
 		return errAddressLost
 	}
 	status := 0
-	if l.awaitExit(context.WithoutCancel(ctx), l.r.o.CancelTimeout) || l.awaitExit(ctx, recordTimeout) {
-		if status = l.status; l.isComputerLost() {
+	if l.process.awaitExit(context.WithoutCancel(ctx), l.r.o.CancelTimeout) || l.process.awaitExit(ctx, recordTimeout) {
+		if status, _ = l.process.exit(); l.process.isComputerLost() {
 			return fmt.Errorf("the computer has stopped while an agent was started: %w", err)
 		}
 	}
@@ -204,7 +198,7 @@ func (l *agent) openError(ctx context.Context, err error) error {
 	}
 	l.r.metrics.agentFailures.WithLabelValues("start").Inc()
 	l.log().Error("an agent does not start",
-		slog.Int("status", status), slog.String("error", l.redacted(err.Error())), slog.String("stderr", l.lastWords()))
+		slog.Int("status", status), slog.String("error", l.process.redacted(err.Error())), slog.String("stderr", l.process.lastWords()))
 	return &failure{codeAgentUnavailable, fmt.Sprintf("The agent %s could not be started. The log of the server has its messages.", l.choice.Agent)}
 }
 
@@ -212,30 +206,14 @@ func (l *agent) log() *slog.Logger {
 	return l.r.o.Log.With(slog.String("workspace", l.id.workspace), slog.String("session", l.id.session), slog.String("agent", l.choice.Agent))
 }
 
-// lastWords returns the end of the standard error of the process, for the log.
-func (l *agent) lastWords() string {
-	return l.redacted(l.stderr.String())
-}
-
-// redacted returns a text without the token of the agent.
-func (l *agent) redacted(text string) string { return strings.ReplaceAll(text, l.token, redactedToken) }
-
 // follow waits for the end of the process.
 func (l *agent) follow() {
-	drained := make(chan struct{})
-	go func() {
-		defer close(drained)
-		if stderr := l.process.Stderr(); stderr != nil {
-			_, _ = io.Copy(l.stderr, stderr)
-		}
-	}()
-	l.status, l.reason, _ = l.process.Wait(context.Background()) // fails only when its context ends
-	<-drained
-	l.drain()
-	l.r.addresses.release(l)
-	l.r.pool.remove(l)
-	l.r.metrics.agents.Dec()
-	close(l.exited)
+	l.process.follow(func() {
+		l.drain()
+		l.r.addresses.release(l)
+		l.r.pool.remove(l)
+		l.r.metrics.agents.Dec()
+	})
 	l.signal()
 }
 
@@ -256,40 +234,6 @@ func (l *agent) drain() {
 	l.out.close()
 }
 
-// awaitExit waits until the end of the process is known, and reports false if it is not known in time.
-func (l *agent) awaitExit(ctx context.Context, most time.Duration) bool {
-	return await(ctx, l.exited, most)
-}
-
-// await waits until a channel is closed, and reports false if the channel is not closed in time.
-func await(ctx context.Context, closed <-chan struct{}, most time.Duration) bool {
-	timer := time.NewTimer(most)
-	defer timer.Stop()
-	select {
-	case <-closed:
-		return true
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-	return false
-}
-
-// isComputerLost reports whether the process was ended because its computer was stopped or lost. The end must be known.
-func (l *agent) isComputerLost() bool { return isLoss(l.reason) }
-
-// isLoss reports whether a process was ended for a reason that also ends its computer.
-func isLoss(reason string) bool { return reason == "stopped" || reason == "lost" }
-
-// hasEnded reports whether the process has ended, and the reason for which its computer has ended it. It returns true before exited is closed,
-// because follow closes exited only after all output of the process is handled: a turn that begins after the computer was replaced must not
-// get an agent of the replaced computer.
-func (l *agent) hasEnded() (reason string, hasEnded bool) {
-	over, cancel := context.WithCancel(context.Background())
-	cancel()
-	_, reason, err := l.process.Wait(over)
-	return reason, err == nil
-}
-
 // end ends the process. It does not wait for the end.
 func (l *agent) end() {
 	l.out.close()
@@ -299,14 +243,7 @@ func (l *agent) end() {
 	if p != nil {
 		p.close()
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	go func() {
-		defer cancel()
-		_ = l.process.Stdin().Close()
-		if err := l.process.End(ctx); err != nil {
-			l.log().Error("cannot end an agent", slog.Any("error", err))
-		}
-	}()
+	l.process.stop(func(err error) { l.log().Error("cannot end an agent", slog.Any("error", err)) })
 }
 
 func (l *agent) signal() {

@@ -201,13 +201,13 @@ func (t *turn) ended(ctx context.Context, p *prompt) *sessionv1.EndTurn {
 	if refused, is := errors.AsType[*acp.RequestError](p.err); is {
 		t.r.metrics.agentFailures.WithLabelValues("exit").Inc()
 		t.l.log().Warn("an agent has failed in a turn",
-			slog.String("error", t.l.redacted(refused.Error())), slog.String("stderr", t.l.lastWords()))
+			slog.String("error", t.l.process.redacted(refused.Error())), slog.String("stderr", t.l.process.lastWords()))
 		// codex can ignore a prompt that follows an error at once.
 		t.r.pool.discard(t.id)
-		return t.interrupted(&failure{codeAgentFailed, "The agent has failed: " + limit(t.l.redacted(reasonOf(refused)), maxTitle)})
+		return t.interrupted(&failure{codeAgentFailed, "The agent has failed: " + limit(t.l.process.redacted(reasonOf(refused)), maxTitle)})
 	}
 	if turnError.Code != "" {
-		return t.interrupted(&failure{limit(turnError.Code, 100), limit(t.l.redacted(turnError.Message), maxStep)})
+		return t.interrupted(&failure{limit(turnError.Code, 100), limit(t.l.process.redacted(turnError.Message), maxStep)})
 	}
 	switch p.response.StopReason {
 	case acp.StopReasonCancelled:
@@ -278,19 +278,20 @@ const recordTimeout = 75 * time.Second
 // stopped returns the end of a turn whose agent has closed its connection or does not answer.
 func (t *turn) stopped(ctx context.Context) *sessionv1.EndTurn {
 	l := t.l
-	if !l.awaitExit(ctx, t.r.o.CancelTimeout) {
+	if !l.process.awaitExit(ctx, t.r.o.CancelTimeout) {
 		t.r.pool.discard(t.id)
-		isKnown := l.awaitExit(ctx, recordTimeout)
+		isKnown := l.process.awaitExit(ctx, recordTimeout)
 		if ctx.Err() != nil {
 			return t.interrupted(t.lost())
 		}
-		if !isKnown || !l.isComputerLost() {
+		if !isKnown || !l.process.isComputerLost() {
 			t.r.metrics.agentFailures.WithLabelValues("exit").Inc()
-			l.log().Error("an agent has closed its output in a turn", slog.Any("error", context.Cause(l.peer.ctx)), slog.String("stderr", l.lastWords()))
+			l.log().Error("an agent has closed its output in a turn",
+				slog.Any("error", context.Cause(l.peer.ctx)), slog.String("stderr", l.process.lastWords()))
 			return t.interrupted(&failure{codeAgentFailed, "The agent does not answer any more. The log of the server has its messages."})
 		}
 	}
-	if l.isComputerLost() {
+	if l.process.isComputerLost() {
 		end := t.interrupted(&failure{codeComputerLost, "The computer of the workspace was stopped or lost while the turn ran."})
 		if end.Resume = meta.Continue; l.hasNotBegun() {
 			end.Resume = repeatText
@@ -298,13 +299,15 @@ func (t *turn) stopped(ctx context.Context) *sessionv1.EndTurn {
 		return end
 	}
 	t.r.metrics.agentFailures.WithLabelValues("exit").Inc()
-	l.log().Error("an agent has ended in a turn", slog.Int("status", l.status), slog.String("reason", l.reason), slog.String("stderr", l.lastWords()))
-	text := fmt.Sprintf("The agent has ended with the status %d. The log of the server has its messages.", l.status)
-	if l.reason == codeOutOfMemory {
+	status, reason := l.process.exit()
+	l.log().Error("an agent has ended in a turn",
+		slog.Int("status", status), slog.String("reason", reason), slog.String("stderr", l.process.lastWords()))
+	text := fmt.Sprintf("The agent has ended with the status %d. The log of the server has its messages.", status)
+	if reason == codeOutOfMemory {
 		return t.interrupted(&failure{codeOutOfMemory, "The agent was ended because the memory of the computer was short."})
 	}
-	if l.reason != "" {
-		text = fmt.Sprintf("The computer has ended the agent (%s).", l.reason)
+	if reason != "" {
+		text = fmt.Sprintf("The computer has ended the agent (%s).", reason)
 	}
 	return t.interrupted(&failure{codeAgentFailed, text})
 }
@@ -335,11 +338,11 @@ func isSameText(a, b string) bool {
 func (l *agent) permissionAsk(request acp.RequestPermissionRequest) *sessionv1.Ask {
 	text := "The agent asks for permission."
 	if title := request.ToolCall.Title; title != nil && *title != "" {
-		text = "The agent asks for permission: " + limit(l.redacted(*title), maxTitle)
+		text = "The agent asks for permission: " + limit(l.process.redacted(*title), maxTitle)
 	}
 	out := &sessionv1.Ask{Text: text}
 	for i, o := range request.Options[:min(len(request.Options), session.MaxOptions)] {
-		out.Options = append(out.Options, &sessionv1.Option{Id: permissionOption(i), Label: limit(l.redacted(o.Name), maxTitle)})
+		out.Options = append(out.Options, &sessionv1.Option{Id: permissionOption(i), Label: limit(l.process.redacted(o.Name), maxTitle)})
 	}
 	return out
 }
@@ -377,7 +380,7 @@ func (t *turn) checkLimits(ctx context.Context) *sessionv1.EndTurn {
 		return nil
 	}
 	t.r.metrics.agentFailures.WithLabelValues("silence").Inc()
-	l.log().Error("an agent was silent for too long and is ended", slog.String("stderr", l.lastWords()))
+	l.log().Error("an agent was silent for too long and is ended", slog.String("stderr", l.process.lastWords()))
 	l.cancel(ctx)
 	t.r.pool.discard(t.id)
 	return t.interrupted(&failure{codeAgentTimeout, fmt.Sprintf("The agent has sent nothing for %s, and was ended.", t.r.o.SilenceTimeout)})

@@ -116,11 +116,11 @@ func (p *pool) findOrStart(ctx context.Context, id sessionID, s *sessionv1.Sessi
 		evicted.end()
 	}
 	if before != nil {
-		if reason, hasEnded := before.hasEnded(); hasEnded && isLoss(reason) {
+		if reason, hasEnded := before.process.hasEnded(); hasEnded && isLoss(reason) {
 			p.r.addresses.lose(before.address)
 		}
 		before.end()
-		before.awaitExit(ctx, p.r.o.CancelTimeout)
+		before.process.awaitExit(ctx, p.r.o.CancelTimeout)
 	}
 	if !ok {
 		return nil, errTooManyAgents
@@ -186,7 +186,7 @@ func (l *agent) suits(s *sessionv1.Session, choice Choice) bool {
 		return false
 	default:
 	}
-	if _, hasEnded := l.hasEnded(); hasEnded {
+	if _, hasEnded := l.process.hasEnded(); hasEnded {
 		return false
 	}
 	return l.choice.Agent == choice.Agent && l.choice.HasModel == choice.HasModel && l.choice.Model.Name == choice.Model.Name &&

@@ -62,7 +62,7 @@ func (t *turn) steerExtended(ctx context.Context, inputs []row) {
 		defer close(answered)
 		accepted, err := t.l.steerRunning(t.steeringContext, p, inputs)
 		if err != nil {
-			t.l.log().Warn("cannot give an agent an input of its turn", slog.String("error", t.l.redacted(err.Error())))
+			t.l.log().Warn("cannot give an agent an input of its turn", slog.String("error", t.l.process.redacted(err.Error())))
 		}
 		if accepted {
 			t.l.join(inputs)
