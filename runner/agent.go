@@ -39,6 +39,7 @@ type agent struct {
 	peer    *peer
 	out     *output
 	updates *updates
+	meter   meter
 	// address is the gateway of the computer.
 	address *address
 	tools   http.Handler
@@ -65,10 +66,7 @@ type agent struct {
 	turns int
 	// lastUpdate is the time of the agent's last sign of life.
 	lastUpdate time.Time
-	// metered has the tokens that the gateway has counted since the prompt was sent. reported has the tokens that the agent has reported for
-	// the prompt. counted = tokens(earlier prompts of the turn) − tokens of the prompt that belong to earlier turns.
-	metered, reported, counted meta.TokenUsage
-	state                      []byte
+	state      []byte
 	// hasState is set when the agent has sent a state in the turn. hasActed is set when it has called a tool. hasWorked is set when it has sent
 	// a text, a call of a tool or a plan.
 	hasState, hasActed, hasWorked bool

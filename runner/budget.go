@@ -295,7 +295,7 @@ func isUnbegunOption(id string) bool {
 
 // addUsage adds the use of the turn to the use of the workspace.
 func (t *turn) addUsage(ctx context.Context) {
-	used := t.l.usage()
+	used := t.l.meter.usage()
 	work := &workspacev1.AgentWork{
 		InputTokens: used.GetInputTokens(), OutputTokens: used.GetOutputTokens(),
 		RunningMs: max(time.Since(time.UnixMilli(t.s.GetTurn().GetStartedAt())).Milliseconds(), 0),

@@ -10,7 +10,6 @@ import (
 
 	"github.com/coder/acp-go-sdk"
 
-	"github.com/atelier-run/atelier/entity"
 	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
 	"github.com/atelier-run/atelier/retry"
 	"github.com/atelier-run/atelier/runner/gateway"
@@ -77,16 +76,9 @@ func (l *agent) learn(values map[string]any) {
 	}
 	var used meta.TokenUsage
 	if decodeValue(values[meta.Usage], &used) {
-		l.report(used)
+		l.meter.report(used)
+		l.sendUsage()
 	}
-}
-
-// report takes the tokens that the agent has reported for its prompt.
-func (l *agent) report(total meta.TokenUsage) {
-	l.mu.Lock()
-	l.reported = total
-	l.mu.Unlock()
-	l.countUsage()
 }
 
 // decodeValue decodes a value of an extension. It reports false if the value is missing or has a different form.
@@ -104,35 +96,9 @@ func (l *agent) agentState() *sessionv1.AgentState {
 	return &sessionv1.AgentState{Agent: l.choice.Agent, AgentSessionId: string(l.session), State: l.state}
 }
 
-// usage returns the tokens of the turn so far.
-func (l *agent) usage() *sessionv1.Usage {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	used := l.turnUsage()
-	return &sessionv1.Usage{
-		InputTokens: uint64(min(used.InputTokens, entity.MaxTime)), OutputTokens: uint64(min(used.OutputTokens, entity.MaxTime)),
-	}
-}
-
-// turnUsage is usage. The caller holds mu.
-func (l *agent) turnUsage() meta.TokenUsage {
-	used := l.promptUsage()
-	return meta.TokenUsage{
-		InputTokens:  max(l.counted.InputTokens+used.InputTokens, 0),
-		OutputTokens: max(l.counted.OutputTokens+used.OutputTokens, 0),
-	}
-}
-
-// promptUsage returns the tokens of the prompt so far: the greater of the counts of the gateway and of the agent. The caller holds mu.
-func (l *agent) promptUsage() meta.TokenUsage {
-	return meta.TokenUsage{
-		InputTokens:  max(l.metered.InputTokens, l.reported.InputTokens),
-		OutputTokens: max(l.metered.OutputTokens, l.reported.OutputTokens),
-	}
-}
-
-func (l *agent) countUsage() {
-	used := l.usage()
+// sendUsage reports the tokens of the turn so far to the session, and makes the turn check its budget.
+func (l *agent) sendUsage() {
+	used := l.meter.usage()
 	l.out.set(false, func(r *sessionv1.RecordRows) { r.Usage = used })
 	l.signal()
 }
@@ -142,13 +108,10 @@ func (l *agent) Model() (gateway.Model, bool) { return l.choice.Model, l.choice.
 
 // AddTokens implements gateway.Run.
 func (l *agent) AddTokens(input, output int64) {
-	l.mu.Lock()
-	l.metered.InputTokens += input
-	l.metered.OutputTokens += output
-	l.lastUpdate = time.Now()
-	l.mu.Unlock()
+	l.meter.add(input, output)
+	l.touch()
 	l.r.metrics.countTokens(l.choice.Model.Name, input, output)
-	l.countUsage()
+	l.sendUsage()
 }
 
 // Tools implements gateway.Run.
@@ -234,9 +197,8 @@ func grant(options []acp.PermissionOption) acp.PermissionOption {
 // send sends a prompt.
 func (l *agent) send(blocks []acp.ContentBlock, values map[string]any) *prompt {
 	p := &prompt{sent: make(chan struct{}), done: make(chan struct{})}
+	l.meter.beginPrompt()
 	l.mu.Lock()
-	l.counted = l.turnUsage()
-	l.metered, l.reported = meta.TokenUsage{}, meta.TokenUsage{}
 	l.prompt, l.lastUpdate = p, time.Now()
 	l.mu.Unlock()
 	go func() {

@@ -259,7 +259,8 @@ func (t *turn) takeResult() meta.TurnError {
 	l.mu.Unlock()
 	l.learn(p.response.Meta)
 	if used := p.response.Usage; used != nil && !l.isExtended {
-		l.report(meta.TokenUsage{InputTokens: int64(used.InputTokens), OutputTokens: int64(used.OutputTokens)})
+		l.meter.report(meta.TokenUsage{InputTokens: int64(used.InputTokens), OutputTokens: int64(used.OutputTokens)})
+		l.sendUsage()
 	}
 	var turnError meta.TurnError
 	if l.isExtended {
@@ -361,7 +362,7 @@ func (t *turn) nextLimit() time.Duration {
 // checkLimits ends the turn if the agent has been silent for too long, or a budget is used up.
 func (t *turn) checkLimits(ctx context.Context) *sessionv1.EndTurn {
 	l := t.l
-	if scope := t.budget.exceeded(l.usage(), time.Now()); scope != "" {
+	if scope := t.budget.exceeded(l.meter.usage(), time.Now()); scope != "" {
 		p := l.current()
 		isAnswered := l.cancel(ctx)
 		if !isAnswered {

@@ -223,7 +223,7 @@ const (
 // close records the rest of the agent's output, and completes the end of the turn. If ctx has ended, the executor does not send the end to the
 // session any more; therefore close sends it.
 func (t *turn) close(ctx context.Context, end *sessionv1.EndTurn) {
-	end.TurnId, end.RunId, end.Usage, end.Agent = t.turnID, t.runID, t.l.usage(), t.l.agentState()
+	end.TurnId, end.RunId, end.Usage, end.Agent = t.turnID, t.runID, t.l.meter.usage(), t.l.agentState()
 	end.TitleFailed = end.GetStatus() == sessionv1.TurnStatus_TURN_STATUS_COMPLETE && t.title == "" &&
 		t.s.GetTitleStatus() == sessionv1.TitleStatus_TITLE_STATUS_GENERATING
 	if ctx.Err() == nil {
@@ -389,15 +389,11 @@ func (t *turn) endStuck() *sessionv1.EndTurn {
 
 // begin makes a turn the running turn of the agent.
 func (l *agent) begin(t *turn) {
+	l.meter.beginTurn(l.current() != nil)
 	l.mu.Lock()
 	isNew := l.turns == 0
 	l.turns++
 	l.turn, l.lastUpdate, l.progress, l.participant = t, time.Now(), t.s.GetMachine(), session.ParticipantOf(t.s)
-	if l.prompt == nil {
-		l.metered, l.reported = meta.TokenUsage{}, meta.TokenUsage{}
-	}
-	used := l.promptUsage()
-	l.counted = meta.TokenUsage{InputTokens: -used.InputTokens, OutputTokens: -used.OutputTokens}
 	l.hasState, l.hasActed, l.hasWorked = false, false, false
 	l.mu.Unlock()
 	kind := "reused"
