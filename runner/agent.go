@@ -39,24 +39,15 @@ type agent struct {
 	peer    *peer
 	out     *output
 	updates *updates
+	dialog  dialog
 	meter   meter
 	// address is the gateway of the computer.
 	address *address
 	tools   http.Handler
 
-	capabilities acp.AgentCapabilities
-	// isExtended is set if the agent knows the extension of package meta.
-	isExtended bool
-	// session is the agent's own id of the session.
-	session acp.SessionId
-	// isBlank is set until the first prompt of an agent that could not load the session.
-	isBlank bool
-
 	// changed has a value when a turn has to look at the fields below.
 	changed chan struct{}
 	mu      sync.Mutex
-	// loading is set until the session is open. Until then, the updates of the agent repeat the session that the agent loads.
-	loading bool
 	prompt  *prompt
 	waiting []*permission
 	// participant is the participant of the session. It is set when a turn begins, and when an input joins the turn.
@@ -66,7 +57,6 @@ type agent struct {
 	turns int
 	// lastUpdate is the time of the agent's last sign of life.
 	lastUpdate time.Time
-	state      []byte
 	// hasState is set when the agent has sent a state in the turn. hasActed is set when it has called a tool. hasWorked is set when it has sent
 	// a text, a call of a tool or a plan.
 	hasState, hasActed, hasWorked bool
@@ -134,15 +124,15 @@ func (r *Runner) start(ctx context.Context, s *sessionv1.Session, choice Choice)
 	l := &agent{
 		r: r, id: id, choice: choice, userID: s.GetCreatorUserId(), cwd: s.GetCwd(), mode: s.GetMode(), token: newToken(),
 		bounds: s.GetTurn().GetBounds(), participant: session.ParticipantOf(s), out: newOutput(r.o.Asker, identityOf(id), r.metrics),
-		changed: make(chan struct{}, 1), lastUpdate: time.Now(), loading: true,
+		changed: make(chan struct{}, 1), lastUpdate: time.Now(),
 	}
 	if l.address, err = r.addresses.acquire(ctx, id.workspace); err != nil {
 		return nil, startError(err)
 	}
-	r.addresses.admit(l)
 	if r.o.Tools != nil {
 		l.tools = limitTools(r.o.Tools.Handler(l))
 	}
+	r.addresses.admit(l)
 	argv, env := choice.expand(r.o.Builtin, l.address.url, l.token)
 	launched, err := r.o.Computers.Launch(ctx, Launch{
 		WorkspaceID: id.workspace, SessionID: id.session, UserID: s.GetCreatorUserId(),
@@ -289,15 +279,8 @@ func (l *agent) open(ctx context.Context, s *sessionv1.Session) error {
 		return &failure{codeAgentUnavailable, fmt.Sprintf("The agent speaks version %d of the Agent Client Protocol, and this server version %d.",
 			initialized.ProtocolVersion, acp.ProtocolVersionNumber)}
 	}
-	l.capabilities = initialized.AgentCapabilities
-	l.isExtended, _ = l.capabilities.Meta[meta.Steer].(bool)
-	if err := l.openSession(ctx, s); err != nil {
-		return err
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.loading = false
-	return nil
+	l.dialog.initialize(initialized.AgentCapabilities)
+	return l.openSession(ctx, s)
 }
 
 // openSession loads the session if the agent can and has an id for it, and creates it otherwise.
@@ -308,21 +291,19 @@ func (l *agent) openSession(ctx context.Context, s *sessionv1.Session) error {
 	if before.GetAgent() != l.choice.Agent {
 		before = nil
 	}
-	if id := before.GetAgentSessionId(); id != "" && l.capabilities.LoadSession && !l.isExtended {
+	if id := before.GetAgentSessionId(); id != "" && l.dialog.canLoad() {
 		err := l.peer.call(ctx, acp.AgentMethodSessionLoad, acp.LoadSessionRequest{SessionId: acp.SessionId(id), Cwd: cwd, McpServers: servers}, nil)
 		if err == nil {
-			l.session = acp.SessionId(id)
+			l.dialog.load(acp.SessionId(id))
 			return nil
 		}
 		if _, refused := errors.AsType[*acp.RequestError](err); !refused {
 			return err
 		}
 	}
-	if l.isExtended {
-		l.state = before.GetState()
-	}
 	request := acp.NewSessionRequest{Cwd: cwd, McpServers: servers}
-	if l.isExtended {
+	if l.dialog.isExtended() {
+		l.dialog.setState(before.GetState())
 		about, err := l.about(ctx, s, before)
 		if err != nil {
 			return err
@@ -336,13 +317,13 @@ func (l *agent) openSession(ctx context.Context, s *sessionv1.Session) error {
 	if len(created.SessionId) > maxSessionID {
 		return &failure{codeAgentUnavailable, fmt.Sprintf("The agent %s has sent an id of a session that is too long.", l.choice.Agent)}
 	}
-	l.session, l.isBlank = created.SessionId, !l.isExtended
+	l.dialog.create(created.SessionId)
 	return nil
 }
 
 // servers returns the MCP servers of the session.
 func (l *agent) servers() []acp.McpServer {
-	if l.tools == nil || !l.capabilities.McpCapabilities.Http && !l.isExtended {
+	if l.tools == nil || !l.dialog.canConnect() {
 		return []acp.McpServer{}
 	}
 	return []acp.McpServer{{Http: &acp.McpServerHttpInline{

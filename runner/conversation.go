@@ -35,11 +35,8 @@ func (l *agent) notified(method string, params json.RawMessage) {
 	if json.Unmarshal(params, &n) != nil {
 		return // an update of a later version of the protocol
 	}
-	l.mu.Lock()
-	l.lastUpdate = time.Now()
-	loading := l.loading
-	l.mu.Unlock()
-	if loading || n.SessionId != l.session { // session and isExtended do not change after loading
+	l.touch()
+	if !l.dialog.accepts(n.SessionId) {
 		return
 	}
 	l.learn(n.Meta)
@@ -63,14 +60,15 @@ func (l *agent) isNotice(u acp.SessionUpdate) bool {
 
 // learn takes the state and the usage from the extension of an update or a response.
 func (l *agent) learn(values map[string]any) {
-	if len(values) == 0 || !l.isExtended {
+	if len(values) == 0 || !l.dialog.isExtended() {
 		return
 	}
 	if state, has := values[meta.State]; has {
 		if encoded, err := json.Marshal(state); err == nil && len(encoded) <= meta.MaxState {
 			l.mu.Lock()
-			l.state, l.hasState = encoded, true
+			l.hasState = true
 			l.mu.Unlock()
+			l.dialog.setState(encoded)
 			l.out.set(false, func(r *sessionv1.RecordRows) { r.Agent = l.agentState() })
 		}
 	}
@@ -91,9 +89,7 @@ func decodeValue(value, to any) bool {
 }
 
 func (l *agent) agentState() *sessionv1.AgentState {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return &sessionv1.AgentState{Agent: l.choice.Agent, AgentSessionId: string(l.session), State: l.state}
+	return l.dialog.agentState(l.choice.Agent)
 }
 
 // sendUsage reports the tokens of the turn so far to the session, and makes the turn check its budget.
@@ -140,7 +136,7 @@ func (l *agent) serve(ctx context.Context, method string, params json.RawMessage
 	if err := json.Unmarshal(params, &request); err != nil || len(request.Options) == 0 {
 		return nil, acp.NewInvalidParams(nil)
 	}
-	if !l.isExtended {
+	if !l.dialog.isExtended() {
 		request.Options = withoutAlways(request.Options)
 	}
 	return acp.RequestPermissionResponse{Outcome: l.permit(ctx, request)}, nil
@@ -204,7 +200,7 @@ func (l *agent) send(blocks []acp.ContentBlock, values map[string]any) *prompt {
 	go func() {
 		defer close(p.done)
 		p.err = l.peer.callAndReport(context.Background(), acp.AgentMethodSessionPrompt,
-			acp.PromptRequest{SessionId: l.session, Prompt: blocks, Meta: values}, &p.response, func() { close(p.sent) })
+			acp.PromptRequest{SessionId: l.dialog.id(), Prompt: blocks, Meta: values}, &p.response, func() { close(p.sent) })
 	}()
 	return p
 }
@@ -231,7 +227,7 @@ func (l *agent) cancel(ctx context.Context) bool {
 	// the prompt. Therefore the cancellation is repeated, but not after the end of the prompt, because the agent could then cancel the next
 	// prompt.
 	for n := 1; !p.hasEnded(); n++ {
-		_ = l.peer.sendNotification(ctx, acp.AgentMethodSessionCancel, acp.CancelNotification{SessionId: l.session})
+		_ = l.peer.sendNotification(ctx, acp.AgentMethodSessionCancel, acp.CancelNotification{SessionId: l.dialog.id()})
 		if !retry.PauseUnless(ctx, cancelling.After(n), p.done) && !p.hasEnded() {
 			return false
 		}

@@ -258,12 +258,12 @@ func (t *turn) takeResult() meta.TurnError {
 	}
 	l.mu.Unlock()
 	l.learn(p.response.Meta)
-	if used := p.response.Usage; used != nil && !l.isExtended {
+	if used := p.response.Usage; used != nil && !l.dialog.isExtended() {
 		l.meter.report(meta.TokenUsage{InputTokens: int64(used.InputTokens), OutputTokens: int64(used.OutputTokens)})
 		l.sendUsage()
 	}
 	var turnError meta.TurnError
-	if l.isExtended {
+	if l.dialog.isExtended() {
 		decodeValue(p.response.Meta[meta.Error], &turnError)
 		if title, _ := p.response.Meta[meta.Title].(string); strings.TrimSpace(title) != "" {
 			t.title = limit(strings.TrimSpace(title), session.MaxTitle)

@@ -117,7 +117,7 @@ func TestMessagesFollowThePrompt(t *testing.T) {
 		t.Run(method, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p, agentOut, lines := connect(t, func(string, json.RawMessage) {})
-				l := &agent{r: New(Options{}), peer: p, session: "inner"}
+				l := &agent{r: New(Options{}), peer: p, dialog: dialog{session: "inner"}}
 				for range 20 {
 					l.send([]acp.ContentBlock{acp.TextBlock(strings.Repeat("x", 4<<10))}, nil)
 					acted := make(chan struct{})
@@ -148,7 +148,7 @@ func TestMessagesFollowThePrompt(t *testing.T) {
 func TestCancellationIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, agentOut, lines := connect(t, func(string, json.RawMessage) {})
-		l := &agent{r: New(Options{}), peer: p, session: "inner"}
+		l := &agent{r: New(Options{}), peer: p, dialog: dialog{session: "inner"}}
 		l.send([]acp.ContentBlock{acp.TextBlock("go")}, nil)
 		go func() {
 			for range 3 {
@@ -165,7 +165,7 @@ func TestCancellationIsRepeated(t *testing.T) {
 // TestPromptThatHasEndedIsNotCancelled expects that nothing is sent that could cancel the next prompt.
 func TestPromptThatHasEndedIsNotCancelled(t *testing.T) {
 	p, agentOut, lines := connect(t, func(string, json.RawMessage) {})
-	l := &agent{r: New(Options{}), peer: p, session: "inner"}
+	l := &agent{r: New(Options{}), peer: p, dialog: dialog{session: "inner"}}
 	for id := range 2 {
 		ended := l.send([]acp.ContentBlock{acp.TextBlock("go")}, nil)
 		if line, err := lines.ReadString('\n'); err != nil || !strings.Contains(line, acp.AgentMethodSessionPrompt) {

@@ -259,7 +259,7 @@ func (l *agent) blocks(ctx context.Context, inputs []row) ([]acp.ContentBlock, [
 		add := func(b acp.ContentBlock) { blocks, from = append(blocks, b), append(from, about) }
 		add(acp.TextBlock(l.introduction(in) + in.GetText()))
 		for _, image := range in.GetImages() {
-			if !l.capabilities.PromptCapabilities.Image && !l.isExtended {
+			if !l.dialog.canSee() {
 				add(acp.TextBlock("[an image, which this agent cannot see]"))
 				continue
 			}
@@ -290,7 +290,7 @@ func (l *agent) blocks(ctx context.Context, inputs []row) ([]acp.ContentBlock, [
 // input.
 func (l *agent) introduction(in *sessionv1.Input) string {
 	switch {
-	case l.isExtended:
+	case l.dialog.isExtended():
 		return ""
 	case in.GetKind() == sessionv1.InputKind_INPUT_KIND_NOTE:
 		return "For your information, without a request: "

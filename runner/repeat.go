@@ -14,9 +14,10 @@ const repeatText = "The computer was lost and is back. The agent begins again."
 // hasNotBegun reports whether the turn has had no effect. An agent with the extension that carries out runbooks sends its state before the first
 // effect. An agent with the extension and a model sends no state, but sends an update for each text and each call of a tool.
 func (l *agent) hasNotBegun() bool {
+	isExtended := l.dialog.isExtended()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.isExtended && !l.hasState && !l.hasActed && !(l.choice.HasModel && l.hasWorked)
+	return isExtended && !l.hasState && !l.hasActed && !(l.choice.HasModel && l.hasWorked)
 }
 
 // isRepeat reports whether an input is the input of the system with repeatText.

@@ -21,7 +21,7 @@ func (t *turn) steer(ctx context.Context, seqs []uint64) *sessionv1.EndTurn {
 		return err
 	})
 	inputs = fitting(nil, inputs)
-	if err == nil && t.l.isExtended && !t.l.isAsking() {
+	if err == nil && t.l.dialog.isExtended() && !t.l.isAsking() {
 		t.steerExtended(ctx, inputs)
 		return nil
 	}
@@ -101,7 +101,7 @@ func (l *agent) steer(ctx context.Context, p *prompt, inputs []row) (bool, error
 	if err != nil {
 		return false, err
 	}
-	request := meta.SteerRequest[acp.ContentBlock]{SessionID: string(l.session), Prompt: blocks}
+	request := meta.SteerRequest[acp.ContentBlock]{SessionID: string(l.dialog.id()), Prompt: blocks}
 	request.Meta.Inputs = from
 	var response meta.SteerResponse
 	p.awaitSent(ctx) // before the agent has the prompt, it has no turn that could take the inputs

@@ -354,7 +354,7 @@ func (t *turn) prompt(ctx context.Context, inputs, joined []row) error {
 	if err != nil {
 		return err
 	}
-	if l.isBlank {
+	if l.dialog.needsPreamble() {
 		preamble, err := t.r.preamble(ctx, t.s)
 		if err != nil {
 			return err
@@ -363,9 +363,9 @@ func (t *turn) prompt(ctx context.Context, inputs, joined []row) error {
 			blocks = append([]acp.ContentBlock{acp.TextBlock(preamble)}, blocks...)
 		}
 	}
-	l.isBlank = false
+	l.dialog.introduce()
 	var values map[string]any
-	if l.isExtended {
+	if l.dialog.isExtended() {
 		values = map[string]any{meta.Inputs: from}
 	}
 	if len(joined) > 0 {
@@ -401,7 +401,7 @@ func (l *agent) begin(t *turn) {
 		kind = "new"
 	}
 	l.r.metrics.agentStarts.WithLabelValues(kind).Inc()
-	if isNew && !l.isExtended && l.capabilities.LoadSession {
+	if isNew && l.dialog.canLoad() {
 		// The next process can load the session even if this node fails during the turn.
 		l.out.set(false, func(r *sessionv1.RecordRows) { r.Agent = l.agentState() })
 	}
