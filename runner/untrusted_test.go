@@ -40,6 +40,30 @@ func TestUpdatesWhileTheSessionOpens(t *testing.T) {
 	})
 }
 
+// TestRequestsWhileTheAgentInitializes is for the race detector.
+func TestRequestsWhileTheAgentInitializes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, &runnertest.Agent{
+			Extended: true,
+			Initialize: func(p *runnertest.Process) {
+				for range 20 {
+					go func() {
+						_, _ = p.Connection.RequestPermission(context.Background(), acp.RequestPermissionRequest{
+							SessionId: "inner", ToolCall: acp.ToolCallUpdate{ToolCallId: "1"},
+							Options: []acp.PermissionOption{{OptionId: "yes", Kind: acp.PermissionOptionKindAllowOnce, Name: "Yes"}},
+						})
+					}()
+				}
+			},
+			Prompt: sayNothing,
+		}, nil)
+		defer f.end()
+		f.start("go", auto)
+		f.mustRun()
+		f.expect("input go", "terminal complete")
+	})
+}
+
 // TestRowsOfAnAgentAreBounded has an agent send a path and a status that are too long.
 func TestRowsOfAnAgentAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

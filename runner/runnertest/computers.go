@@ -33,6 +33,8 @@ type Agent struct {
 	Load func(p *Process, r acp.LoadSessionRequest) error
 	// SessionID is the agent's own id of the session; empty: "inner".
 	SessionID acp.SessionId
+	// Initialize sees initialize; it may be nil.
+	Initialize func(p *Process)
 	// New sees session/new; it may be nil.
 	New func(p *Process, r acp.NewSessionRequest)
 	// Steer answers the extension's request; nil: the inputs are not accepted.
@@ -311,6 +313,10 @@ func (p *Process) Say(ctx context.Context, r acp.PromptRequest, text string) {
 type scripted struct{ p *Process }
 
 func (s *scripted) Initialize(context.Context, acp.InitializeRequest) (acp.InitializeResponse, error) {
+	<-s.p.connected
+	if s.p.agent.Initialize != nil {
+		s.p.agent.Initialize(s.p)
+	}
 	c := s.p.agent.Capabilities
 	if s.p.agent.Extended {
 		c.Meta = map[string]any{meta.Steer: true}
