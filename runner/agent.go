@@ -40,16 +40,15 @@ type agent struct {
 	out     *output
 	updates *updates
 	dialog  dialog
+	prompts prompts
 	meter   meter
 	// address is the gateway of the computer.
 	address *address
 	tools   http.Handler
 
-	// changed has a value when a turn has to look at the fields below.
+	// changed has a value when the turn has to look at the agent: at its process, its prompts, its meter, or its last sign of life.
 	changed chan struct{}
 	mu      sync.Mutex
-	prompt  *prompt
-	waiting []*permission
 	// participant is the participant of the session. It is set when a turn begins, and when an input joins the turn.
 	participant *sessionv1.Participant
 	// turn is the running turn; nil between turns. turns is the number of turns that the process has begun.
@@ -67,24 +66,6 @@ type agent struct {
 
 // sessionID names a session.
 type sessionID struct{ workspace, session string }
-
-// A prompt is a request that the agent works on. response and err are set when done is closed.
-type prompt struct {
-	// sent is closed when the request precedes every later message to the agent. done is closed when the agent has ended the prompt.
-	sent, done chan struct{}
-	response   acp.PromptResponse
-	err        error
-	// isCancelled is set when the agent is told to end the prompt. The caller holds the mu of the agent.
-	isCancelled bool
-}
-
-// A permission is a request of the agent that waits for an answer.
-type permission struct {
-	request acp.RequestPermissionRequest
-	answer  chan acp.RequestPermissionOutcome
-	// asked is set when the request has become the question of the session.
-	asked bool
-}
 
 // A failure is an end of a turn that a retry does not change.
 type failure struct{ code, message string }

@@ -151,13 +151,9 @@ func (l *agent) permit(ctx context.Context, request acp.RequestPermissionRequest
 		return acp.NewRequestPermissionOutcomeSelected(grant(request.Options).OptionId)
 	}
 	p := &permission{request: request, answer: make(chan acp.RequestPermissionOutcome, 1)}
-	l.mu.Lock()
-	if l.prompt != nil && l.prompt.isCancelled {
-		l.mu.Unlock()
+	if !l.prompts.admit(p) {
 		return acp.NewRequestPermissionOutcomeCancelled()
 	}
-	l.waiting = append(l.waiting, p)
-	l.mu.Unlock()
 	l.signal()
 	l.r.metrics.permissions.WithLabelValues("asked").Inc()
 	select {
@@ -194,9 +190,8 @@ func grant(options []acp.PermissionOption) acp.PermissionOption {
 func (l *agent) send(blocks []acp.ContentBlock, values map[string]any) *prompt {
 	p := &prompt{sent: make(chan struct{}), done: make(chan struct{})}
 	l.meter.beginPrompt()
-	l.mu.Lock()
-	l.prompt, l.lastUpdate = p, time.Now()
-	l.mu.Unlock()
+	l.prompts.begin(p)
+	l.touch()
 	go func() {
 		defer close(p.done)
 		p.err = l.peer.callAndReport(context.Background(), acp.AgentMethodSessionPrompt,
@@ -207,16 +202,7 @@ func (l *agent) send(blocks []acp.ContentBlock, values map[string]any) *prompt {
 
 // cancel cancels the prompt and waits for its end. It returns false if the agent does not end the prompt in time.
 func (l *agent) cancel(ctx context.Context) bool {
-	l.mu.Lock()
-	p, waiting := l.prompt, l.waiting
-	l.waiting = nil
-	if p != nil {
-		p.isCancelled = true
-	}
-	l.mu.Unlock()
-	for _, w := range waiting {
-		w.answer <- acp.NewRequestPermissionOutcomeCancelled()
-	}
+	p := l.prompts.cancel()
 	if p == nil {
 		return true
 	}
@@ -238,33 +224,6 @@ func (l *agent) cancel(ctx context.Context) bool {
 // cancelling has the pauses after which a cancellation is sent again.
 var cancelling = retry.Policy{First: 250 * time.Millisecond, Longest: time.Minute}
 
-// awaitSent waits until the request is on its way to the agent, or ctx ends.
-func (p *prompt) awaitSent(ctx context.Context) {
-	select {
-	case <-p.sent:
-	case <-p.done:
-	case <-ctx.Done():
-	}
-}
-
-// hasEnded reports whether the agent has ended the prompt, or is gone.
-func (p *prompt) hasEnded() bool {
-	select {
-	case <-p.done:
-		return true
-	default:
-		return false
-	}
-}
-
-// isAnswered reports whether the agent has answered a prompt, if only with an error. done is closed.
-func (p *prompt) isAnswered() bool { return p.err == nil || isRequestError(p.err) }
-
-// hasEndedByItself reports whether the agent has ended a prompt before it knew of the cancellation of the prompt. done is closed.
-func (p *prompt) hasEndedByItself() bool {
-	return p.err == nil && p.response.StopReason != acp.StopReasonCancelled
-}
-
 func isRequestError(err error) bool {
 	_, is := errors.AsType[*acp.RequestError](err)
 	return is
@@ -285,24 +244,15 @@ func reasonOf(e *acp.RequestError) string {
 // question.
 func (t *turn) answerPermission(inputs []row) bool {
 	l := t.l
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.prompt == nil || l.prompt.hasEnded() && l.prompt.isAnswered() { // the agent does not wait for the permission any more
+	if len(inputs) != 1 || inputs[0].GetInput().GetKind() != sessionv1.InputKind_INPUT_KIND_ANSWER {
 		return false
 	}
-	if len(l.waiting) == 0 || !l.waiting[0].asked || len(inputs) != 1 || inputs[0].GetInput().GetKind() != sessionv1.InputKind_INPUT_KIND_ANSWER {
-		return false
+	isAnswered, hasNext := l.prompts.answer(inputs[0].GetInput())
+	if hasNext {
+		l.signal() // the next request is the next question
 	}
-	p, answer := l.waiting[0], inputs[0].GetInput()
-	for i, o := range p.request.Options {
-		if answer.GetOptionId() == permissionOption(i) || answer.GetOptionId() == "" && isSameText(answer.GetText(), o.Name) {
-			p.answer <- acp.NewRequestPermissionOutcomeSelected(o.OptionId)
-			if l.waiting = l.waiting[1:]; len(l.waiting) > 0 {
-				l.signal() // the next request is the next question
-			}
-			l.lastUpdate = time.Now()
-			return true
-		}
+	if isAnswered {
+		l.touch()
 	}
-	return false
+	return isAnswered
 }

@@ -34,7 +34,7 @@ func (t *turn) follow(ctx context.Context) *sessionv1.EndTurn {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		p := l.current()
+		p := l.prompts.current()
 		timer.Reset(t.nextLimit())
 		select {
 		case <-ctx.Done():
@@ -63,12 +63,6 @@ func (t *turn) follow(ctx context.Context) *sessionv1.EndTurn {
 			}
 		}
 	}
-}
-
-func (l *agent) current() *prompt {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.prompt
 }
 
 // watch sends the session after each change that concerns the turn, and nil when the turn has ended.
@@ -126,7 +120,7 @@ func (t *turn) changed(ctx context.Context, s *sessionv1.Session) *sessionv1.End
 
 // endInterrupted cancels the prompt, and ends a turn that is interrupted: by the platform with a code, or by a person without a code.
 func (t *turn) endInterrupted(ctx context.Context, code string) *sessionv1.EndTurn {
-	p := t.l.current()
+	p := t.l.prompts.current()
 	isAnswered := t.l.cancel(ctx)
 	if !isAnswered {
 		t.r.metrics.agentFailures.WithLabelValues("cancel").Inc()
@@ -241,22 +235,10 @@ func (t *turn) completed() *sessionv1.EndTurn {
 // takeResult takes the values of the extension from the response of the prompt that has ended, and returns its error.
 func (t *turn) takeResult() meta.TurnError {
 	l := t.l
-	l.mu.Lock()
-	p := l.prompt
-	l.mu.Unlock()
+	p := l.prompts.takeEnded()
 	if p == nil {
 		return meta.TurnError{}
 	}
-	select {
-	case <-p.done:
-	default:
-		return meta.TurnError{}
-	}
-	l.mu.Lock()
-	if l.prompt == p {
-		l.prompt = nil
-	}
-	l.mu.Unlock()
 	l.learn(p.response.Meta)
 	if used := p.response.Usage; used != nil && !l.dialog.isExtended() {
 		l.meter.report(meta.TokenUsage{InputTokens: int64(used.InputTokens), OutputTokens: int64(used.OutputTokens)})
@@ -315,16 +297,8 @@ func (t *turn) stopped(ctx context.Context) *sessionv1.EndTurn {
 
 // checkAgent handles reports of the agent: a request for permission, or tokens.
 func (t *turn) checkAgent(ctx context.Context) *sessionv1.EndTurn {
-	l := t.l
-	l.mu.Lock()
-	var p *permission
-	if len(l.waiting) > 0 && !l.waiting[0].asked {
-		p = l.waiting[0]
-		p.asked = true
-	}
-	l.mu.Unlock()
-	if p != nil {
-		return &sessionv1.EndTurn{Status: sessionv1.TurnStatus_TURN_STATUS_ASK, Ask: l.permissionAsk(p.request)}
+	if p := t.l.prompts.ask(); p != nil {
+		return &sessionv1.EndTurn{Status: sessionv1.TurnStatus_TURN_STATUS_ASK, Ask: t.l.permissionAsk(p.request)}
 	}
 	return t.checkLimits(ctx)
 }
@@ -363,7 +337,7 @@ func (t *turn) nextLimit() time.Duration {
 func (t *turn) checkLimits(ctx context.Context) *sessionv1.EndTurn {
 	l := t.l
 	if scope := t.budget.exceeded(l.meter.usage(), time.Now()); scope != "" {
-		p := l.current()
+		p := l.prompts.current()
 		isAnswered := l.cancel(ctx)
 		if !isAnswered {
 			t.r.pool.discard(t.id)

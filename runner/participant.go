@@ -130,7 +130,7 @@ func (t *turn) watchParticipant(ctx context.Context, lost chan<- *failure) {
 // endAccessLost ends the turn of a participant without access, and its agent with all processes that it has started.
 func (t *turn) endAccessLost(ctx context.Context, f *failure) *sessionv1.EndTurn {
 	defer t.r.pool.discard(t.id)
-	p := t.l.current()
+	p := t.l.prompts.current()
 	if t.l.cancel(ctx) && p.hasEndedByItself() {
 		return t.ended(ctx, p)
 	}

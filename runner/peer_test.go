@@ -112,7 +112,7 @@ func TestPeerStopsAnAgentThatSendsTooFast(t *testing.T) {
 func TestMessagesFollowThePrompt(t *testing.T) {
 	for method, act := range map[string]func(context.Context, *agent){
 		acp.AgentMethodSessionCancel: func(ctx context.Context, l *agent) { l.cancel(ctx) },
-		meta.SteerMethod:             func(ctx context.Context, l *agent) { _, _ = l.steer(ctx, l.current(), nil) },
+		meta.SteerMethod:             func(ctx context.Context, l *agent) { _, _ = l.steer(ctx, l.prompts.current(), nil) },
 	} {
 		t.Run(method, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -21,7 +21,7 @@ func (t *turn) steer(ctx context.Context, seqs []uint64) *sessionv1.EndTurn {
 		return err
 	})
 	inputs = fitting(nil, inputs)
-	if err == nil && t.l.dialog.isExtended() && !t.l.isAsking() {
+	if err == nil && t.l.dialog.isExtended() && !t.l.prompts.isAsking() {
 		t.steerExtended(ctx, inputs)
 		return nil
 	}
@@ -30,7 +30,7 @@ func (t *turn) steer(ctx context.Context, seqs []uint64) *sessionv1.EndTurn {
 		t.l.log().Warn("cannot give an agent an input of its turn", slog.Any("error", err))
 		return nil
 	}
-	p := t.l.current()
+	p := t.l.prompts.current()
 	if p.hasEnded() {
 		return nil // the turn ends, and the inputs start the next turn
 	}
@@ -57,7 +57,7 @@ var steering = retry.Policy{First: 100 * time.Millisecond, Longest: time.Second}
 // steerExtended gives inputs to an agent with the extension. The inputs that the agent does not accept start the next turn. It waits for a
 // limited time, but an answer that arrives later counts, too, because otherwise the next turn would give the agent the inputs again.
 func (t *turn) steerExtended(ctx context.Context, inputs []row) {
-	p, answered := t.l.current(), make(chan struct{})
+	p, answered := t.l.prompts.current(), make(chan struct{})
 	t.steering.Go(func() {
 		defer close(answered)
 		accepted, err := t.l.steerRunning(t.steeringContext, p, inputs)

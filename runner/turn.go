@@ -203,7 +203,7 @@ func (t *turn) carryOut(ctx context.Context) *sessionv1.EndTurn {
 	if end == nil {
 		end = t.follow(ctx)
 	}
-	if end.GetStatus() != sessionv1.TurnStatus_TURN_STATUS_ASK || !l.isAsking() {
+	if end.GetStatus() != sessionv1.TurnStatus_TURN_STATUS_ASK || !l.prompts.isAsking() {
 		l.updates.endCalls()
 	}
 	if (end.GetError().GetCode() == meta.CodeRunbookFailed || end.GetError().GetCode() == codeAgentFailed) && l.process.OutOfMemory() > killed {
@@ -305,7 +305,7 @@ func (t *turn) tryBegin(ctx context.Context) (*sessionv1.EndTurn, error) {
 	if t.answerPermission(inputs) {
 		return nil, nil
 	}
-	p := t.l.current()
+	p := t.l.prompts.current()
 	isAnswered := t.l.cancel(ctx) // the question of an earlier turn was not answered
 	if !isAnswered && p.hasEnded() {
 		return t.stopped(ctx), nil
@@ -389,7 +389,7 @@ func (t *turn) endStuck() *sessionv1.EndTurn {
 
 // begin makes a turn the running turn of the agent.
 func (l *agent) begin(t *turn) {
-	l.meter.beginTurn(l.current() != nil)
+	l.meter.beginTurn(l.prompts.current() != nil)
 	l.mu.Lock()
 	isNew := l.turns == 0
 	l.turns++
@@ -412,11 +412,4 @@ func (l *agent) finish() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.turn = nil
-}
-
-// isAsking reports whether a request for permission is the question of the session.
-func (l *agent) isAsking() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.waiting) > 0 && l.waiting[0].asked
 }
