@@ -246,6 +246,36 @@ func TestAnnounceLoss(t *testing.T) {
 	}
 }
 
+// TestLossAfterTheClockWasAhead checks that a computer that was missed while the clock was ahead is found to be lost at the right time, and that
+// its loss is announced again.
+func TestLossAfterTheClockWasAhead(t *testing.T) {
+	right := time.UnixMilli(1_700_000_000_000)
+	ahead := right.Add(365 * 24 * time.Hour)
+	for name, second := range map[string]time.Time{"missed while ahead": right, "lost while ahead": ahead.Add(time.Minute)} {
+		t.Run(name, func(t *testing.T) {
+			l := newActive(t)
+			l.must(&computerv1.ReportMissing{At: ahead.UnixMilli()})
+			l.must(&computerv1.ReportMissing{At: second.UnixMilli()})
+			if l.state.GetStatus() != computerv1.Status_STATUS_LOST {
+				t.Fatalf("missed twice: %v", l.state)
+			}
+			known := len(l.events)
+			announce := &computerv1.AnnounceLoss{At: right.Add(time.Hour).UnixMilli()}
+			l.must(announce)
+			l.must(announce) // repeated
+			if len(l.events) != known+1 {
+				t.Errorf("announced by %v", l.events[known:])
+			}
+		})
+	}
+	l := newActive(t)
+	l.must(&computerv1.ReportMissing{At: right.UnixMilli()})
+	l.must(&computerv1.ReportMissing{At: right.Add(-time.Minute).UnixMilli()})
+	if l.state.GetStatus() != computerv1.Status_STATUS_ACTIVE {
+		t.Error("lost after a late report of an earlier check")
+	}
+}
+
 // TestTelemetryKeepsOneDay checks that samples replace those of the day before.
 func TestTelemetryKeepsOneDay(t *testing.T) {
 	l := newActive(t)

@@ -299,11 +299,16 @@ func reportFound(call entity.Call, s *computerv1.Computer) []computerv1.Event {
 	return []computerv1.Event{&computerv1.ComputerFound{At: call.At()}}
 }
 
+// lateReport is the longest time by which a report of a missing computer may be older than the last report that was recorded. An older time is
+// right: the last report was recorded while the clock was ahead.
+const lateReport = time.Minute
+
 // reportMissing records that a check did not find the computer; the second one in a row marks it as lost. A repeated
-// report of the same check has no effect.
+// report of the same check, and a late report of an earlier check, have no effect.
 func reportMissing(s *computerv1.Computer, c *computerv1.ReportMissing) []computerv1.Event {
+	older := s.GetMissedAt() - c.GetAt()
 	switch {
-	case s.GetStatus() != computerv1.Status_STATUS_ACTIVE, s.GetMissed() > 0 && c.GetAt() <= s.GetMissedAt():
+	case s.GetStatus() != computerv1.Status_STATUS_ACTIVE, s.GetMissed() > 0 && older >= 0 && older <= lateReport.Milliseconds():
 		return nil
 	case s.GetMissed() == 0:
 		return []computerv1.Event{&computerv1.ComputerMissed{At: c.GetAt()}}
@@ -311,10 +316,10 @@ func reportMissing(s *computerv1.Computer, c *computerv1.ReportMissing) []comput
 	return []computerv1.Event{&computerv1.ComputerLost{At: c.GetAt()}}
 }
 
-// announceLoss repeats the event ComputerLost if the computer was lost before the time of the command, because the
-// workspace ignored the report of the loss while it was closed.
+// announceLoss repeats the event ComputerLost if the computer is lost, because the workspace ignored the report of the loss while it was closed.
+// A repeated command has no effect. The times are not ordered: the computer may have been lost while the clock was ahead.
 func announceLoss(s *computerv1.Computer, c *computerv1.AnnounceLoss) []computerv1.Event {
-	if s.GetStatus() != computerv1.Status_STATUS_LOST || s.GetMissedAt() >= c.GetAt() {
+	if s.GetStatus() != computerv1.Status_STATUS_LOST || s.GetMissedAt() == c.GetAt() {
 		return nil
 	}
 	return []computerv1.Event{&computerv1.ComputerLost{At: c.GetAt()}}
