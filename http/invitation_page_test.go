@@ -75,6 +75,34 @@ func TestInvitationLinkSetsThePasswordForAnHour(t *testing.T) {
 	s.browser().post(link).expectPage(409)
 }
 
+// TestInvitationLinkAfterTheClockWasAhead sets the clock back after an invitation was accepted, and before an account accepts that was made earlier.
+func TestInvitationLinkAfterTheClockWasAhead(t *testing.T) {
+	const ahead = 24 * time.Hour
+	s := newSite(t)
+	key, _ := s.signUp("alice")
+	s.workspace(key, "acme")
+	toBob, toCarol := s.invite(key, "acme", "bob@example.com"), s.invite(key, "acme", "carol@example.com")
+	s.clock.advance(ahead)
+	s.browser().post(toBob, "name", "Bob")
+	s.browser().get(toBob).expectPage(200, "Set your password")
+	var made struct{ UserID string }
+	s.operator("/admin/users", `{"email":"carol@example.com","keyless":true}`, &made)
+	s.clock.advance(-ahead)
+	parts := strings.Split(strings.TrimPrefix(toCarol, "/invitations/"), ".")
+	if _, err := s.node.Router.Ask(t.Context(), entity.Command{
+		Kind: entity.KindWorkspace, Identity: "ws_" + parts[0], Principal: entity.Platform(),
+		Message: &workspacev1.AcceptInvitation{InvitationId: "inv_" + parts[1], Person: &workspacev1.Person{
+			UserId: made.UserID, Email: "carol@example.com",
+		}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for _, link := range []string{toBob, toCarol} {
+		s.browser().get(link).expectPage(409, "This invitation was already accepted")
+		s.browser().post(link).expectPage(409)
+	}
+}
+
 // The link does not open an account that it did not create, even if the account has no password and accepted a moment ago.
 func TestInvitationLinkOpensNoExistingAccount(t *testing.T) {
 	s := newSite(t)

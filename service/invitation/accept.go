@@ -172,14 +172,15 @@ func (i *Opened) AcceptAsNew(r service.Request, name string) (userID string, err
 }
 
 // MayResume reports whether the link may be used again to set a password, because the invited person may have lost the page:
-// the account was created by accepting the invitation, less than resumeTime ago, and has no password, key or session yet. For
-// an account that existed before, MayResume returns false.
+// the account was created by accepting the invitation, at most resumeTime ago, and has no password, key or session yet. For
+// an account that existed before, MayResume returns false. Times that are further in the future were recorded while the clock was ahead, and
+// give no access.
 func (i *Opened) MayResume(r service.Request) (bool, error) {
-	if i.UserID == "" || i.GetConsumedBy() != i.UserID || r.Now().UnixMilli()-i.GetConsumedAt() > resumeTime.Milliseconds() {
+	if i.UserID == "" || i.GetConsumedBy() != i.UserID || !areNear(r.Now().UnixMilli(), i.GetConsumedAt(), resumeTime) {
 		return false, nil
 	}
 	person, err := account.Describe(r, i.UserID)
-	if err != nil || i.GetConsumedAt()-person.GetCreatedAt() > creationTime.Milliseconds() {
+	if err != nil || !areNear(i.GetConsumedAt(), person.GetCreatedAt(), creationTime) {
 		return false, err
 	}
 	password, err := account.DescribePassword(r, i.UserID)
@@ -192,4 +193,9 @@ func (i *Opened) MayResume(r service.Request) (bool, error) {
 	}
 	sessions, err := account.ListSessions(r, i.UserID)
 	return len(sessions) == 0, err
+}
+
+// areNear reports whether two times in milliseconds are at most a period apart.
+func areNear(a, b int64, period time.Duration) bool {
+	return max(a-b, b-a) <= period.Milliseconds()
 }
