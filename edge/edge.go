@@ -124,7 +124,9 @@ type Limits struct {
 type Edge struct {
 	o   Options
 	now func() time.Time
-	log *slog.Logger
+	// began is the time at which the edge began, with its monotonic reading (passed).
+	began time.Time
+	log   *slog.Logger
 	// scheme is the URL scheme of every app address. suffix is "." and EdgeHost without its port.
 	scheme, suffix string
 	cookie         string
@@ -179,7 +181,7 @@ func New(o Options) (*Edge, error) {
 	o = o.withDefaults()
 	name, _ := hostName(o.EdgeHost)
 	e := &Edge{
-		o: o, now: o.Clock, log: o.Log, scheme: o.PublicURL.Scheme, suffix: "." + name, cookie: visitCookie,
+		o: o, now: o.Clock, began: time.Now(), log: o.Log, scheme: o.PublicURL.Scheme, suffix: "." + name, cookie: visitCookie,
 		addresses: limit.NewClientBuckets(), clients: limit.NewClientCounters(), lasting: newRegistry(), halfClosed: newHalfClosed(),
 		changes: newChanges(), checks: newChecks(),
 	}
@@ -203,6 +205,9 @@ func New(o Options) (*Edge, error) {
 	e.rounds.Go(e.watch)
 	return e, nil
 }
+
+// passed returns the time since the edge began, more than 0. It is monotonic, so that no pause lasts longer after the machine's clock was ahead.
+func (e *Edge) passed() time.Duration { return max(time.Since(e.began), 1) }
 
 func (o Options) withDefaults() Options {
 	if o.Clock == nil {

@@ -258,7 +258,7 @@ func (x *exchange) free() bool {
 	x.mu.Unlock()
 	if isCounted {
 		x.upstream.active.Add(-1)
-		x.upstream.usedAt.Store(time.Now().UnixNano())
+		x.upstream.usedAt.Store(int64(x.upstream.passed()))
 		x.client.Release()
 		x.slots.Release(x.target.workspaceID)
 	}

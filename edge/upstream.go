@@ -38,16 +38,18 @@ type upstreams struct {
 	byApp sync.Map
 	// open is the number of connections.
 	open atomic.Int64
-	// sweptAt is the time of the last sweep. Only the watcher uses it.
-	sweptAt time.Time
+	// sweptAt is the time of the last sweep (Edge.passed). Only the watcher uses it.
+	sweptAt time.Duration
 }
 
 // upstream has the connections to the processes of one app. active counts the requests to the app, whichever process serves them. usedAt and
-// wokenAt are the times of the end of the last request and of the last request to wake the app, in nanoseconds since the Unix epoch.
+// wokenAt are the times of the end of the last request and of the last request to wake the app (Edge.passed); 0: there was none.
 type upstream struct {
 	workspaceID, appID string
 	active, usedAt     atomic.Int64
 	wokenAt            atomic.Int64
+	// passed is Edge.passed.
+	passed func() time.Duration
 
 	transport atomic.Pointer[generation]
 }
@@ -73,7 +75,7 @@ func (g *generation) serves(t *target) bool {
 func (u *upstreams) get(e *Edge, t *target) *upstream {
 	found, ok := u.byApp.Load(t.appID)
 	if !ok {
-		found, _ = u.byApp.LoadOrStore(t.appID, &upstream{workspaceID: t.workspaceID, appID: t.appID})
+		found, _ = u.byApp.LoadOrStore(t.appID, &upstream{workspaceID: t.workspaceID, appID: t.appID, passed: e.passed})
 	}
 	up := found.(*upstream)
 	for {
@@ -93,15 +95,15 @@ func (u *upstreams) get(e *Edge, t *target) *upstream {
 
 // sweep removes the upstreams that are not used any more. If more than most connections are open, it also closes all idle connections.
 // Otherwise it does nothing if the last sweep was less than sweepTime ago.
-func (u *upstreams) sweep(now time.Time, most int64) {
+func (u *upstreams) sweep(now time.Duration, most int64) {
 	isFull := u.open.Load() > most
-	if !isFull && now.Sub(u.sweptAt) < sweepTime {
+	if !isFull && now-u.sweptAt < sweepTime {
 		return
 	}
 	u.sweptAt = now
 	u.byApp.Range(func(key, found any) bool {
 		up := found.(*upstream)
-		isUnused := up.active.Load() == 0 && now.UnixNano()-up.usedAt.Load() > int64(unusedTime) && up.usedAt.Load() != 0
+		isUnused := up.active.Load() == 0 && int64(now)-up.usedAt.Load() > int64(unusedTime) && up.usedAt.Load() != 0
 		if isUnused {
 			u.byApp.Delete(key) // a request that has just found the upstream uses its connections to the end
 		}
@@ -168,8 +170,8 @@ func (up *upstream) dial(ctx context.Context, e *Edge) (net.Conn, error) {
 
 // wake asks a sleeping app to start its process, at most once in wakeTime. An app that is not asleep ignores the command.
 func (up *upstream) wake(ctx context.Context, e *Edge) {
-	now, last := time.Now().UnixNano(), up.wokenAt.Load()
-	if now-last < int64(wakeTime) || !up.wokenAt.CompareAndSwap(last, now) {
+	now, last := int64(up.passed()), up.wokenAt.Load()
+	if last != 0 && now-last < int64(wakeTime) || !up.wokenAt.CompareAndSwap(last, now) {
 		return
 	}
 	e.metrics.wakes.Inc()

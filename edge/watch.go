@@ -158,7 +158,7 @@ func (c *checks) next(of subject) []*exchange {
 // concerns returns true. There is one check for all requests of a subject. A check ends the requests that have lost their access. round
 // does not wait for the checks, so that a look-up that blocks delays no other check.
 func (e *Edge) round(before time.Time, concerns func(*exchange) bool) {
-	e.upstreams.sweep(time.Now(), int64(e.o.Limits.Connections))
+	e.upstreams.sweep(e.passed(), int64(e.o.Limits.Connections))
 	now := time.Now()
 	subjects := map[subject][]*exchange{}
 	for _, x := range e.lasting.before(before) {
