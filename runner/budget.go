@@ -298,7 +298,7 @@ func (t *turn) addUsage(ctx context.Context) {
 	used := t.l.meter.usage()
 	work := &workspacev1.AgentWork{
 		InputTokens: used.GetInputTokens(), OutputTokens: used.GetOutputTokens(),
-		RunningMs: max(time.Since(time.UnixMilli(t.s.GetTurn().GetStartedAt())).Milliseconds(), 0),
+		RunningMs: max(t.r.o.Clock().UnixMilli()-t.s.GetTurn().GetStartedAt(), 0),
 	}
 	_ = entity.AskUntilAnswered(ctx, func() error {
 		_, err := t.askWorkspace(ctx, t.runID, &workspacev1.AddAgentUsage{SessionId: t.id.session, Work: work})

@@ -70,7 +70,7 @@ func (r *Runner) checkGrant(ctx context.Context, id string) error {
 // checkKey returns an error unless a limited API key is usable.
 func (r *Runner) checkKey(ctx context.Context, id string) error {
 	key, err := entity.AskAsPlatform[*credentialv1.Credential](ctx, r.o.Asker, entity.KindCredential, id, &credentialv1.DescribeCredential{})
-	if err == nil && !credential.IsUsable(key, time.Now().UnixMilli()) {
+	if err == nil && !credential.IsUsable(key, r.o.Clock().UnixMilli()) {
 		return errKeyEnded
 	}
 	return err

@@ -114,6 +114,27 @@ func TestAccessLostBeforeATurn(t *testing.T) {
 	}
 }
 
+// TestKeysExpireByTheNodesClock runs turns with a limited key, with a node's clock that is ahead of the machine's clock or behind it.
+func TestKeysExpireByTheNodesClock(t *testing.T) {
+	for name, test := range map[string]struct {
+		ahead time.Duration
+		want  string
+	}{"ahead": {2 * time.Hour, accessLost}, "behind": {-2 * time.Hour, "terminal complete"}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t, &runnertest.Agent{Prompt: sayNothing}, func(o *runner.Options) {
+					o.Clock = func() time.Time { return time.Now().Add(test.ahead) }
+				})
+				defer f.end()
+				f.startAs(limitedKey)
+				f.world.Expire("key_1", time.Now().Add(test.ahead/2))
+				f.mustRun()
+				f.expect("input go", test.want)
+			})
+		})
+	}
+}
+
 // The access is lost while the agent of the turn starts.
 func TestAccessLostWhileTheTurnBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -126,7 +126,9 @@ type Options struct {
 	// MaxWorkspaceAgents is the maximum number of processes of agents of one workspace; 0: half of MaxAgents. Sessions that wait for their
 	// children hold processes; without the limit, one workspace could prevent all other workspaces from running agents.
 	MaxWorkspaceAgents int
-	Log                *slog.Logger
+	// Clock is compared with the times that the journal has; nil: time.Now. Limits of time follow the machine's monotonic clock.
+	Clock func() time.Time
+	Log   *slog.Logger
 }
 
 func (o Options) complete() Options {
@@ -147,6 +149,9 @@ func (o Options) complete() Options {
 	}
 	if o.MaxWorkspaceAgents == 0 {
 		o.MaxWorkspaceAgents = max(o.MaxAgents/2, 1)
+	}
+	if o.Clock == nil {
+		o.Clock = time.Now
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

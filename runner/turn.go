@@ -124,7 +124,7 @@ func (r *Runner) run(ctx context.Context, s *sessionv1.Session) (*sessionv1.EndT
 	if end, err := t.claim(ctx); end != nil || err != nil {
 		return end, err
 	}
-	r.metrics.waits.Observe(max(time.Since(time.UnixMilli(s.GetTurn().GetStartedAt())), 0).Seconds())
+	r.metrics.waits.Observe(max(r.o.Clock().Sub(time.UnixMilli(s.GetTurn().GetStartedAt())), 0).Seconds())
 	end := t.interrupted(failed)
 	if !cannotRun {
 		r.metrics.running.Inc()

@@ -27,7 +27,7 @@ const maxApps = 10_000
 func (n *Node) newSupervisor(o Options) *apps.Supervisor {
 	settings := o.Apps
 	settings.Asker, settings.Computers, settings.API = n.Router, appComputers{n.Computers}, http.HandlerFunc(n.serveApp)
-	settings.Dir, settings.Log = filepath.Join(o.Dir, datadir.AppsName), o.Log
+	settings.Dir, settings.Clock, settings.Log = filepath.Join(o.Dir, datadir.AppsName), o.Clock, o.Log
 	return apps.New(settings)
 }
 

@@ -44,7 +44,7 @@ func (n *Node) newRunner(o Options) (*runner.Runner, *tools.Tools, error) {
 	settings.Asker, settings.Images, settings.Tools = n.Router, n.Drives, sessionTools{offered}
 	settings.Instructions = skills.NewInstructions(skills.New(n.Drives), n.Router)
 	settings.Builtin, settings.Config = []string{computer.ProgramPath, builtin.Command}, config
-	settings.Version, settings.Log = ReadBuild().Version, o.Log
+	settings.Version, settings.Clock, settings.Log = ReadBuild().Version, o.Clock, o.Log
 	return runner.New(settings), offered, nil
 }
 

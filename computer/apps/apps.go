@@ -114,7 +114,9 @@ type Options struct {
 	FirstPause, LongestPause, Healthy time.Duration
 	// Limits restrict the processes of an app together.
 	Limits computer.Limits
-	Log    *slog.Logger
+	// Clock gives the times of crashes and of the lines of logs; nil: time.Now. Pauses follow the machine's monotonic clock.
+	Clock func() time.Time
+	Log   *slog.Logger
 }
 
 func (o Options) withDefaults() Options {
@@ -129,6 +131,9 @@ func (o Options) withDefaults() Options {
 		if *d.set == 0 {
 			*d.set = d.standard
 		}
+	}
+	if o.Clock == nil {
+		o.Clock = time.Now
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -159,7 +164,7 @@ type Supervisor struct {
 func New(o Options) *Supervisor {
 	o = o.withDefaults()
 	return &Supervisor{
-		o: o, metrics: newMetrics(), logs: newLogs(o.Dir, o.Log), running: map[string]*loop{}, changed: make(chan struct{}),
+		o: o, metrics: newMetrics(), logs: newLogs(o.Dir, o.Clock, o.Log), running: map[string]*loop{}, changed: make(chan struct{}),
 		left: map[string][]*instance{},
 	}
 }

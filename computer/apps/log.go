@@ -55,6 +55,7 @@ type Line struct {
 // logs has the logs that are in use.
 type logs struct {
 	dir     string
+	now     func() time.Time
 	slog    *slog.Logger
 	dropped prometheus.Counter
 
@@ -62,8 +63,8 @@ type logs struct {
 	open map[string]*appLog
 }
 
-func newLogs(dir string, log *slog.Logger) *logs {
-	return &logs{dir: dir, slog: log, open: map[string]*appLog{}, dropped: prometheus.NewCounter(prometheus.CounterOpts{
+func newLogs(dir string, now func() time.Time, log *slog.Logger) *logs {
+	return &logs{dir: dir, now: now, slog: log, open: map[string]*appLog{}, dropped: prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "atelier_app_log_dropped_bytes_total", Help: "Output of apps that was dropped, because they wrote too fast."})}
 }
 
@@ -255,7 +256,7 @@ func (a *appLog) dropFlood(size int, o *output) bool {
 
 // write adds a line to the lines in memory and to the file. The caller holds mu.
 func (a *appLog) write(stream, text string) {
-	line := Line{Seq: a.last + 1, At: time.Now().UnixMilli(), Stream: stream, Text: text}
+	line := Line{Seq: a.last + 1, At: a.now().UnixMilli(), Stream: stream, Text: text}
 	a.keep(line)
 	if a.isBroken {
 		return

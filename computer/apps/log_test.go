@@ -17,7 +17,7 @@ const logApp = "app_01jd0000000000000000000000"
 
 func openLog(t *testing.T, dir string) (*logs, *appLog) {
 	t.Helper()
-	l := newLogs(dir, slog.New(slog.DiscardHandler))
+	l := newLogs(dir, time.Now, slog.New(slog.DiscardHandler))
 	a, err := l.acquire(logApp)
 	if err != nil {
 		t.Fatal(err)

@@ -192,6 +192,31 @@ func TestBackOffAfterCrashes(t *testing.T) {
 	})
 }
 
+// TestTimesAreOfTheNodesClock checks the times of crashes and of the lines of the log, with a machine's clock that is behind the node's clock.
+func TestTimesAreOfTheNodesClock(t *testing.T) {
+	const ahead = 24 * time.Hour
+	inWorld(t, func(o *Options) { o.Clock = func() time.Time { return time.Now().Add(ahead) } }, func(w *world) {
+		began := time.Now().Add(ahead).UnixMilli()
+		w.programs["serve"] = program{}
+		w.register(&appv1.Runtime{Command: "serve"})
+		w.started()[0].fail <- computer.Exit{Status: 9}
+		time.Sleep(time.Second)
+		if all := w.state().GetCrashes(); len(all) != 1 || all[0].GetAt() < began {
+			t.Errorf("after %d: %v", began, all)
+		}
+		read, release, err := w.s.Logs(testWorkspace, testApp)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer release()
+		for _, line := range read(0, 100).Lines {
+			if line.At < began {
+				t.Errorf("before %d: %v", began, line)
+			}
+		}
+	})
+}
+
 func TestStoppedComputerIsNoCrash(t *testing.T) {
 	for _, reason := range []computer.EndReason{computer.EndedStopped, computer.EndedLost} {
 		inWorld(t, nil, func(w *world) {

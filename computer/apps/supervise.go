@@ -215,7 +215,7 @@ func (r *runState) perform(ctx context.Context, a action, o occurrence, old *ins
 	case actReportFailure:
 		r.report(ctx, &appv1.ReportReconciled{Generation: generation, Failure: o.reason, BusyPorts: r.usedPorts()})
 	case actReportCrash:
-		r.report(ctx, &appv1.ReportCrash{Generation: generation, Crash: &appv1.Crash{At: time.Now().UnixMilli(), Reason: excerpt(o.reason)}})
+		r.report(ctx, &appv1.ReportCrash{Generation: generation, Crash: &appv1.Crash{At: r.s.o.Clock().UnixMilli(), Reason: excerpt(o.reason)}})
 	case actReportAsleep:
 		r.asleep = time.Now()
 		r.report(ctx, &appv1.ReportAsleep{Generation: generation})
