@@ -39,7 +39,9 @@ type bench struct {
 	fs      vfs.FS
 	journal *persistence.Store
 	faults  *faultyJournal
-	system  *actors.System
+	// view is the field of the same name of faults.
+	view   func(persistence.View) persistence.View
+	system *actors.System
 	// split makes two systems own the partitions in turn; see moving.
 	split bool
 	other *actors.System
@@ -103,7 +105,7 @@ func (b *bench) start() {
 		b.t.Fatal(err)
 	}
 	b.journal = journal
-	b.faults = &faultyJournal{Journal: journal}
+	b.faults = &faultyJournal{Journal: journal, view: b.view}
 	b.router = cluster.NewRouter(partitions, true)
 	b.registry = prometheus.NewRegistry()
 	b.system = b.newSystem(b.faults, b.registry)
@@ -190,6 +192,8 @@ type faultyJournal struct {
 	held  chan func()
 	// feed, if set, is called before a feed is read.
 	feed func(persistence.Partition)
+	// view, if set, returns the views that the system gets. It is set before the system starts.
+	view func(persistence.View) persistence.View
 }
 
 // A feedView calls a function before it reads a feed.
@@ -233,6 +237,9 @@ func (f *faultyJournal) View() (persistence.View, error) {
 	v, err := f.Journal.View()
 	if err == nil && feed != nil {
 		v = feedView{v, feed}
+	}
+	if err == nil && f.view != nil {
+		v = f.view(v)
 	}
 	return v, err
 }

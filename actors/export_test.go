@@ -19,6 +19,9 @@ func (s *System) DelayWorkers(pause time.Duration) {
 	workers.pauses = retry.Policy{First: pause, Longest: pause}
 }
 
+// MaxSearched limits the rows of timers that one turn searches.
+const MaxSearched = maxSearched
+
 // Sweep makes every shard passivate idle entities now.
 func (s *System) Sweep() {
 	for i := range s.terms {

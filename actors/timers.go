@@ -24,6 +24,8 @@ const (
 	deliveryTimeout = 10 * time.Second
 	// longestNap is the longest pause between two readings of the clock, which may be set at any time.
 	longestNap = 15 * time.Second
+	// maxSearched limits the rows of one turn of the search for timers that were set while the clock was ahead.
+	maxSearched = 256
 	// maxRetries limits the rows of which it is remembered that they are delivered again.
 	maxRetries = 1024
 )
@@ -60,7 +62,7 @@ type timers struct {
 	// cursor is the value up to which the index was read. Rows before it are being delivered or retried.
 	cursor string
 	// ahead is the value up to which the index was searched for timers that were set while the clock was ahead, and searched is set when the
-	// search has ended.
+	// search has ended. A turn searches maxSearched rows, so that the timers that are due meanwhile do not wait for the end of the search.
 	ahead    string
 	searched bool
 	// delivering has the rows with a command in flight, by value.
@@ -123,6 +125,8 @@ func (t *timers) check() {
 	case err != nil:
 		t.system.log.Error("cannot read the rows of timers; trying again", slog.Int("partition", int(t.partition)), slog.Any("error", err))
 		pause = redelivering.After(1)
+	case !t.full && !t.searched:
+		pause = 0 // the next turn of the search
 	case due < math.MaxInt64:
 		pause = min(pause, max(time.UnixMilli(due).Sub(t.system.clock()), 0))
 	}
@@ -198,10 +202,10 @@ func (t *timers) deliverPassed(v persistence.View, now int64) (next int64, err e
 	return math.MaxInt64, nil
 }
 
-// deliverAhead starts the delivery of the timers that were set while the clock was ahead (entity.HasPassed). It reads the index once in a term:
-// the clock of a process does not go backwards.
+// deliverAhead starts the delivery of the timers that were set while the clock was ahead (entity.HasPassed), among the next maxSearched rows. It
+// reads each row of the index once in a term: the clock of a process does not go backwards.
 func (t *timers) deliverAhead(v persistence.View, now int64) error {
-	after := max(t.ahead, dueValue(now+1))
+	after, searched := max(t.ahead, dueValue(now+1)), 0
 	for row, err := range v.Index(t.partition, persistence.Query{Index: timerIndex, Prefix: true, After: after}) {
 		if err != nil {
 			return err
@@ -219,6 +223,9 @@ func (t *timers) deliverAhead(v persistence.View, now int64) error {
 			t.begin(row.Value, row.Data)
 		}
 		t.ahead = row.Value
+		if searched++; searched == maxSearched {
+			return nil
+		}
 	}
 	t.searched = true
 	return nil

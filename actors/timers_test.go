@@ -2,10 +2,13 @@ package actors_test
 
 import (
 	"fmt"
+	"iter"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/atelier-run/atelier/actors"
 	"github.com/atelier-run/atelier/persistence"
 )
 
@@ -152,6 +155,51 @@ func TestTimersOfAClockThatWasAhead(t *testing.T) {
 	}
 	b.advance(year)
 	b.eventually(func() bool { return b.count("long", "ring", "late") == 1 })
+}
+
+// A rowCounter counts the rows of timers that are read by one query at most.
+type rowCounter struct{ most atomic.Int64 }
+
+type countedView struct {
+	persistence.View
+	counter *rowCounter
+}
+
+func (v countedView) Index(p persistence.Partition, q persistence.Query) iter.Seq2[persistence.Entry, error] {
+	if q.Index != "timer" {
+		return v.View.Index(p, q)
+	}
+	return func(yield func(persistence.Entry, error) bool) {
+		rows := int64(0)
+		for row, err := range v.View.Index(p, q) {
+			if rows++; rows > v.counter.most.Load() {
+				v.counter.most.Store(rows)
+			}
+			if !yield(row, err) {
+				return
+			}
+		}
+	}
+}
+
+// TestSearchForTimersAheadInTurns restarts the node after many timers were set while the clock was ahead. Each turn reads few of their rows.
+func TestSearchForTimersAheadInTurns(t *testing.T) {
+	const year = 365 * 24 * time.Hour
+	counter := &rowCounter{}
+	b := newBench(t, withAgenda)
+	b.clock.Advance(year)
+	for i := range 2*actors.MaxSearched + 1 {
+		b.setTimer("a", fmt.Sprint(i), time.Minute)
+	}
+	b.setTimer("a", "brief", time.Hour)
+	b.stop()
+	b.clock.Advance(-year)
+	b.view = func(v persistence.View) persistence.View { return countedView{v, counter} }
+	b.start()
+	b.eventually(func() bool { return b.count("a", "ring", "brief") == 1 })
+	if most := counter.most.Load(); most > actors.MaxSearched {
+		t.Errorf("one turn read %d rows", most)
+	}
 }
 
 // TestTimerIsSetAgain sets a timer for the same time again, while its command is delivered. Each time it rings again.
