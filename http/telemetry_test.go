@@ -24,9 +24,11 @@ func TestTelemetryOfTheLastDay(t *testing.T) {
 		&computerv1.Sample{At: at, CpuPct: 101},
 		&computerv1.Sample{At: at - day - 1, CpuPct: 1},
 		&computerv1.Sample{At: at - day, CpuPct: -1, MemUsedMb: 0, MemTotalMb: 4, DiskUsedMb: 5},
+		&computerv1.Sample{At: at + 5_000, CpuPct: 2},
+		&computerv1.Sample{At: at + 5_001, CpuPct: 2}, // of a clock that was ahead
 	)
 	got := request(t, s, "GET", "/v1/ws/acme/telemetry", key, "")
-	want := fmt.Sprintf(`{"samples":[{"at":%d,"memUsedMb":0,"memTotalMb":4},{"at":%d,"cpuPct":1,"memTotalMb":8,"diskUsedMb":1},{"at":%d}]}`, at-day, at-15_000, at)
+	want := fmt.Sprintf(`{"samples":[{"at":%d,"memUsedMb":0,"memTotalMb":4},{"at":%d,"cpuPct":1,"memTotalMb":8,"diskUsedMb":1},{"at":%d},{"at":%d,"cpuPct":2}]}`, at-day, at-15_000, at, at+5_000)
 	if got.Body.String() != want {
 		t.Errorf("%s, want %s", got.Body, want)
 	}

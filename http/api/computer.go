@@ -102,6 +102,9 @@ type sampleView struct {
 const (
 	// sampleTime is the maximum age of the samples that are returned.
 	sampleTime = 24 * time.Hour
+	// sampleAhead is the longest time by which the clock of the member that has taken a sample may be ahead. Later samples were taken while the
+	// clock was ahead, and are left out: clients that read on from the time of the last sample would miss the samples of a day.
+	sampleAhead = 5 * time.Second
 	// samplePage is the number of samples that are read at once, a twelfth of those of a day.
 	samplePage = 480
 	// sampleBytes is about the size of a sample with all values as JSON.
@@ -128,6 +131,7 @@ func decodeSince(c *server.Call) (float64, error) {
 func (k computers) telemetry(c *server.Call, since float64) (telemetryView, error) {
 	now := c.Now()
 	from := math.Max(since, float64(now.Add(-sampleTime).UnixMilli()))
+	until := now.Add(sampleAhead).UnixMilli()
 	if err := c.ReserveAnswer(samplesSince(from, now) * sampleBytes); err != nil {
 		return telemetryView{}, err
 	}
@@ -144,7 +148,7 @@ func (k computers) telemetry(c *server.Call, since float64) (telemetryView, erro
 		if err != nil {
 			return telemetryView{}, err
 		}
-		samples = append(samples, slices.DeleteFunc(read, func(one sampleView) bool { return float64(one.At) < from })...)
+		samples = append(samples, slices.DeleteFunc(read, func(one sampleView) bool { return float64(one.At) < from || one.At > until })...)
 	}
 	slices.SortFunc(samples, func(a, b sampleView) int { return cmp.Compare(a.At, b.At) })
 	return telemetryView{samples}, nil
