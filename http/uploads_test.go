@@ -6,6 +6,7 @@ import (
 	"path"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestUploadOnce sends a file again after the first one has left its path.
@@ -30,6 +31,29 @@ func TestUploadOnce(t *testing.T) {
 			expect(t, put(), 409, "upload_ended")
 		})
 	}
+}
+
+// TestUploadAfterTheClockWasAhead uses the URL of an upload exactly until its time, which was given while the clock was ahead or behind.
+func TestUploadAfterTheClockWasAhead(t *testing.T) {
+	const day = 24 * time.Hour
+	b := newBoundary(t)
+	sc := b.scene(t, visitor{name: "editor", role: "editor"}, true)
+	clock := b.stage.clock
+	put := func(of offeredUpload) *httptest.ResponseRecorder {
+		return request(t, b.stage.node.Server, "PUT", of.target, "", "a")
+	}
+	early := sc.offered(t, `{"name":"a.txt","size":1}`)
+	clock.advance(day)
+	expect(t, put(early), 409, "upload_ended")
+	first, second := sc.offered(t, `{"name":"a.txt","size":1}`), sc.offered(t, `{"name":"a.txt","size":1}`)
+	clock.advance(-day)
+	expect(t, put(early), 201, "") // the clock was ahead when it ended
+	expect(t, put(first), 201, "")
+	clock.advance(day + time.Hour - time.Millisecond)
+	expect(t, put(second), 201, "")
+	third := sc.offered(t, `{"name":"a.txt","size":1}`)
+	clock.advance(time.Hour)
+	expect(t, put(third), 409, "upload_ended")
 }
 
 // TestUploadOfLongNames uses the URLs of uploads with the longest names and media types.

@@ -4,13 +4,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/credential"
 	"github.com/atelier-run/atelier/entity/grant"
+	"github.com/atelier-run/atelier/entity/slug"
 	"github.com/atelier-run/atelier/entity/user"
 	"github.com/atelier-run/atelier/entity/visit"
 	"github.com/atelier-run/atelier/entity/workspace"
 	credentialv1 "github.com/atelier-run/atelier/messages/credential/v1"
 	grantv1 "github.com/atelier-run/atelier/messages/grant/v1"
+	slugv1 "github.com/atelier-run/atelier/messages/slug/v1"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 	visitv1 "github.com/atelier-run/atelier/messages/visit/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
@@ -41,6 +44,15 @@ func TestGrantsAreAbsolute(t *testing.T) {
 		},
 		"invitation": func(expiresAt, at int64) bool {
 			return workspace.Pending(at, &workspacev1.Invitation{ExpiresAt: expiresAt})
+		},
+		"reservation of a slug": func(expiresAt, at int64) bool {
+			reserved := slug.Evolve(
+				slug.Evolve(slug.Zero("acme"), &slugv1.SlugClaimed{Slug: "acme", WorkspaceId: "ws_1"}),
+				&slugv1.SlugReleased{WorkspaceId: "ws_1", ReservedUntil: expiresAt},
+			)
+			claim := &slugv1.ClaimSlug{WorkspaceId: "ws_2", WorkspaceName: "Other", CreatorId: "usr_1"}
+			_, err := slug.Decide(entity.Call{Now: time.UnixMilli(at), Identity: "acme"}, reserved, claim)
+			return err != nil
 		},
 	} {
 		for _, ahead := range []time.Duration{year, 0, -year} {
