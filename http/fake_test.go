@@ -46,11 +46,12 @@ type fakeEntities struct {
 	asked       map[string]int
 	// before, if it is set, is asked first; with a nil reply the default applies.
 	before func(ctx context.Context, c entity.Command) (proto.Message, error)
-	// settle is the error of Settle.
-	settle error
-	follow func(ctx context.Context, s activity.Subscription) error
-	drive  func(w nethttp.ResponseWriter, r *nethttp.Request)
-	exists func(id, path string) (bool, error)
+	// settle is the error of Settle. settled, if it is set, is called before.
+	settle  error
+	settled func(kind, identity string)
+	follow  func(ctx context.Context, s activity.Subscription) error
+	drive   func(w nethttp.ResponseWriter, r *nethttp.Request)
+	exists  func(id, path string) (bool, error)
 }
 
 func newFakeEntities() *fakeEntities {
@@ -99,7 +100,12 @@ func (w *fakeEntities) count(m proto.Message) int {
 	return w.asked[entity.MessageName(m)]
 }
 
-func (w *fakeEntities) Settle(context.Context, string, string) error { return w.settle }
+func (w *fakeEntities) Settle(_ context.Context, kind, identity string) error {
+	if w.settled != nil {
+		w.settled(kind, identity)
+	}
+	return w.settle
+}
 
 func (w *fakeEntities) Ask(ctx context.Context, c entity.Command) (proto.Message, error) {
 	w.mu.Lock()
@@ -142,6 +148,8 @@ func (w *fakeEntities) Ask(ctx context.Context, c entity.Command) (proto.Message
 			Workspace: &workspacev1.Workspace{Id: acme, Slug: "acme", Name: "Acme", BillingUserId: alice, Status: workspacev1.Status_STATUS_ACTIVE},
 			Role:      workspacev1.Role_ROLE_OWNER, Capabilities: []string{"admin", "files:read"},
 		}, nil
+	case *workspacev1.DescribeInvitation:
+		return nil, entity.Errorf(entity.NotFound, "no such invitation")
 	case *activityv1.ReadFeed, *activityv1.ReadHistory, *activityv1.ReadSeenBy, *activityv1.ReadLatestWriters, *workspacev1.Authorize:
 		if !member {
 			return nil, entity.Errorf(entity.NotFound, "no such workspace")

@@ -62,15 +62,21 @@ func expectRevoked(s *site, owner, invited, link string) {
 	expect(s, request(s, s.node.Server, "GET", "/v1/user/invitations", invited, ""), 200, `"items":[]`)
 }
 
-// acceptOnly accepts the only pending invitation of a person.
-func acceptOnly(s *site, key string) {
+// receivedBy returns the id of the only pending invitation of a person.
+func receivedBy(s *site, key string) string {
 	s.Helper()
 	var list struct{ Items []struct{ ID string } }
 	answer := request(s, s.node.Server, "GET", "/v1/user/invitations", key, "")
 	if err := json.Unmarshal(answer.Body.Bytes(), &list); err != nil || len(list.Items) != 1 {
 		s.Fatalf("%v: %s", err, answer.Body)
 	}
-	expect(s, request(s, s.node.Server, "POST", "/v1/user/invitations/"+list.Items[0].ID+"/accept", key, ""), 200, "")
+	return list.Items[0].ID
+}
+
+// acceptOnly accepts the only pending invitation of a person.
+func acceptOnly(s *site, key string) {
+	s.Helper()
+	expect(s, request(s, s.node.Server, "POST", "/v1/user/invitations/"+receivedBy(s, key)+"/accept", key, ""), 200, "")
 }
 
 // The invitations that an OAuth grant has sent end when it is revoked.
@@ -129,6 +135,7 @@ func TestInvitationsOfAnApp(t *testing.T) {
 		// The request waits for the end of the process, which nobody reports here. The invitation ends with the request.
 		"removed":           {"DELETE", "/apps/site", "", 503},
 		"without_the_scope": {"PATCH", "/apps/site", `{"apiScopes":["files:read"]}`, 200},
+		"without_a_folder":  {"DELETE", "/drive/site", "", 204},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t, func(o *http.Options) { o.Apps = newFakeApps().options() })
@@ -169,7 +176,11 @@ func TestInvitationsOfAnApp(t *testing.T) {
 			report(&appv1.ReportReconciled{Generation: 1})
 			link := s.invite(appKey, "acme", "bob@example.com")
 			expect(t, request(t, s.node.Server, "GET", "/v1/user/invitations", invited, ""), 200, `"role":"editor"`)
+			received := receivedBy(s, invited)
 			send(test.method, test.path, test.body, test.status)
+			if name == "without_a_folder" { // the answer to the deletion waits for no reaction
+				expect(t, request(t, s.node.Server, "POST", "/v1/user/invitations/"+received+"/accept", invited, ""), 409, "invitation_revoked")
+			}
 			if name == "without_the_scope" {
 				report(&appv1.ReportReconciled{Generation: 2})
 			}
@@ -197,14 +208,10 @@ func TestInvitationsOfAnExpiredKey(t *testing.T) {
 	answer = request(t, s.node.Server, "POST", "/v1/ws/acme/invites", made.Key, `{"email":"bob@example.com","role":"viewer"}`)
 	expect(t, answer, 201, fmt.Sprintf(`"expiresAt":%d`, end))
 	link := s.local(strings.TrimSuffix(strings.TrimPrefix(answer.Header().Get("Link"), "<"), `>; rel="invitation"`))
-	var list struct{ Items []struct{ ID string } }
-	received := request(t, s.node.Server, "GET", "/v1/user/invitations", invited, "")
-	if err := json.Unmarshal(received.Body.Bytes(), &list); err != nil || len(list.Items) != 1 {
-		t.Fatalf("%v: %s", err, received.Body)
-	}
+	received := receivedBy(s, invited)
 	s.clock.advance(time.Hour)
 	s.browser().get(link).expectPage(409, "This invitation has expired")
 	expect(t, request(t, s.node.Server, "GET", "/v1/user/invitations", invited, ""), 200, `"items":[]`)
-	expect(t, request(t, s.node.Server, "POST", "/v1/user/invitations/"+list.Items[0].ID+"/accept", invited, ""), 409, "invitation_expired")
+	expect(t, request(t, s.node.Server, "POST", "/v1/user/invitations/"+received+"/accept", invited, ""), 409, "invitation_expired")
 	expect(t, request(t, s.node.Server, "GET", "/v1/ws/acme", invited, ""), 404, "")
 }

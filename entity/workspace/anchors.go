@@ -155,7 +155,7 @@ func reanchor(call entity.Call, s *workspacev1.Workspace, c *workspacev1.Reancho
 }
 
 // moveAnchor follows a rename on the drive. The rename has replaced the file or folder at the new path, so it breaks an
-// active anchor that conflicts there.
+// active anchor that conflicts there, and revokes the invitations of its app.
 func moveAnchor(call entity.Call, s *workspacev1.Workspace, c *workspacev1.MoveAnchor) ([]workspacev1.Event, error) {
 	if err := checkPath(c.GetToPath()); err != nil {
 		return nil, err
@@ -164,25 +164,25 @@ func moveAnchor(call entity.Call, s *workspacev1.Workspace, c *workspacev1.MoveA
 	if anchor == nil || c.GetFromPath() == c.GetToPath() {
 		return nil, nil
 	}
-	var events []workspacev1.Event
+	var events, revoked []workspacev1.Event
 	other := conflictingAnchor(s, anchor.GetId(), anchor.GetKind(), c.GetToPath())
 	if anchor.GetState() == active && other.GetState() == active {
-		events = append(events, brokenEvent(call, other, c.GetSeq()))
+		events, revoked = append(events, brokenEvent(call, other, c.GetSeq())), revokeInvitationsOfApp(call, s, other)
 	}
 	e := &workspacev1.AnchorMoved{AnchorId: anchor.GetId(), Path: c.GetToPath(), At: call.At(), Seq: c.GetSeq()}
 	if e.AppId, e.Version = followedBy(call, anchor, len(events)); e.AppId != "" {
 		e.State = anchor.GetState()
 	}
-	return append(events, e), nil
+	return append(append(events, e), revoked...), nil
 }
 
-// breakAnchor records that the path of an active anchor no longer exists.
+// breakAnchor records that the path of an active anchor no longer exists, and revokes the invitations of its app.
 func breakAnchor(call entity.Call, s *workspacev1.Workspace, c *workspacev1.BreakAnchor) ([]workspacev1.Event, error) {
 	anchor := anchorAt(s, c.GetAnchorId(), c.GetPath())
 	if anchor.GetState() != active {
 		return nil, nil
 	}
-	return []workspacev1.Event{brokenEvent(call, anchor, c.GetSeq())}, nil
+	return append([]workspacev1.Event{brokenEvent(call, anchor, c.GetSeq())}, revokeInvitationsOfApp(call, s, anchor)...), nil
 }
 
 // brokenEvent returns the first event of a decision that breaks an anchor.

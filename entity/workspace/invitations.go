@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/app"
 	"github.com/atelier-run/atelier/entity/email"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
@@ -182,10 +183,11 @@ func revokeInvitation(
 }
 
 // An invitation ends when its inviter loses the right to invite: the inviter is removed or gets a role without that right, the account
-// is disabled, the OAuth grant or the limited key with which the person invited is revoked, or the app that invited is disabled or removed
-// or loses the scope to invite. The command that takes the right away revokes the pending invitations. An invitation that was sent with a
-// limited key expires with the key at the latest. acceptInvitation refuses invitations that earlier versions
-// left pending of people who lost the right; such invitations of programs can be accepted until they expire.
+// is disabled, the OAuth grant or the limited key with which the person invited is revoked, or the app that invited is disabled or removed,
+// loses its folder or the scope to invite. The command that takes the right away revokes the pending invitations. An invitation that was
+// sent with a limited key expires with the key at the latest. acceptInvitation refuses invitations that earlier versions left pending of
+// people who lost the right, and invitations of an app without a folder: the key of the app ends a moment after its anchor breaks, and the
+// app can invite in that moment.
 
 // mayInvite reports whether members with a role may invite.
 func mayInvite(role workspacev1.Role) bool {
@@ -195,6 +197,9 @@ func mayInvite(role workspacev1.Role) bool {
 // isInviterAuthorized reports whether the inviter still may invite. An invitation without a person as inviter is of the
 // workspace's computer or of the platform.
 func isInviterAuthorized(s *workspacev1.Workspace, i *workspacev1.Invitation) bool {
+	if program := i.GetInviterCredentialId(); app.IsID(program) && appByID(s, program).GetState() != active {
+		return false
+	}
 	id := i.GetInviter().GetUserId()
 	member := s.GetMembers()[id]
 	return id == "" || mayInvite(member.GetRole()) && !member.GetDisabled()
@@ -221,6 +226,12 @@ func programOf(p *wirev1.Principal) string {
 // revokeInvitationsBy returns the events that revoke the pending invitations of an inviter.
 func revokeInvitationsBy(call entity.Call, s *workspacev1.Workspace, userID string) []workspacev1.Event {
 	return revokePending(call, s, func(i *workspacev1.Invitation) bool { return i.GetInviter().GetUserId() == userID })
+}
+
+// revokeInvitationsOfApp returns the events that revoke the pending invitations of the app of an anchor that breaks. The key of the app
+// ends later: the app learns from a reaction that its folder does not exist.
+func revokeInvitationsOfApp(call entity.Call, s *workspacev1.Workspace, anchor *workspacev1.Anchor) []workspacev1.Event {
+	return endInvitations(call, s, &workspacev1.EndInvitations{CredentialId: anchor.GetApp().GetId()})
 }
 
 // endInvitations revokes the pending invitations that an OAuth grant, an app or a limited key has sent.

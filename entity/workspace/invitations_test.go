@@ -359,6 +359,44 @@ func TestInvitationsEndWithTheirProgram(t *testing.T) {
 	}
 }
 
+// The invitations of an app end in the decision that breaks its anchor, before the app learns of it. The app can invite for a moment after
+// that, and nobody can accept its invitations.
+func TestInvitationsEndWithTheFolderOfTheirApp(t *testing.T) {
+	for name, end := range map[string]struct {
+		c      workspacev1.Command
+		events int
+	}{
+		"deleted":  {&workspacev1.BreakAnchor{AnchorId: "anc_1", Path: "site"}, 2},
+		"replaced": {&workspacev1.MoveAnchor{AnchorId: "anc_2", FromPath: "other", ToPath: "site"}, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newReadyWorld(t)
+			w.must(person("ann"), newApp("anc_1", "site", "site", 0))
+			w.must(person("ann"), newApp("anc_2", "other", "other", 0))
+			program := func(last string) *wirev1.Principal {
+				return &wirev1.Principal{
+					Kind: wirev1.CredentialKind_CREDENTIAL_KIND_APP, UserId: "ann", WorkspaceId: acme, CredentialId: appID(last), Grants: entity.AllCapabilities(),
+				}
+			}
+			accept := func(id string) *workspacev1.AcceptInvitation {
+				return &workspacev1.AcceptInvitation{InvitationId: id, Person: somebody(id)}
+			}
+			w.must(program("1"), newInvite("one", address("one"), "x"))
+			w.must(program("2"), newInvite("two", address("two"), "x"))
+			w.must(program("1"), newInvite("early", address("early"), "x"))
+			w.must(person("early"), accept("early"))
+			_, events := w.must(entity.Platform(), end.c)
+			if len(events) != end.events || events[end.events-1].(*workspacev1.InvitationRevoked).GetInvitationId() != "one" {
+				t.Errorf("the decision is %v", events)
+			}
+			w.mustRefuse(person("one"), accept("one"), entity.InvitationRevoked)
+			w.must(program("1"), newInvite("late", address("late"), "x"))
+			w.mustRefuse(person("late"), accept("late"), entity.InvitationRevoked)
+			w.must(person("two"), accept("two"))
+		})
+	}
+}
+
 // An invitation that was sent with a limited key expires with the key at the latest; one that the person has renewed does not.
 func TestInvitationsExpireWithTheirKey(t *testing.T) {
 	for name, test := range map[string]struct{ lasts, want time.Duration }{

@@ -4,9 +4,12 @@ import (
 	"crypto/subtle"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/app"
+	userrules "github.com/atelier-run/atelier/entity/user"
 	"github.com/atelier-run/atelier/entity/workspace"
 	"github.com/atelier-run/atelier/keys"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
@@ -82,8 +85,11 @@ func FindPending(r service.Request, address string) (*Pending, error) {
 
 // Accept makes a user a member of the workspace, as a principal that acts for the user, and waits until the
 // workspace is in the user's list. It returns the workspace's slug. Errors: not_found, invitation_consumed,
-// invitation_expired, invitation_revoked, workspace_suspended.
+// invitation_expired, invitation_revoked, workspace_suspended, unavailable.
 func Accept(r service.Request, workspaceID, id string, user *userv1.User, as *wirev1.Principal) (slug string, err error) {
+	if err := settleInviter(r, workspaceID, id); err != nil {
+		return "", err
+	}
 	accepted, err := service.Send[*workspacev1.Description](r, entity.Command{
 		Kind: entity.KindWorkspace, Identity: workspaceID, Principal: as, ID: r.NewID("cmd_"),
 		Message: &workspacev1.AcceptInvitation{InvitationId: id, Person: newPerson(user)},
@@ -92,6 +98,54 @@ func Accept(r service.Request, workspaceID, id string, user *userv1.User, as *wi
 		return "", err
 	}
 	return accepted.GetWorkspace().GetSlug(), r.Settle(entity.KindWorkspace, workspaceID)
+}
+
+// errInviterUnsettled answers Accept while the reactions of an entity of the inviter fail.
+var errInviterUnsettled = &entity.Error{
+	Code: entity.Unavailable, Message: "it is not known yet whether the inviter still has the right to invite; retry", RetryAfter: time.Second,
+}
+
+// settleInviter waits until the workspace knows of all that has taken the right to invite from the inviter of a pending invitation: the
+// reactions of the inviter's account, OAuth grant or app, and of the drive for the folder of the app, revoke the invitation. An invitation
+// that is not pending is left to the workspace, which refuses it. Errors: unavailable.
+func settleInviter(r service.Request, workspaceID, id string) error {
+	i, err := describe(r, workspaceID, id)
+	switch {
+	case entity.IsHidden(err) || err == nil && !workspace.Pending(r.Now().UnixMilli(), i):
+		return nil
+	case err != nil:
+		return err
+	}
+	for _, source := range inviterSources(workspaceID, i) {
+		if err := r.Settle(source.kind, source.identity); entity.HasCode(err, entity.Unavailable) {
+			r.Log().Warn("an invitation cannot be accepted before the reactions of its inviter are done", "workspace", workspaceID,
+				"invitation", id, "kind", source.kind, "error", err)
+			return errInviterUnsettled
+		} else if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A source is an entity with reactions that revoke invitations.
+type source struct{ kind, identity string }
+
+// inviterSources returns the entities with reactions that revoke an invitation. A grant precedes its person, because the reaction of the
+// grant ends it in the account, and the reaction of the account ends its invitations; the drive precedes the app, because the workspace
+// revokes the invitations of an app with the anchor.
+func inviterSources(workspaceID string, i *workspacev1.Invitation) (all []source) {
+	program := i.GetInviterCredentialId()
+	switch {
+	case app.IsID(program):
+		all = append(all, source{entity.KindActivity, workspaceID}, source{entity.KindApp, app.Identity(workspaceID, program)})
+	case strings.HasPrefix(program, userrules.GrantPrefix):
+		all = append(all, source{entity.KindGrant, program})
+	}
+	if person := i.GetInviter().GetUserId(); person != "" {
+		all = append(all, source{entity.KindUser, person})
+	}
+	return all
 }
 
 // Opened is the invitation that a link opens.
@@ -162,9 +216,19 @@ func (i *Opened) Accept(r service.Request, as *wirev1.Principal) error {
 	return err
 }
 
-// AcceptAsNew makes an account for the invited address, and accepts for it. Errors: email_taken if a concurrent request has made one,
-// those of Accept.
+// AcceptAsNew makes an account for the invited address, and accepts for it. It makes none if the invitation has been revoked since it was
+// opened. Errors: email_taken if a concurrent request has made the account, the errors of Accept.
 func (i *Opened) AcceptAsNew(r service.Request, name string) (userID string, err error) {
+	if err := settleInviter(r, i.Workspace.GetId(), i.GetId()); err != nil {
+		return "", err
+	}
+	found, err := describe(r, i.Workspace.GetId(), i.GetId())
+	if err != nil {
+		return "", err
+	}
+	if err := (&Opened{Invitation: found, Workspace: i.Workspace}).CheckAcceptable(r.Now()); err != nil {
+		return "", err
+	}
 	if userID, err = account.Create(r, i.GetEmail(), name); err != nil {
 		return "", err
 	}

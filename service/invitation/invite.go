@@ -9,7 +9,8 @@
 //     reports to the workspace. Without a mail server, Invite returns the link to the inviter.
 //  4. The invited person accepts in the API, or on the page of the link (Open), which makes an account if the address has
 //     none (AcceptAsNew).
-//  5. Accept sends AcceptInvitation to the workspace and waits until its reactions have added the workspace to the person's list.
+//  5. Accept waits until the workspace knows whether the inviter still has the right to invite (settleInviter), sends AcceptInvitation to the
+//     workspace and waits until its reactions have added the workspace to the person's list.
 package invitation
 
 import (
