@@ -22,6 +22,7 @@ import (
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/session"
 	"github.com/atelier-run/atelier/http"
+	"github.com/atelier-run/atelier/http/mcp"
 	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	"github.com/atelier-run/atelier/tests/halfclosed"
@@ -274,6 +275,45 @@ func testLongWait(t *testing.T, listed error, status int) {
 		}
 		near.Close()
 	}, func(o *http.Options) { o.Sessions.WaitTime = 10 * time.Minute })
+}
+
+// waitingTools is a tool that waits for an hour and answers then, as await_sessions does at the end of its time.
+type waitingTools struct{}
+
+func (waitingTools) ServeTools(
+	w nethttp.ResponseWriter, r *nethttp.Request, _ *wirev1.Principal, _ string, _ func() error, wait mcp.Wait,
+) {
+	waiting, end := wait(r.Context(), time.Hour)
+	defer end()
+	<-waiting.Done()
+	if r.Context().Err() == nil {
+		fmt.Fprint(w, "waited")
+	}
+}
+
+// A tool that waits for a client that has closed its sending side is answered as at its own deadline after the time of an ordinary request.
+func TestToolsOfClientsThatSendNoMore(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		near, far := newHalfPipe()
+		b.pipes.accepted <- far
+		go func() {
+			fmt.Fprintf(near, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Length: 2\r\n\r\n{}", b.key)
+			near.CloseWrite()
+		}()
+		began := time.Now()
+		response, err := nethttp.ReadResponse(bufio.NewReader(near), nil)
+		if err != nil {
+			b.Fatal(err)
+		}
+		answer, err := io.ReadAll(response.Body)
+		if err != nil || response.StatusCode != 200 || string(answer) != "waited" {
+			b.Errorf("%s %q, %v", response.Status, answer, err)
+		}
+		if waited := time.Since(began); waited != 30*time.Second {
+			b.Errorf("the answer came after %s", waited)
+		}
+		near.Close()
+	}, func(o *http.Options) { o.Tools = waitingTools{} })
 }
 
 // TestExecOfAClientThatSendsNoMore closes the sending side of the connection. The command runs until the client has gone.

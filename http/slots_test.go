@@ -15,6 +15,7 @@ import (
 
 	"github.com/atelier-run/atelier/entity/activity"
 	"github.com/atelier-run/atelier/http"
+	"github.com/atelier-run/atelier/http/mcp"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
 
@@ -180,7 +181,7 @@ func TestSlowToolsOfOnePerson(t *testing.T) {
 
 type toolsFunc func(*nethttp.Request)
 
-func (f toolsFunc) ServeTools(_ nethttp.ResponseWriter, r *nethttp.Request, _ *wirev1.Principal, _ string, _ func() error) {
+func (f toolsFunc) ServeTools(_ nethttp.ResponseWriter, r *nethttp.Request, _ *wirev1.Principal, _ string, _ func() error, _ mcp.Wait) {
 	f(r)
 }
 

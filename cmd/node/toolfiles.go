@@ -11,6 +11,7 @@ import (
 	"github.com/atelier-run/atelier/drive"
 	"github.com/atelier-run/atelier/drive/skills"
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/http/mcp"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	"github.com/atelier-run/atelier/runner/tools"
 	"github.com/atelier-run/atelier/service"
@@ -30,8 +31,11 @@ func (n *Node) newTools(o Options) (*tools.Tools, error) {
 type mcpTools struct{ *tools.Tools }
 
 // ServeTools implements mcp.Tools.
-func (t mcpTools) ServeTools(w nethttp.ResponseWriter, r *nethttp.Request, p *wirev1.Principal, requestID string, authenticate func() error) {
-	t.Tools.ServeTools(w, r, tools.Caller{Caller: service.Caller{Principal: p, RequestID: requestID, Authenticate: authenticate}})
+func (t mcpTools) ServeTools(
+	w nethttp.ResponseWriter, r *nethttp.Request, p *wirev1.Principal, requestID string, authenticate func() error, wait mcp.Wait,
+) {
+	caller := service.Caller{Principal: p, RequestID: requestID, Authenticate: authenticate}
+	t.Tools.ServeTools(w, r, tools.Caller{Caller: caller, Wait: wait})
 }
 
 // toolFiles implements tools.Files.

@@ -45,9 +45,13 @@ var Resource = oauth.Resource{
 // Tools serves the tools.
 type Tools interface {
 	// ServeTools answers one request of the protocol. The caller is authenticated, and authorized for nothing yet; authenticate
-	// verifies the credential again, right before a change that no entity decides. The tools end with the request's context.
-	ServeTools(w http.ResponseWriter, r *http.Request, caller *wirev1.Principal, requestID string, authenticate func() error)
+	// verifies the credential again, right before a change that no entity decides. The tools end with the request's context, and their
+	// waits with the contexts that wait returns.
+	ServeTools(w http.ResponseWriter, r *http.Request, caller *wirev1.Principal, requestID string, authenticate func() error, wait Wait)
 }
+
+// Wait returns a context for a wait of a tool for at most a time within ctx. The wait ends earlier if the client may have gone.
+type Wait = func(ctx context.Context, most time.Duration) (waiting context.Context, end context.CancelFunc)
 
 // Routes returns the table of the endpoint. If tools is nil, there are none, and the endpoint answers not_found.
 func Routes(tools Tools) []server.Route {
@@ -82,7 +86,7 @@ func (e endpoint) serve(c *server.Call) error {
 		r := c.Request.WithContext(ctx)
 		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 		c.Response.Header().Set("X-Content-Type-Options", "nosniff")
-		e.tools.ServeTools(c.Response, r, c.Caller.Principal, c.Response.ID, c.Reauthenticate)
+		e.tools.ServeTools(c.Response, r, c.Caller.Principal, c.Response.ID, c.Reauthenticate, c.Waiting)
 		return endOf(ctx)
 	})
 }

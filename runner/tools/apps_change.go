@@ -103,7 +103,7 @@ func restartApp(ctx context.Context, c *call, in restartAppIn) (appOut, error) {
 
 // awaitApp waits for the result of a change and describes the app, with the end of its log unless it is reconciled.
 func (c *call) awaitApp(ctx context.Context, made appservice.Change, seconds int) (appOut, error) {
-	waiting, end := context.WithTimeout(ctx, waitTime(seconds))
+	waiting, end := c.wait(ctx, waitTime(seconds))
 	defer end()
 	found, err := c.appRequest().Await(ctx, waiting, made)
 	if err != nil {

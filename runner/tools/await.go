@@ -73,7 +73,9 @@ func awaitSessions(ctx context.Context, c *call, in awaitIn) (awaitOut, error) {
 			return out, entity.Errorf(entity.InvalidRequest, "a session cannot await itself")
 		}
 	}
-	ended, err := c.request().AwaitEnds(ctx, ids, in.Until == "any", waitTime(in.TimeoutSeconds))
+	waiting, end := c.wait(ctx, waitTime(in.TimeoutSeconds))
+	defer end()
+	ended, err := c.request().AwaitEnds(ctx, waiting, ids, in.Until == "any")
 	if err != nil {
 		return out, err
 	}
@@ -89,6 +91,14 @@ func awaitSessions(ctx context.Context, c *call, in awaitIn) (awaitOut, error) {
 		out.Done = append(out.Done, view)
 	}
 	return out, nil
+}
+
+// wait returns a context for a wait of at most a time within ctx; see Caller.Wait.
+func (c *call) wait(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
+	if c.Wait == nil {
+		return context.WithTimeout(ctx, most)
+	}
+	return c.Wait(ctx, most)
 }
 
 func waitTime(seconds int) time.Duration {

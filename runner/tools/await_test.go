@@ -70,6 +70,32 @@ func TestAwaitSessions(t *testing.T) {
 	})
 }
 
+// The wait of a caller who may have gone ends early, with the result of a wait whose time is over.
+func TestAwaitEndsWithTheWaitOfItsCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		id := w.started()
+		patience, leave := context.WithCancel(t.Context())
+		caller := person
+		caller.Wait = func(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
+			if most != 20*time.Second {
+				t.Errorf("the wait has %s", most)
+			}
+			waiting, end := context.WithCancel(ctx)
+			unwatch := context.AfterFunc(patience, end)
+			return waiting, func() { unwatch(); end() }
+		}
+		c := w.client(caller)
+		began := time.Now()
+		time.AfterFunc(3*time.Second, leave)
+		var out struct{ Running []string }
+		c.must("await_sessions", arguments{"workspace": slugName, "sessionIds": []string{id}, "timeoutSeconds": 20}, &out)
+		if waited := time.Since(began); waited != 3*time.Second || !slices.Equal(out.Running, []string{id}) {
+			t.Errorf("after %s: %+v", waited, out)
+		}
+	})
+}
+
 func TestAwaitEndsWithItsTimeAndItsCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

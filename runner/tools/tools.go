@@ -126,6 +126,9 @@ type Caller struct {
 	WorkspaceID string
 	// Session is the session whose agent calls; nil: the caller is elsewhere.
 	Session *Session
+	// Wait returns a context for a wait of at most a time within ctx. The wait ends earlier when nobody may be there to get the result, which
+	// is then the result at the end of the time. nil: no wait ends earlier.
+	Wait func(ctx context.Context, most time.Duration) (waiting context.Context, end context.CancelFunc)
 }
 
 // Session is the session whose agent calls.

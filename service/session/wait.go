@@ -71,11 +71,11 @@ func (r Request) awaitWithin(ctx, waiting context.Context, sessionID string, que
 	return found, err
 }
 
-// AwaitEnds waits until all sessions, or any of them, have ended their turns, for a limited time. It returns the sessions that have
-// ended, in the order of ids, and nil for each other one. Errors: not_found, forbidden if the caller may not read one of them, the
-// context's.
-func (r Request) AwaitEnds(ctx context.Context, ids []string, any bool, limit time.Duration) ([]*sessionv1.Session, error) {
-	waiting, stop := context.WithTimeout(ctx, limit)
+// AwaitEnds waits until all sessions, or any of them, have ended their turns, or the context waiting ends, which ends with ctx or before.
+// It returns the sessions that have ended, in the order of ids, and nil for each other one. Errors: not_found, forbidden if the caller may
+// not read one of them, the errors of ctx.
+func (r Request) AwaitEnds(ctx, waiting context.Context, ids []string, any bool) ([]*sessionv1.Session, error) {
+	waiting, stop := context.WithCancel(waiting)
 	defer stop()
 	ended, failed := make([]*sessionv1.Session, len(ids)), make([]error, len(ids))
 	var waits sync.WaitGroup
