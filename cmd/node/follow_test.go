@@ -43,7 +43,7 @@ func (h *home) request(userID, method, path, body string) *httptest.ResponseReco
 	h.Helper()
 	r := httptest.NewRequestWithContext(h.Context(), method, "/drive"+path, strings.NewReader(body))
 	w := httptest.NewRecorder()
-	h.check(h.files.ServeDrive(w, r, "/drive", entity.DriveAccess{
+	h.check(h.webdav.ServeDrive(w, r, "/drive", entity.DriveAccess{
 		WorkspaceID: ws, Principal: &wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_USER, UserId: userID},
 	}))
 	return w

@@ -25,6 +25,7 @@ import (
 	"github.com/atelier-run/atelier/computer/bucket"
 	"github.com/atelier-run/atelier/drive"
 	"github.com/atelier-run/atelier/drive/anchors"
+	"github.com/atelier-run/atelier/drive/files"
 	"github.com/atelier-run/atelier/drive/observe"
 	"github.com/atelier-run/atelier/drive/quota"
 	"github.com/atelier-run/atelier/drive/skills"
@@ -130,8 +131,9 @@ type Node struct {
 	// CursorSecret is the key of cursors, derived from the secret of the data directory and the timeline of the journal.
 	CursorSecret []byte
 
-	// files serves the drives over WebDAV.
-	files   *webdav.Handler
+	// webdav serves the drives over WebDAV. files has the operations on their files for the other doors.
+	webdav  *webdav.Handler
+	files   files.Files
 	backups bucket.Bucket
 	// room limits the bytes that each workspace has in the journal.
 	room *room
@@ -205,7 +207,7 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	if err := n.newDomains(o, secret); err != nil {
 		return n, err
 	}
-	n.files = webdav.New(n.Drives, o.Log)
+	n.webdav, n.files = webdav.New(n.Drives, o.Log), files.Files{Drives: n.Drives}
 	n.anchors = anchors.New(n.Drives, n.Router, o.Log)
 	if err := os.RemoveAll(checkpointDir(o)); err != nil { // left by a process that was killed during a backup
 		return n, err
@@ -314,9 +316,9 @@ func (o Options) complete() Options {
 // newServer returns the HTTP server over the parts of the node.
 func (n *Node) newServer(o Options) (*http.Server, error) {
 	settings := o.HTTP
-	settings.Asker, settings.Streams, settings.Drive, settings.Skills = n.asker(o), n.Router, n.files, skills.New(n.Drives)
+	settings.Asker, settings.Streams, settings.Drive, settings.Skills = n.asker(o), n.Router, n.webdav, skills.New(n.Drives)
 	settings.Tools = mcpTools{n.tools}
-	settings.Sessions.Timelines, settings.Sessions.Folders, settings.Sessions.Images = n.Router, folders{n.Drives}, n.Drives
+	settings.Sessions.Timelines, settings.Sessions.Folders, settings.Sessions.Images = n.Router, n.files, n.Drives
 	if settings.Computers == nil {
 		settings.Computers = computers{n.Computers}
 	}

@@ -26,7 +26,6 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 	"github.com/atelier-run/atelier/runner/tools"
 	"github.com/atelier-run/atelier/service"
-	sessionservice "github.com/atelier-run/atelier/service/session"
 )
 
 const (
@@ -117,7 +116,7 @@ func (w *world) Ask(ctx context.Context, c entity.Command) (proto.Message, error
 // ResolveFolder implements the lookup of folders: every folder exists, except none.
 func (w *world) ResolveFolder(_ context.Context, _, path string) (string, error) {
 	if path == "none" {
-		return "", sessionservice.ErrNoFolder
+		return "", session.ErrNoFolder
 	}
 	return path, nil
 }

@@ -31,7 +31,7 @@ import (
 // Folders looks up the files and folders of drives.
 type Folders interface {
 	// ResolveFolder returns the path of the real folder that a path names, without links; the empty path is the root of the
-	// drive. Errors: ErrNoFolder, ErrNotFolder, ErrOutsideDrive, those of the drive.
+	// drive. Errors: ErrNoFolder, ErrNotFolder, ErrOutsideDrive of package entity/session, the errors of the drive.
 	ResolveFolder(ctx context.Context, workspaceID, path string) (real string, err error)
 	// FileSize returns the size of a file in bytes. Errors: not_found if the path names no file.
 	FileSize(ctx context.Context, workspaceID, path string) (int64, error)

@@ -13,7 +13,7 @@ func TestCleanCwd(t *testing.T) {
 		"/": reasonInvalid, "/a": reasonInvalid, "a\x00": reasonInvalid, "a\nb": reasonInvalid, strings.Repeat("a", 300): reasonInvalid,
 		"..": reasonOutside, "../a": reasonOutside, "a/../..": reasonOutside,
 	} {
-		got, refused := cleanCwd(cwd)
+		got, refused := CleanCwd(cwd)
 		if refused != nil {
 			got = refused.Reason
 		}
@@ -28,14 +28,14 @@ func FuzzCleanCwd(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, cwd string) {
-		clean, refused := cleanCwd(cwd)
+		clean, refused := CleanCwd(cwd)
 		if refused != nil {
 			return
 		}
 		if clean != "" && entity.CheckPath(clean) != nil {
 			t.Errorf("%q was cleaned to %q", cwd, clean)
 		}
-		if again, refused := cleanCwd(clean); refused != nil || again != clean {
+		if again, refused := CleanCwd(clean); refused != nil || again != clean {
 			t.Errorf("%q was cleaned to %q, and that to %q", cwd, clean, again)
 		}
 	})

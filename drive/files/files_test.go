@@ -1,4 +1,4 @@
-package node
+package files
 
 import (
 	"log/slog"
@@ -9,9 +9,9 @@ import (
 	"github.com/atelier-run/atelier/entity"
 )
 
-// TestToolsReadWithinTheRoom reads a file with the tool for agents while the workspace has no room in the journal, in which each read is
+// TestReadWithinTheRoom reads a file while the workspace has no room in the journal, in which each read is
 // recorded.
-func TestToolsReadWithinTheRoom(t *testing.T) {
+func TestReadWithinTheRoom(t *testing.T) {
 	full := entity.Errorf(entity.InsufficientStorage, "there is no room")
 	var refused error
 	drives, err := drive.New(drive.Options{
@@ -21,7 +21,7 @@ func TestToolsReadWithinTheRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer drives.Close()
-	files, access := toolFiles{drives}, entity.DriveAccess{WorkspaceID: "ws_1"}
+	files, access := Files{drives}, entity.DriveAccess{WorkspaceID: "ws_1"}
 	if err := drives.Provision(t.Context(), access.WorkspaceID); err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package node
+package files
 
 import (
 	"context"
@@ -8,15 +8,13 @@ import (
 	"github.com/atelier-run/atelier/drive"
 	"github.com/atelier-run/atelier/drive/locks"
 	"github.com/atelier-run/atelier/entity"
-	"github.com/atelier-run/atelier/service/session"
+	"github.com/atelier-run/atelier/entity/session"
 )
 
-// folders implements api.Folders.
-type folders struct{ drives *drive.Drives }
-
-// ResolveFolder implements api.Folders.
-func (f folders) ResolveFolder(ctx context.Context, workspaceID, path string) (string, error) {
-	d, release, err := f.drives.Open(ctx, workspaceID)
+// ResolveFolder returns the path of the real folder that a path names, without links; the empty path is the root of the drive. Errors:
+// session.ErrNoFolder, session.ErrNotFolder, session.ErrOutsideDrive, the errors of the drive.
+func (f Files) ResolveFolder(ctx context.Context, workspaceID, path string) (string, error) {
+	d, release, err := f.Drives.Open(ctx, workspaceID)
 	if err != nil {
 		return "", err
 	}
@@ -36,9 +34,9 @@ func (f folders) ResolveFolder(ctx context.Context, workspaceID, path string) (s
 	return "", err
 }
 
-// FileSize implements api.Folders.
-func (f folders) FileSize(ctx context.Context, workspaceID, path string) (int64, error) {
-	d, release, err := f.drives.Open(ctx, workspaceID)
+// FileSize returns the size of a file in bytes. Errors: not_found if the path names no file.
+func (f Files) FileSize(ctx context.Context, workspaceID, path string) (int64, error) {
+	d, release, err := f.Drives.Open(ctx, workspaceID)
 	if err != nil {
 		return 0, err
 	}
@@ -50,9 +48,10 @@ func (f folders) FileSize(ctx context.Context, workspaceID, path string) (int64,
 	return entry.Size, err
 }
 
-// MakeFolders implements api.Folders.
-func (f folders) MakeFolders(ctx context.Context, workspaceID, path string, access entity.DriveAccess) error {
-	d, release, err := f.drives.Open(ctx, workspaceID)
+// MakeFolders creates the folders of a path that do not exist, as the principal of the access. Errors: path_in_use if the path has something
+// else than folders or is locked, limit_reached if no space is left, the errors of the access and of the drive.
+func (f Files) MakeFolders(ctx context.Context, workspaceID, path string, access entity.DriveAccess) error {
+	d, release, err := f.Drives.Open(ctx, workspaceID)
 	if err != nil {
 		return err
 	}
