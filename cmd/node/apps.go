@@ -15,9 +15,11 @@ import (
 	"github.com/atelier-run/atelier/computer/apps"
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/app"
+	"github.com/atelier-run/atelier/http/api"
 	appv1 "github.com/atelier-run/atelier/messages/app/v1"
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 	"github.com/atelier-run/atelier/persistence/datadir"
+	"github.com/atelier-run/atelier/runner/tools"
 )
 
 // maxApps is the number of apps that run at the same time in this process.
@@ -97,4 +99,31 @@ func (c appComputers) OwnNetworks() bool { return c.fleet.OwnNetworks() }
 // Usage implements apps.Computers.
 func (c appComputers) Usage(ctx context.Context, workspaceID string) ([]computer.Usage, error) {
 	return c.fleet.Usage(ctx, workspaceID)
+}
+
+// appLogs implements api.AppLogs and tools.AppLogs with the logs of the supervisor.
+type appLogs struct{ supervisor *apps.Supervisor }
+
+// OpenLog implements api.AppLogs.
+func (l appLogs) OpenLog(_ context.Context, workspaceID, appID string, isFollowed bool) (func(context.Context, uint64, func([]api.AppLine, bool) error) error, error) {
+	follow, err := l.supervisor.OpenLog(workspaceID, appID, isFollowed)
+	return func(ctx context.Context, after uint64, send func([]api.AppLine, bool) error) error {
+		return follow(ctx, after, func(lines []apps.Line, missed bool) error {
+			return send(converted(lines, func(l apps.Line) api.AppLine { return api.AppLine(l) }), missed)
+		})
+	}, err
+}
+
+// ReadLog implements tools.AppLogs.
+func (l appLogs) ReadLog(_ context.Context, workspaceID, appID string, after uint64, limit int) (lines []tools.LogLine, missed bool, err error) {
+	found, missed, err := l.supervisor.ReadLog(workspaceID, appID, after, limit)
+	return converted(found, func(l apps.Line) tools.LogLine { return tools.LogLine(l) }), missed, err
+}
+
+// converted returns the lines of a log in the type of a door.
+func converted[Line any](lines []apps.Line, convert func(apps.Line) Line) (all []Line) {
+	for _, line := range lines {
+		all = append(all, convert(line))
+	}
+	return all
 }
