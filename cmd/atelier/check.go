@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"net/http"
 
-	"github.com/atelier-run/atelier/cmd/node"
+	"github.com/atelier-run/atelier/cmd/node/check"
 	"github.com/atelier-run/atelier/persistence"
 )
 
@@ -25,11 +25,11 @@ func (c *checkCommand) Run(ctx context.Context, out console) error {
 		return err
 	}
 	faults := &faultPrinter{out: out, asJSON: c.JSON}
-	check := node.Check
+	run := check.Run
 	if c.Repair {
-		check = node.Repair
+		run = check.Repair
 	}
-	if err := check(ctx, c.Data, log, faults.print); err != nil {
+	if err := run(ctx, c.Data, log, faults.print); err != nil {
 		return explain(errors.Join(err, faults.err))
 	}
 	return faults.end()

@@ -16,6 +16,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/atelier-run/atelier/cmd/build"
 	"github.com/atelier-run/atelier/cmd/node"
 	"github.com/atelier-run/atelier/drive/quota"
 	"github.com/atelier-run/atelier/edge"
@@ -76,7 +77,7 @@ func (c *serveCommand) run(ctx context.Context, out console, lines *logWriter) e
 		return errors.Join(explain(err), closeReserved(reserved))
 	}
 	log.Info("recovered", slog.String("data", c.Data), slog.Duration("duration", time.Since(started)),
-		slog.String("version", node.ReadBuild().String()))
+		slog.String("version", build.Read().String()))
 	return c.serve(ctx, n, reserved, log, out)
 }
 

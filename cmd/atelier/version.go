@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/atelier-run/atelier/cmd/node"
+	"github.com/atelier-run/atelier/cmd/build"
 )
 
 // versionCommand is atelier version. It prints the same line as the flag --version.
@@ -16,6 +16,6 @@ func (versionCommand) Run(_ context.Context, out console) error { return printVe
 
 // printVersion prints the name of the program and its build.
 func printVersion(w io.Writer) error {
-	_, err := fmt.Fprintln(w, "atelier", node.ReadBuild())
+	_, err := fmt.Fprintln(w, "atelier", build.Read())
 	return err
 }

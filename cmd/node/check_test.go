@@ -12,17 +12,18 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"github.com/atelier-run/atelier/cmd/node/check"
 	"github.com/atelier-run/atelier/persistence"
 )
 
-// faultsOf returns what Check or Repair reports.
+// faultsOf returns the faults that check.Run or check.Repair reports.
 func (h *home) faultsOf(repair bool) (faults []persistence.Fault) {
 	h.Helper()
-	check := Check
+	run := check.Run
 	if repair {
-		check = Repair
+		run = check.Repair
 	}
-	h.check(check(h.Context(), h.dir, slog.New(slog.DiscardHandler), func(f persistence.Fault) { faults = append(faults, f) }))
+	h.check(run(h.Context(), h.dir, slog.New(slog.DiscardHandler), func(f persistence.Fault) { faults = append(faults, f) }))
 	return faults
 }
 
@@ -147,35 +148,3 @@ type quietLogger struct{}
 func (quietLogger) Infof(string, ...any)              {}
 func (quietLogger) Errorf(string, ...any)             {}
 func (quietLogger) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
-
-// TestRepairInParts commits more changes than fit into one proposal, on a disk that is nearly full.
-func TestRepairInParts(t *testing.T) {
-	journal, err := persistence.Open(persistence.Options{Dir: t.TempDir(), Partitions: 1, CacheBytes: 4 << 20, MinFreeBytes: 1 << 60})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer journal.Close()
-	data := make([]byte, 700<<10)
-	var changes []persistence.Change
-	for i := range 20 {
-		changes = append(changes, persistence.Change{Entry: persistence.Entry{Index: "rows", Value: fmt.Sprint(i), Data: data}})
-	}
-	if err := commitChanges(journal, 0, 1, changes); err != nil {
-		t.Fatal(err)
-	}
-	v, err := journal.View()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer v.Close()
-	rows := 0
-	for _, err := range v.Index(0, persistence.Query{Index: "rows", Prefix: true}) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		rows++
-	}
-	if rows != len(changes) {
-		t.Errorf("%d of %d rows", rows, len(changes))
-	}
-}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/atelier-run/atelier/cmd/node/check"
 	"github.com/atelier-run/atelier/persistence"
 	"github.com/atelier-run/atelier/tests/place"
 )
@@ -117,7 +118,7 @@ func (d fileDamage) apply(h *home, dir string) {
 func (h *home) startsWhole(dir string, d fileDamage, feed string) (refused error) {
 	h.Helper()
 	faults := 0
-	if err := Check(h.Context(), dir, slog.New(slog.DiscardHandler), func(persistence.Fault) { faults++ }); err != nil {
+	if err := check.Run(h.Context(), dir, slog.New(slog.DiscardHandler), func(persistence.Fault) { faults++ }); err != nil {
 		h.Errorf("%s: check: %v", d, err)
 	}
 	other := &home{T: h.T, dir: dir}

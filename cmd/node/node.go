@@ -20,6 +20,7 @@ import (
 	"github.com/atelier-run/atelier/actors/clock"
 	"github.com/atelier-run/atelier/cluster"
 	"github.com/atelier-run/atelier/cluster/pending"
+	"github.com/atelier-run/atelier/cmd/build"
 	"github.com/atelier-run/atelier/computer"
 	"github.com/atelier-run/atelier/computer/apps"
 	"github.com/atelier-run/atelier/computer/bucket"
@@ -309,7 +310,7 @@ func (o Options) complete() Options {
 		o.HTTP.PublicURL = server.DefaultPublicURL()
 	}
 	o.Registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		ReadBuild().gauge())
+		build.Read().Gauge())
 	return o
 }
 

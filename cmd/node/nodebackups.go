@@ -14,6 +14,7 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
+	"github.com/atelier-run/atelier/cmd/build"
 	"github.com/atelier-run/atelier/cmd/node/nodebackup"
 	"github.com/atelier-run/atelier/computer/archive"
 	"github.com/atelier-run/atelier/computer/bucket"
@@ -109,7 +110,7 @@ func (n *Node) backUpNode(o Options) operator.BackUpNode {
 		drives := archiveDrives{Drives: n.Drives, asker: n.Router}
 		source := nodebackup.Source{
 			Bucket: b, Archive: archive.New(b, drives), Checkpoint: n.Journal.Checkpoint, Staging: checkpointDir(o),
-			Drives: filepath.Join(o.Dir, datadir.DrivesName), DriveSize: drives.ArchiveSize, Program: ReadBuild().Version,
+			Drives: filepath.Join(o.Dir, datadir.DrivesName), DriveSize: drives.ArchiveSize, Program: build.Read().Version,
 		}
 		id := nodebackup.IDPrefix + strings.ToLower(ulid.Make().String())
 		m, err := nodebackup.Create(ctx, source, id, o.Clock(), func(p nodebackup.Progress) {
@@ -231,4 +232,15 @@ func (n restoredNode) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTime)
 	defer cancel()
 	return n.Stop(ctx)
+}
+
+// checkJournal returns the operation that checks the journal of a running node. Each fault is logged.
+func (n *Node) checkJournal(log *slog.Logger) operator.CheckJournal {
+	return func(ctx context.Context, report func(operator.JournalFault)) error {
+		return n.Journal.Check(ctx, func(f persistence.Fault) {
+			log.Error("the journal is damaged: restore the data directory from a copy, or stop the node and run \"atelier check\"",
+				slog.String("file", f.File), slog.String("fault", f.What))
+			report(operator.JournalFault{File: f.File, What: f.What, Repair: f.Repair})
+		})
+	}
 }

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/actors"
+	"github.com/atelier-run/atelier/cmd/build"
 	"github.com/atelier-run/atelier/computer"
 	"github.com/atelier-run/atelier/drive/skills"
 	"github.com/atelier-run/atelier/entity"
@@ -44,7 +45,7 @@ func (n *Node) newRunner(o Options) (*runner.Runner, *tools.Tools, error) {
 	settings.Asker, settings.Images, settings.Tools = n.Router, n.Drives, sessionTools{offered}
 	settings.Instructions = skills.NewInstructions(skills.New(n.Drives), n.Router)
 	settings.Builtin, settings.Config = []string{computer.ProgramPath, builtin.Command}, config
-	settings.Version, settings.Clock, settings.Log = ReadBuild().Version, o.Clock, o.Log
+	settings.Version, settings.Clock, settings.Log = build.Read().Version, o.Clock, o.Log
 	return runner.New(settings), offered, nil
 }
 

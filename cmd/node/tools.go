@@ -4,6 +4,7 @@ import (
 	"context"
 	nethttp "net/http"
 
+	"github.com/atelier-run/atelier/cmd/build"
 	"github.com/atelier-run/atelier/drive/files"
 	"github.com/atelier-run/atelier/drive/skills"
 	"github.com/atelier-run/atelier/entity"
@@ -18,7 +19,7 @@ import (
 func (n *Node) newTools(o Options) (*tools.Tools, error) {
 	return tools.New(tools.Options{
 		Asker: n.asker(o), NewID: o.HTTP.NewID, Files: toolFiles{n.files}, Clock: o.Clock, Log: o.Log,
-		Version: ReadBuild().Version, Folders: n.files, Agents: skills.New(n.Drives),
+		Version: build.Read().Version, Folders: n.files, Agents: skills.New(n.Drives),
 		Apps: &tools.AppOptions{Logs: appLogs{n.apps}, Addresses: o.appAddresses()},
 	})
 }

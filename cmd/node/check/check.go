@@ -1,4 +1,5 @@
-package node
+// Package check checks and repairs data directories of nodes that do not run.
+package check
 
 import (
 	"context"
@@ -19,7 +20,6 @@ import (
 	"github.com/atelier-run/atelier/entity/activity"
 	"github.com/atelier-run/atelier/entity/certificates"
 	"github.com/atelier-run/atelier/entity/kinds"
-	"github.com/atelier-run/atelier/http/operator"
 	certificatesv1 "github.com/atelier-run/atelier/messages/certificates/v1"
 	"github.com/atelier-run/atelier/persistence"
 	"github.com/atelier-run/atelier/persistence/datadir"
@@ -44,9 +44,9 @@ type checker struct {
 	mend map[persistence.Partition][]persistence.Change
 }
 
-// Check checks a data directory that no node has open, and reports each fault. It changes nothing. An error means that the check could not
+// Run checks a data directory that no node has open, and reports each fault. It changes nothing. An error means that the check could not
 // be carried out.
-func Check(ctx context.Context, dir string, log *slog.Logger, report func(persistence.Fault)) error {
+func Run(ctx context.Context, dir string, log *slog.Logger, report func(persistence.Fault)) error {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return err
@@ -232,15 +232,4 @@ func commitChanges(journal *persistence.Store, p persistence.Partition, epoch ui
 		changes = changes[n:]
 	}
 	return nil
-}
-
-// checkJournal returns the operation that checks the journal of a running node. Each fault is logged.
-func (n *Node) checkJournal(log *slog.Logger) operator.CheckJournal {
-	return func(ctx context.Context, report func(operator.JournalFault)) error {
-		return n.Journal.Check(ctx, func(f persistence.Fault) {
-			log.Error("the journal is damaged: restore the data directory from a copy, or stop the node and run \"atelier check\"",
-				slog.String("file", f.File), slog.String("fault", f.What))
-			report(operator.JournalFault{File: f.File, What: f.What, Repair: f.Repair})
-		})
-	}
 }

@@ -1,4 +1,5 @@
-package node
+// Package build describes the build of the running program.
+package build
 
 import (
 	"runtime"
@@ -8,9 +9,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Build identifies the source and the toolchain of a program, as the go command recorded them in the binary. Unknown fields are
+// Info identifies the source and the toolchain of a program, as the go command recorded them in the binary. Unknown fields are
 // empty: a program that was built outside of a repository, or with -buildvcs=false, has neither Commit nor Date.
-type Build struct {
+type Info struct {
 	// Version is the version of the module: a tag, a pseudo-version, or "devel".
 	Version string
 	// Commit is the full hash of the commit.
@@ -23,18 +24,18 @@ type Build struct {
 	Go string
 }
 
-// ReadBuild returns the build of the running program.
-func ReadBuild() Build {
+// Read returns the build of the running program.
+func Read() Info {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		return Build{Version: "devel", Go: runtime.Version()}
+		return Info{Version: "devel", Go: runtime.Version()}
 	}
-	return newBuild(info)
+	return newInfo(info)
 }
 
-// newBuild returns the build that info describes.
-func newBuild(info *debug.BuildInfo) Build {
-	b := Build{Version: info.Main.Version, Go: info.GoVersion}
+// newInfo returns the build that info describes.
+func newInfo(info *debug.BuildInfo) Info {
+	b := Info{Version: info.Main.Version, Go: info.GoVersion}
 	if b.Version == "" || b.Version == "(devel)" {
 		b.Version = "devel"
 	}
@@ -52,7 +53,7 @@ func newBuild(info *debug.BuildInfo) Build {
 }
 
 // String returns one line: the version, followed by the commit, its date, the toolchain and the platform in parentheses.
-func (b Build) String() string {
+func (b Info) String() string {
 	var details []string
 	if b.Commit != "" {
 		commit := "commit " + b.Commit
@@ -68,8 +69,8 @@ func (b Build) String() string {
 	return b.Version + " (" + strings.Join(details, ", ") + ")"
 }
 
-// gauge returns a metric whose labels identify the build. Its value is always 1.
-func (b Build) gauge() prometheus.Collector {
+// Gauge returns a metric whose labels identify the build. Its value is always 1.
+func (b Info) Gauge() prometheus.Collector {
 	g := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "atelier_build_info", Help: "The version, commit and Go version of the program, as labels. The value is always 1.",
 		ConstLabels: prometheus.Labels{"version": b.Version, "commit": b.Commit, "goversion": b.Go},

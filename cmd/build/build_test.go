@@ -1,4 +1,4 @@
-package node
+package build
 
 import (
 	"runtime"
@@ -24,7 +24,7 @@ func TestBuildString(t *testing.T) {
 		{"without_repository", "devel (go1.26.8, " + platform + ")", debug.BuildInfo{GoVersion: "go1.26.8"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if got := newBuild(&test.info).String(); got != test.want {
+			if got := newInfo(&test.info).String(); got != test.want {
 				t.Errorf("String() = %q, want %q", got, test.want)
 			}
 		})
