@@ -23,6 +23,7 @@ import (
 	"github.com/atelier-run/atelier/http"
 	"github.com/atelier-run/atelier/http/api"
 	"github.com/atelier-run/atelier/http/server"
+	"github.com/atelier-run/atelier/limit/machine"
 	"github.com/atelier-run/atelier/persistence"
 	"github.com/atelier-run/atelier/runner"
 )
@@ -68,9 +69,9 @@ func (c *serveCommand) run(ctx context.Context, out console, lines *logWriter) e
 	options.Registry = prometheus.NewRegistry()
 	options.Registry.MustRegister(lines.total)
 	started := time.Now()
-	node.TuneMemory()
+	machine.TuneMemory()
 	if options.Computers.Driver != node.NoDriver {
-		node.LowerOOMScore(log)
+		machine.LowerOOMScore(log)
 	}
 	n, err := node.Start(ctx, options)
 	if err != nil {

@@ -49,15 +49,15 @@ type ComputerOptions struct {
 	// DetachedLimit is the time after which a terminal without clients ends; 0: computer.DefaultDetachedLimit.
 	DetachedLimit time.Duration
 	// MaxProcesses is the number of processes that the server starts in all computers together, if the limit of open files allows them;
-	// 0: as many as follow from the memory and the processors of the machine (defaultProcesses).
+	// 0: as many as follow from the memory and the processors of the machine (machine.Processes).
 	MaxProcesses int
-	// MaxMemory is the memory in bytes that all computers together may use; 0: what the node does not keep (defaultMemory).
+	// MaxMemory is the memory in bytes that all computers together may use; 0: what the node does not keep (machine.ForComputers).
 	MaxMemory int64
 	// Program is the program of the containers of the docker driver, which has the commands of this one; empty: this one. Tests have
 	// another, because theirs may not be static.
 	Program string
 
-	// processes and flows limit those of all computers together; see descriptors.
+	// processes and flows limit those of all computers together; see machine.Descriptors.
 	processes, flows int
 }
 

@@ -198,7 +198,7 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	}
 	if n.Drives, err = drive.New(drive.Options{
 		Dir: filepath.Join(o.Dir, datadir.DrivesName), Asker: n.Router, Generated: o.GeneratedTrees, Log: o.Log,
-		Descriptors: shares.drives, Quota: o.DriveQuota, Reserve: o.DriveReserve, Room: n.room.checkDrive,
+		Descriptors: shares.Drives, Quota: o.DriveQuota, Reserve: o.DriveReserve, Room: n.room.checkDrive,
 		Least: quota.Usage{Bytes: o.Journal.MinFreeBytes, Files: o.Journal.MinFreeFiles}, Journal: n.room.used,
 		Payer: payers{n.Router}.find,
 	}); err != nil {

@@ -21,7 +21,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/atelier-run/atelier/cmd/node"
+	"github.com/atelier-run/atelier/limit/machine"
 )
 
 // role is the environment variable with the part of a child process.
@@ -31,17 +31,17 @@ const role = "ATELIER_BENCH_ROLE"
 func Run(m *testing.M) int {
 	switch part, of, _ := strings.Cut(os.Getenv(role), " "); part {
 	case "app", "edge", "bare":
-		node.TuneMemory()
+		machine.TuneMemory()
 		return exit(serveChild(part, strings.Fields(of), os.Stdin, os.Stdout))
 	case "sleeper":
 		return exit(http.ListenAndServe("127.0.0.1:"+os.Getenv("PORT"), newApp()))
 	case "readers":
 		return exit(serveOrders(os.Stdin, os.Stdout))
 	case "member":
-		node.TuneMemory()
+		machine.TuneMemory()
 		return exit(serveMember(os.Stdin, os.Stdout))
 	}
-	node.TuneMemory()
+	machine.TuneMemory()
 	code := m.Run()
 	removeDatabases()
 	return code

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	product "github.com/atelier-run/atelier/cmd/node"
+	"github.com/atelier-run/atelier/limit/machine"
 	"github.com/atelier-run/atelier/persistence"
 )
 
@@ -41,7 +41,7 @@ func TestJournalMemory(t *testing.T) {
 
 // exerciseJournal writes four times as much as the cache holds, reads all of it twice, and prints the process's peak in KiB.
 func exerciseJournal(dir string) error {
-	product.TuneMemory()
+	machine.TuneMemory()
 	s, err := persistence.Open(persistence.Options{Dir: dir, CacheBytes: journalCache, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package cgroup
 
 import (
+	"cmp"
 	"math"
 	"os"
 	"path/filepath"
@@ -36,6 +37,17 @@ func OwnMemory() Memory { return readMemory("/proc/self/mountinfo", "/proc/self/
 // BaseMemory returns the memory of the control group that restricts the base of the node's groups most: the base or a group above it,
 // whichever has the lowest limit. It returns OwnMemory if this process may change no base, so that computers are in the process's group.
 func BaseMemory() Memory { return readMemory("/proc/self/mountinfo", "/proc/self/cgroup", true) }
+
+// Available returns the bytes of memory of the machine, or of the control group that restricts computers (BaseMemory) if the group has less; 0
+// if they are unknown.
+func Available() uint64 {
+	var info unix.Sysinfo_t
+	if unix.Sysinfo(&info) != nil {
+		return 0
+	}
+	machine := info.Totalram * uint64(info.Unit)
+	return min(machine, cmp.Or(BaseMemory().Limit, machine))
+}
 
 // readMemory is OwnMemory or, with ofBase, BaseMemory, with the paths of the files that describe the mounts and the process's groups.
 func readMemory(mountinfo, own string, ofBase bool) (least Memory) {

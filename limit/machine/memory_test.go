@@ -1,11 +1,11 @@
-package node
+package machine
 
 import (
 	"math"
 	"testing"
 )
 
-func TestDefaultMemory(t *testing.T) {
+func TestForComputers(t *testing.T) {
 	const mega, giga = 1 << 20, 1 << 30
 	for _, c := range []struct {
 		available uint64
@@ -20,7 +20,7 @@ func TestDefaultMemory(t *testing.T) {
 		{1 * giga, 900 * mega, 256 * mega, true},
 		{0, math.MaxInt64, 0, true},
 	} {
-		if got, isShort := defaultMemory(c.available, c.goLimit); got != c.want || isShort != c.isShort {
+		if got, isShort := ForComputers(c.available, c.goLimit); got != c.want || isShort != c.isShort {
 			t.Errorf("%d MiB with GOMEMLIMIT %d: %d MiB and %v, want %d MiB and %v", c.available/mega, c.goLimit/mega, got/mega, isShort, c.want/mega, c.isShort)
 		}
 	}

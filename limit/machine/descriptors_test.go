@@ -1,4 +1,4 @@
-package node
+package machine
 
 import (
 	"testing"
@@ -7,7 +7,12 @@ import (
 	"github.com/atelier-run/atelier/persistence"
 )
 
-func TestDivideDescriptors(t *testing.T) {
+// divide divides descriptors with the least shares of a node.
+func divide(limit, connections, processes int) (Descriptors, error) {
+	return Demand{limit, connections, processes, persistence.MinOpenFiles, drive.MinDescriptors}.Divide()
+}
+
+func TestDivide(t *testing.T) {
 	for _, processes := range []int{0, 1, 256, 10_000} {
 		least := leastDescriptors
 		if processes > 0 {
@@ -18,19 +23,19 @@ func TestDivideDescriptors(t *testing.T) {
 				expectShares(t, limit, wanted, processes)
 			}
 		}
-		if d, err := divideDescriptors(65536, 12_000, processes); err != nil || d.connections != 12_000 || d.drives < 4*4096 || d.processes < min(processes, 2000) {
+		if d, err := divide(65536, 12_000, processes); err != nil || d.Connections != 12_000 || d.Drives < 4*4096 || d.Processes < min(processes, 2000) {
 			t.Errorf("with the limit of the documentation: %+v, %v", d, err)
 		}
-		if _, err := divideDescriptors(least-1, 100, processes); err == nil {
+		if _, err := divide(least-1, 100, processes); err == nil {
 			t.Error("a node starts with too few descriptors")
 		}
 	}
-	if d, err := divideDescriptors(1024, 12_000, 256); err != nil || d.processes < 24 || d.connections < 256 {
+	if d, err := divide(1024, 12_000, 256); err != nil || d.Processes < 24 || d.Connections < 256 {
 		t.Errorf("with the usual limit of a shell: %+v, %v", d, err)
 	}
 }
 
-func TestDefaultProcesses(t *testing.T) {
+func TestProcesses(t *testing.T) {
 	for _, c := range []struct {
 		memory     uint64
 		processors int
@@ -42,7 +47,7 @@ func TestDefaultProcesses(t *testing.T) {
 		{256 << 20, 1, 16},
 		{0, 2, 128},
 	} {
-		if got := defaultProcesses(c.memory, c.processors); got != c.want {
+		if got := Processes(c.memory, c.processors); got != c.want {
 			t.Errorf("%d MiB and %d processors: %d processes, want %d", c.memory>>20, c.processors, got, c.want)
 		}
 	}
@@ -50,19 +55,19 @@ func TestDefaultProcesses(t *testing.T) {
 
 func expectShares(t *testing.T, limit, wanted, processes int) {
 	t.Helper()
-	d, err := divideDescriptors(limit, wanted, processes)
+	d, err := divide(limit, wanted, processes)
 	if err != nil {
 		t.Fatal(err)
 	}
-	accepted := d.connections + d.connections/8 + 16
-	computers := d.flows + processDescriptors*d.processes
-	if used := otherDescriptors + d.journalFiles + journalSlack + d.drives + accepted + computers; used > limit {
+	accepted := d.Connections + d.Connections/8 + 16
+	computers := d.Flows + processDescriptors*d.Processes
+	if used := otherDescriptors + d.JournalFiles + journalSlack + d.Drives + accepted + computers; used > limit {
 		t.Errorf("%d of %d descriptors: %+v", used, limit, d)
 	}
-	if d.drives < drive.MinDescriptors || d.journalFiles < persistence.MinOpenFiles || d.connections < 1 || d.connections > wanted {
+	if d.Drives < drive.MinDescriptors || d.JournalFiles < persistence.MinOpenFiles || d.Connections < 1 || d.Connections > wanted {
 		t.Errorf("%d, %d wanted: %+v", limit, wanted, d)
 	}
-	if runs := processes > 0; runs != (d.processes > 0) || runs != (d.flows > 0) || d.processes > processes {
+	if runs := processes > 0; runs != (d.Processes > 0) || runs != (d.Flows > 0) || d.Processes > processes {
 		t.Errorf("%d: computers have %+v", limit, d)
 	}
 }
