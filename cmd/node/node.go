@@ -42,6 +42,7 @@ import (
 	"github.com/atelier-run/atelier/runner"
 	"github.com/atelier-run/atelier/runner/tools"
 	"github.com/atelier-run/atelier/service/domain"
+	"github.com/atelier-run/atelier/volume"
 )
 
 // Options are the arguments of Start. Only Dir is required.
@@ -137,7 +138,7 @@ type Node struct {
 	files   files.Files
 	backups bucket.Bucket
 	// room limits the bytes that each workspace has in the journal.
-	room *room
+	room *quota.Room
 	// driver runs the processes of computers, and observer records what they change.
 	driver   driver
 	observer *observe.Observer
@@ -193,18 +194,24 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 		return n, err
 	}
 	n.Router = cluster.NewRouter(n.Journal.Partitions(), o.Wire)
-	if n.room, err = n.newRoom(o); err != nil {
+	disk, err := volume.Measure(o.Dir)
+	if err != nil {
 		return n, err
 	}
+	n.room = quota.NewRoom(min(o.WorkspaceJournal, disk.TotalBytes/4), func(workspaceID string) uint64 {
+		return n.Journal.WorkspaceBytes(n.Router.Partition(workspaceID), workspaceID)
+	}, o.Registry)
 	if n.Drives, err = drive.New(drive.Options{
 		Dir: filepath.Join(o.Dir, datadir.DrivesName), Asker: n.Router, Generated: o.GeneratedTrees, Log: o.Log,
-		Descriptors: shares.Drives, Quota: o.DriveQuota, Reserve: o.DriveReserve, Room: n.room.checkDrive,
-		Least: quota.Usage{Bytes: o.Journal.MinFreeBytes, Files: o.Journal.MinFreeFiles}, Journal: n.room.used,
-		Payer: payers{n.Router}.find,
+		Descriptors: shares.Drives, Quota: o.DriveQuota, Reserve: o.DriveReserve, Room: n.room.CheckDrive,
+		Least: quota.Usage{Bytes: o.Journal.MinFreeBytes, Files: o.Journal.MinFreeFiles}, Journal: n.room.Used,
+		Payer: func(ctx context.Context, workspaceID string) (quota.Payer, error) {
+			return quota.FindPayer(ctx, n.Router, workspaceID)
+		},
 	}); err != nil {
 		return n, err
 	}
-	n.room.checkShare = n.Drives.CheckJournal
+	n.room.CheckShare = n.Drives.CheckJournal
 	if err := n.newDomains(o, secret); err != nil {
 		return n, err
 	}
@@ -282,7 +289,7 @@ func (n *Node) newSystem(o Options, member int) *actors.System {
 	}
 	return actors.New(actors.Options{
 		Journal: n.Journal.Member(MemberName(member)), Partitions: n.Journal.Partitions(), Kinds: kinds.All, Secret: n.CursorSecret,
-		Urgency: urgencyOf, Admit: n.room.admit,
+		Urgency: urgencyOf, Admit: n.room.Admit,
 		Trail: n.trail(), Ask: n.Router.Ask, Clock: o.Clock, Log: o.Log, Registerer: metrics,
 		IdleAfter: o.IdleAfter, ReactionAttempts: o.ReactionAttempts, Progress: n.Router.Progress, Executors: n.executors(o),
 		Follow: n.followTerm, Observe: n.observe,

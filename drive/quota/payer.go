@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/atelier-run/atelier/entity"
+	userv1 "github.com/atelier-run/atelier/messages/user/v1"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 	"github.com/atelier-run/atelier/retry"
 	"github.com/atelier-run/atelier/volume"
 )
@@ -17,6 +19,30 @@ type Payer struct {
 	ID string
 	// WorkspaceIDs are the workspaces that the person pays for.
 	WorkspaceIDs []string
+}
+
+// FindPayer returns the billing user of a workspace, with the workspaces that the person has created and that are not deleted: the person
+// has a share of a nearly full disk for all these workspaces together. A workspace
+// whose billing user has no account has a share of its own. Errors: not_found if there is no such workspace.
+func FindPayer(ctx context.Context, a entity.Asker, workspaceID string) (Payer, error) {
+	described, err := entity.AskAsPlatform[*workspacev1.Description](ctx, a, entity.KindWorkspace, workspaceID, &workspacev1.DescribeWorkspace{})
+	if err != nil {
+		return Payer{}, err
+	}
+	found := Payer{ID: described.GetWorkspace().GetBillingUserId()}
+	person, err := entity.AskAsPlatform[*userv1.User](ctx, a, entity.KindUser, found.ID, &userv1.DescribeUser{})
+	switch {
+	case entity.HasCode(err, entity.NotFound):
+		return Payer{ID: workspaceID}, nil
+	case err != nil:
+		return Payer{}, err
+	}
+	for id, reservedUntil := range person.GetCreatedWorkspaces() {
+		if reservedUntil == 0 { // or the workspace is about to be created
+			found.WorkspaceIDs = append(found.WorkspaceIDs, id)
+		}
+	}
+	return found, nil
 }
 
 // A payer has the use of the disk by all drives of a billing user.

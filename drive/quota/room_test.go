@@ -1,4 +1,4 @@
-package node
+package quota
 
 import (
 	"errors"
@@ -22,11 +22,9 @@ func TestRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer journal.Close()
-	r := &room{
-		journal: journal, partition: func(string) persistence.Partition { return 0 }, limit: 80_000,
-		refused:    prometheus.NewCounter(prometheus.CounterOpts{Name: "refused"}),
-		checkShare: func(string, int) error { return nil },
-	}
+	used := func(workspaceID string) uint64 { return journal.WorkspaceBytes(0, workspaceID) }
+	r := NewRoom(80_000, used, prometheus.NewRegistry())
+	r.CheckShare = func(string, int) error { return nil }
 	version := uint64(0)
 	fill := func(bytes int) {
 		done := make(chan persistence.Result, 1)
@@ -49,18 +47,18 @@ func TestRoom(t *testing.T) {
 			}
 			return err == nil
 		}
-		if got := isAdmitted(r.admit(command)); got != admitsMember {
+		if got := isAdmitted(r.Admit(command)); got != admitsMember {
 			t.Errorf("a member is admitted: %v", got)
 		}
-		if got := isAdmitted(r.checkDrive("ws_a")); got != admitsDrive {
+		if got := isAdmitted(r.CheckDrive("ws_a")); got != admitsDrive {
 			t.Errorf("processes are admitted: %v", got)
 		}
 		command.Principal, command.Message = entity.Platform(), &sessionv1.EndTurn{}
-		if !isAdmitted(r.admit(command)) {
+		if !isAdmitted(r.Admit(command)) {
 			t.Error("the end of a turn is refused")
 		}
 		command.Identity, command.Principal, command.Message = "ws_b/ses_1", member, &sessionv1.SendInput{}
-		if !isAdmitted(r.admit(command)) || !isAdmitted(r.checkDrive("ws_b")) {
+		if !isAdmitted(r.Admit(command)) || !isAdmitted(r.CheckDrive("ws_b")) {
 			t.Error("another workspace is refused")
 		}
 	}
@@ -69,6 +67,6 @@ func TestRoom(t *testing.T) {
 	check(false, true)
 	fill(10_000)
 	check(false, false)
-	r.limit = 0
+	r.Limit = 0
 	check(true, true)
 }
