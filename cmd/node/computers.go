@@ -2,16 +2,16 @@ package node
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"time"
 
+	"github.com/atelier-run/atelier/cmd/node/archives"
 	"github.com/atelier-run/atelier/computer"
+	"github.com/atelier-run/atelier/computer/archive"
+	"github.com/atelier-run/atelier/computer/bucket"
 	"github.com/atelier-run/atelier/computer/docker"
 	"github.com/atelier-run/atelier/computer/docker/agent"
 	"github.com/atelier-run/atelier/computer/egress"
@@ -21,6 +21,7 @@ import (
 	"github.com/atelier-run/atelier/entity"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
+	"github.com/atelier-run/atelier/persistence/datadir"
 )
 
 // The drivers of computers.
@@ -73,9 +74,9 @@ type driver interface {
 
 // newFleet returns the fleet of the computers that use the node's drives. It removes the leftovers of an earlier process
 // of the node.
-func (n *Node) newFleet(ctx context.Context, o Options, archive computer.Archive) (*computer.Fleet, error) {
+func (n *Node) newFleet(ctx context.Context, o Options, stored computer.Archive) (*computer.Fleet, error) {
 	settings := computer.Options{
-		Archive: archive, Asker: n.Router, Clock: o.Clock, SampleEvery: o.SampleEvery, DetachedLimit: o.Computers.DetachedLimit,
+		Archive: stored, Asker: n.Router, Clock: o.Clock, SampleEvery: o.SampleEvery, DetachedLimit: o.Computers.DetachedLimit,
 		MaxProcesses: o.Computers.processes,
 		Log:          o.Log, Policy: &computerv1.BackupPolicy{EveryMs: o.BackupEvery.Milliseconds(), Keep: int32(o.BackupKeep)},
 		Put: func(ctx context.Context, workspaceID string, row entity.Row) error {
@@ -117,7 +118,7 @@ func (n *Node) newDriver(o Options) (driver, error) {
 	if !runsProcesses(o.Computers) {
 		return local.New(local.Options{Drives: n.Drives, Log: o.Log})
 	}
-	name, err := machineName(o.Dir)
+	name, err := datadir.MachineName(o.Dir)
 	if err != nil {
 		return nil, err
 	}
@@ -168,15 +169,10 @@ func newDockerDriver(o Options, name string, drives *drive.Drives) (driver, erro
 	})
 }
 
-// machineName returns a name of a data directory that is unique on this machine. The drivers use it in the names of control
-// groups and containers. A copy of the directory has another name.
-func machineName(dir string) (string, error) {
-	path, err := filepath.EvalSymlinks(dir)
-	if err != nil {
-		return "", err
-	}
-	sum := sha256.Sum256([]byte(path))
-	return hex.EncodeToString(sum[:6]), nil
+// newArchive returns an archive of the node's drives in a bucket, for the tasks of computers.
+func (n *Node) newArchive(b bucket.Bucket) *archive.Archive {
+	onDisk := archives.IsOnDisk(b, n.Drives.Dir())
+	return archive.New(b, archives.Drives{Drives: n.Drives, Asker: n.Router, OfTasks: true, OnDisk: onDisk})
 }
 
 // stopComputers ends all processes, whose ends and changes are recorded before it returns. When ctx ends, it returns an error that names the

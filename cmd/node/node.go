@@ -21,6 +21,7 @@ import (
 	"github.com/atelier-run/atelier/cluster"
 	"github.com/atelier-run/atelier/cluster/pending"
 	"github.com/atelier-run/atelier/cmd/build"
+	"github.com/atelier-run/atelier/cmd/node/archives"
 	"github.com/atelier-run/atelier/computer"
 	"github.com/atelier-run/atelier/computer/apps"
 	"github.com/atelier-run/atelier/computer/bucket"
@@ -220,7 +221,7 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	if err := os.RemoveAll(checkpointDir(o)); err != nil { // left by a process that was killed during a backup
 		return n, err
 	}
-	if n.backups, err = openBucket(o); err != nil {
+	if n.backups, err = archives.OpenBucket(o.Dir, o.BackupURL); err != nil {
 		return n, err
 	}
 	if n.Computers, err = n.newFleet(ctx, o, n.newArchive(n.backups)); err != nil {

@@ -4,23 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/oklog/ulid/v2"
 
 	"github.com/atelier-run/atelier/cmd/build"
+	"github.com/atelier-run/atelier/cmd/node/archives"
 	"github.com/atelier-run/atelier/cmd/node/nodebackup"
 	"github.com/atelier-run/atelier/computer/archive"
 	"github.com/atelier-run/atelier/computer/bucket"
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/http/operator"
-	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 	"github.com/atelier-run/atelier/persistence"
 	"github.com/atelier-run/atelier/persistence/datadir"
 )
@@ -30,62 +28,6 @@ import (
 func checkpointDir(o Options) string { return filepath.Join(o.Dir, "checkpoint") }
 
 var errBackupRuns = entity.Errorf(entity.Unavailable, "another backup of the node is in progress")
-
-// openOther opens the bucket with an address, with the folder of backups in the data directory for temporary files.
-func openOther(o Options, address string) (bucket.Bucket, error) {
-	at, err := bucket.Parse(address)
-	if err != nil {
-		return nil, entity.Errorf(entity.InvalidRequest, "the address of the bucket is invalid: %v", err)
-	}
-	if at.Folder != "" {
-		if isInside, err := contains(o.Dir, at.Folder); err != nil {
-			return nil, err
-		} else if isInside {
-			return nil, entity.Errorf(entity.InvalidRequest, "%s is in the data directory, with which the backup would be lost: name a folder outside of it", at.Folder)
-		}
-	}
-	return at.Open(filepath.Join(o.Dir, "backups"))
-}
-
-// errNoRoom returns the error of a backup for which the disk of the data directory has no space, or nil for nil.
-func errNoRoom(err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("%w; store the backup on another disk or in a bucket, or make space", err)
-}
-
-// contains reports whether a path, which need not exist, is a folder or below it. Symbolic links are resolved.
-func contains(folder, path string) (bool, error) {
-	in, err := os.Stat(folder)
-	if err != nil {
-		return false, err
-	}
-	if path, err = filepath.Abs(path); err != nil {
-		return false, err
-	}
-	for { // the part that exists, without links
-		resolved, err := filepath.EvalSymlinks(path)
-		if err == nil {
-			path = resolved
-			break
-		}
-		if !errors.Is(err, fs.ErrNotExist) || filepath.Dir(path) == path {
-			return false, err
-		}
-		path = filepath.Dir(path)
-	}
-	for ; ; path = filepath.Dir(path) {
-		if at, err := os.Stat(path); err != nil {
-			return false, err
-		} else if os.SameFile(in, at) {
-			return true, nil
-		}
-		if filepath.Dir(path) == path {
-			return false, nil
-		}
-	}
-}
 
 // backUpNode returns the function that backs the node up. One backup runs at a time; it ends when the node stops.
 func (n *Node) backUpNode(o Options) operator.BackUpNode {
@@ -99,15 +41,15 @@ func (n *Node) backUpNode(o Options) operator.BackUpNode {
 		defer cancel(nil)
 		stop := func() { cancel(errors.New("the node stops")) }
 		defer context.AfterFunc(n.ending, stop)()
-		b, err := openOther(o, to)
+		b, err := archives.OpenOther(o.Dir, to)
 		if err != nil {
 			return operator.NodeBackup{}, err
 		}
 		defer b.Close()
-		if isOnDisk(b, n.Drives.Dir()) {
-			b = reserveBucket{b, func(size int) error { return errNoRoom(n.Drives.RequireReserve(size)) }}
+		if archives.IsOnDisk(b, n.Drives.Dir()) {
+			b = archives.Reserve(b, n.Drives)
 		}
-		drives := archiveDrives{Drives: n.Drives, asker: n.Router}
+		drives := archives.Drives{Drives: n.Drives, Asker: n.Router}
 		source := nodebackup.Source{
 			Bucket: b, Archive: archive.New(b, drives), Checkpoint: n.Journal.Checkpoint, Staging: checkpointDir(o),
 			Drives: filepath.Join(o.Dir, datadir.DrivesName), DriveSize: drives.ArchiveSize, Program: build.Read().Version,
@@ -173,65 +115,19 @@ func Restore(ctx context.Context, o RestoreOptions) (nodebackup.Restored, error)
 		return nodebackup.Restored{}, err
 	}
 	r := nodebackup.Restoration{
-		Bucket: b, Archive: archive.New(b, archiveDrives{}), Dir: o.Dir, Report: o.Report,
+		Bucket: b, Archive: archive.New(b, archives.Drives{}), Dir: o.Dir, Report: o.Report,
 		Open: func(ctx context.Context, dir string) (nodebackup.Target, error) {
 			n, err := Start(ctx, Options{Dir: dir, Log: o.Log, quiet: true})
 			if err != nil {
 				return nil, err
 			}
-			return restoredNode{n, archive.New(b, archiveDrives{Drives: n.Drives, asker: n.Router})}, nil
+			return nodebackup.RestoredNode{
+				Drives: n.Drives, Asker: n.Router, Archive: archive.New(b, archives.Drives{Drives: n.Drives, Asker: n.Router}),
+				Journal: n.Journal, Partition: n.Router.Partition, Stop: n.Stop,
+			}, nil
 		},
 	}
 	return r.Run(ctx, m)
-}
-
-// restoredNode is a node without timers, tasks and server, whose drives are restored.
-type restoredNode struct {
-	*Node
-	archive *archive.Archive
-}
-
-// restoredReason is the reason of the tasks that a restore of the node cancels.
-const restoredReason = "the node was restored from a backup"
-
-// RestoreDrive implements nodebackup.Target. It cancels a backup, restore or verification that was in progress.
-func (n restoredNode) RestoreDrive(
-	ctx context.Context, workspaceID string, backup *computerv1.Backup, report func(done, total int64),
-) (isKnown bool, err error) {
-	if isKnown, err = n.hasWorkspace(workspaceID); err != nil || !isKnown {
-		return isKnown, err
-	}
-	if err := n.Drives.Provision(ctx, workspaceID); err != nil {
-		return true, err
-	}
-	_, err = n.Router.Ask(ctx, entity.Command{
-		Kind: entity.KindComputer, Identity: workspaceID, Principal: entity.Platform(), Message: &computerv1.CancelTask{Reason: restoredReason},
-	})
-	if err != nil && !entity.IsRefusal(err) { // other tasks continue when the node starts
-		return true, err
-	}
-	return true, n.archive.Load(ctx, workspaceID, backup.GetId(), backup, report)
-}
-
-// hasWorkspace reports whether the journal has a workspace, even a deleted one.
-func (n restoredNode) hasWorkspace(workspaceID string) (bool, error) {
-	v, err := n.Journal.View()
-	if err != nil {
-		return false, err
-	}
-	defer v.Close()
-	head, err := v.Head(n.Router.Partition(workspaceID), persistence.Stream(entity.KindWorkspace+"/"+workspaceID))
-	return head > 0, err
-}
-
-// stopTime limits the end of the node after a restore.
-const stopTime = time.Minute
-
-// Close implements nodebackup.Target.
-func (n restoredNode) Close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), stopTime)
-	defer cancel()
-	return n.Stop(ctx)
 }
 
 // checkJournal returns the operation that checks the journal of a running node. Each fault is logged.

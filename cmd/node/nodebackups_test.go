@@ -99,7 +99,7 @@ func TestBackUpAndRestoreNode(t *testing.T) {
 		t.Errorf("the restored sequence is %s", feed)
 	}
 	state := r.done()
-	if state.GetFailed().GetTaskId() != "tsk_r" || state.GetFailed().GetReason() != restoredReason || state.GetBackups()["bkp_1"] == nil {
+	if state.GetFailed().GetTaskId() != "tsk_r" || state.GetFailed().GetReason() != nodebackup.RestoredReason || state.GetBackups()["bkp_1"] == nil {
 		t.Errorf("the restored computer is %v", state)
 	}
 	if r.Journal.Timeline() == h.Journal.Timeline() || string(r.CursorSecret) == string(h.CursorSecret) {
