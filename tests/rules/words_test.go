@@ -67,6 +67,20 @@ func TestSizes(t *testing.T) {
 	}
 }
 
+// TestNodeOnlyWires bounds the lines of package cmd/node, which constructs and connects the parts of a node. Rules belong in the parts.
+func TestNodeOnlyWires(t *testing.T) {
+	const most = 1500
+	lines := 0
+	for _, s := range sources(t) {
+		if path.Dir(s.path) == "cmd/node" && !s.isTest() {
+			lines += s.set.Position(s.file.FileEnd).Line
+		}
+	}
+	if lines > most || lines == 0 {
+		t.Errorf("cmd/node has %d lines of production code, at most %d are allowed", lines, most)
+	}
+}
+
 func TestPackagesHaveComments(t *testing.T) {
 	documented, names := map[string]bool{}, map[string]string{}
 	for _, s := range sources(t) {
