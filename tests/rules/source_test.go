@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -85,11 +86,26 @@ func sources(t *testing.T) []source {
 	return all
 }
 
+// sourcesIn returns the repository's Go files below folders. It parses no others.
+func sourcesIn(t *testing.T, folders ...string) []source {
+	t.Helper()
+	all, err := parse(slices.DeleteFunc(slices.Clone(files(t)), func(name string) bool { return !source{path: name}.in(folders...) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
 var parsed = sync.OnceValues(func() ([]source, error) {
 	names, err := tracked()
 	if err != nil {
 		return nil, err
 	}
+	return parse(names)
+})
+
+// parse returns the Go files among files that are not generated.
+func parse(names []string) ([]source, error) {
 	var all []source
 	for _, name := range names {
 		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, ".pb.go") {
@@ -103,7 +119,7 @@ var parsed = sync.OnceValues(func() ([]source, error) {
 		all = append(all, source{name, file, set})
 	}
 	return all, nil
-})
+}
 
 // calls calls visit for each use of an identifier of another package, with a name like "time.Now".
 func (s source) calls(visit func(at ast.Node, name string)) {
