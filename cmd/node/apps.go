@@ -105,7 +105,9 @@ func (c appComputers) Usage(ctx context.Context, workspaceID string) ([]computer
 type appLogs struct{ supervisor *apps.Supervisor }
 
 // OpenLog implements api.AppLogs.
-func (l appLogs) OpenLog(_ context.Context, workspaceID, appID string, isFollowed bool) (func(context.Context, uint64, func([]api.AppLine, bool) error) error, error) {
+func (l appLogs) OpenLog(
+	_ context.Context, workspaceID, appID string, isFollowed bool,
+) (func(context.Context, uint64, func([]api.AppLine, bool) error) error, error) {
 	follow, err := l.supervisor.OpenLog(workspaceID, appID, isFollowed)
 	return func(ctx context.Context, after uint64, send func([]api.AppLine, bool) error) error {
 		return follow(ctx, after, func(lines []apps.Line, missed bool) error {
@@ -115,7 +117,9 @@ func (l appLogs) OpenLog(_ context.Context, workspaceID, appID string, isFollowe
 }
 
 // ReadLog implements tools.AppLogs.
-func (l appLogs) ReadLog(_ context.Context, workspaceID, appID string, after uint64, limit int) (lines []tools.LogLine, missed bool, err error) {
+func (l appLogs) ReadLog(
+	_ context.Context, workspaceID, appID string, after uint64, limit int,
+) (lines []tools.LogLine, missed bool, err error) {
 	found, missed, err := l.supervisor.ReadLog(workspaceID, appID, after, limit)
 	return converted(found, func(l apps.Line) tools.LogLine { return tools.LogLine(l) }), missed, err
 }

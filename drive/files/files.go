@@ -1,5 +1,5 @@
-// Package files has the operations on the files of drives by path, for doors without a protocol of files: uploads and working directories of
-// the API (http/api), the tools for agents (runner/tools). Each operation opens the drive of the workspace, is bounded by its locks and
+// Package files has the operations on the files of drives by path, for doors without a protocol of files: uploads and working directories
+// of the API (http/api), the tools for agents (runner/tools). Each operation opens the drive of the workspace, is bounded by its locks and
 // limits, and is recorded with its author, as each operation of package drive. The caller is authorized. Package webdav is the door of
 // clients of files.
 //

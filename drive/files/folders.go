@@ -48,8 +48,8 @@ func (f Files) FileSize(ctx context.Context, workspaceID, path string) (int64, e
 	return entry.Size, err
 }
 
-// MakeFolders creates the folders of a path that do not exist, as the principal of the access. Errors: path_in_use if the path has something
-// else than folders or is locked, limit_reached if no space is left, the errors of the access and of the drive.
+// MakeFolders creates the folders of a path that do not exist, as the principal of the access. Errors: path_in_use if the path has
+// something else than folders or is locked, limit_reached if no space is left, the errors of the access and of the drive.
 func (f Files) MakeFolders(ctx context.Context, workspaceID, path string, access entity.DriveAccess) error {
 	d, release, err := f.Drives.Open(ctx, workspaceID)
 	if err != nil {

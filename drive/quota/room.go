@@ -12,17 +12,18 @@ import (
 
 // Room limits the bytes that each workspace has in the journal, in steps:
 //
-//   - At the limit, commands are refused for which kinds.IsLimited returns true. The room of requests that are in flight is not reserved: together
-//     they exceed the limit by no more than the journal's queue holds.
+//   - At the limit, commands are refused for which kinds.IsLimited returns true. The room of requests that are in flight is not reserved:
+//     together they exceed the limit by no more than the journal's queue holds.
 //   - The commands are also refused before the limit, when the disk is nearly full and the payer has the share.
-//   - What the platform records of things that have happened is never refused. An eighth beyond the limit, it therefore permits nothing that
-//     makes it record more: processes end and none start, and files cannot be read (drive.Options.Room).
+//   - Records of the platform about things that have happened are never refused. An eighth beyond the limit, the platform therefore permits
+//     nothing that makes it record more: processes end and none start, and files cannot be read (drive.Options.Room).
 type Room struct {
 	// Limit is the number of bytes; 0: there is no limit.
 	Limit uint64
 	// Used returns the bytes that a workspace has in the journal.
 	Used func(workspaceID string) uint64
-	// CheckShare returns InsufficientStorage if a workspace may not write so many bytes, because the disk is nearly full: Limiter.CheckJournal.
+	// CheckShare returns InsufficientStorage if a workspace may not write so many bytes, because the disk is nearly full: CheckJournal of
+	// a Limiter.
 	CheckShare func(workspaceID string, size int) error
 
 	refused prometheus.Counter

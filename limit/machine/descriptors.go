@@ -1,4 +1,4 @@
-// Package machine divides what a machine gives a node between the parts of the node: file descriptors and memory. It also adjusts the
+// Package machine divides the file descriptors and the memory of a machine between the parts of a node. It also adjusts the
 // process to the machine: the growth of the heap, and the order in which the kernel ends programs that need too much memory.
 package machine
 
@@ -92,7 +92,8 @@ func (w Demand) Report(log *slog.Logger, d Descriptors) {
 	case d.Connections < w.Connections:
 		level, message = slog.LevelWarn, "the limit of open files allows fewer connections than configured; raise it (ulimit -n, LimitNOFILE)"
 	case d.Processes < w.Processes:
-		level, message = slog.LevelWarn, "the limit of open files allows fewer processes than memory and processors do, or than configured; raise it (ulimit -n, LimitNOFILE)"
+		level, message = slog.LevelWarn, "the limit of open files allows fewer processes than memory and processors do, or than configured; "+
+			"raise it (ulimit -n, LimitNOFILE)"
 	}
 	log.Log(context.Background(), level, message, slog.Int("limit", w.Limit), slog.Int("journal", d.JournalFiles),
 		slog.Int("drives", d.Drives), slog.Int("connections", d.Connections), slog.Int("wanted", w.Connections),

@@ -29,8 +29,8 @@ func ForComputers(available uint64, goLimit int64) (limit uint64, isShort bool) 
 }
 
 // A process costs the node about 300 KiB of its own memory, and 5 MiB for the init of its computer if it is the only one there. Its
-// work costs much more, from a few MiB (a shell) to 850 MiB (some agents), and is limited for each computer. Processes therefore returns the
-// number of small processes that the machine can run beside each other.
+// work costs much more, from a few MiB (a shell) to 850 MiB (some agents), and is limited for each computer. Processes therefore returns
+// the number of small processes that the machine can run beside each other.
 const (
 	memoryOfProcess        = 32 << 20
 	processesOfProcessor   = 128

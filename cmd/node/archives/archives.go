@@ -1,5 +1,5 @@
-// Package archives connects the drives of a node with archives and buckets: it reads and restores drives for package computer/archive, and keeps
-// what is written on the disk of the drives within the share of its workspace.
+// Package archives connects the drives of a node with archives and buckets: it reads and restores drives for package computer/archive,
+// and keeps archives on the disk of the drives within the share of their workspace.
 package archives
 
 import (
