@@ -47,7 +47,6 @@ import (
 	"net/http/httputil"
 	"net/netip"
 	"net/url"
-	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -55,6 +54,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/atelier-run/atelier/answer"
 	"github.com/atelier-run/atelier/cache"
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/limit"
@@ -198,8 +198,8 @@ func New(o Options) (*Edge, error) {
 	if err = e.requests.Register(o.Registerer, "app_requests"); err != nil {
 		return nil, err
 	}
-	e.hosts = cache.New(e.now, maxHosts, e.metrics.lookups("host"), e.fetchTarget)
-	e.visits = cache.New(e.now, maxVisits, e.metrics.lookups("visit"), e.fetchAccess)
+	e.hosts = cache.New(e.now, maxHosts, e.metrics.lookups.Of("host"), e.fetchTarget)
+	e.visits = cache.New(e.now, maxVisits, e.metrics.lookups.Of("visit"), e.fetchAccess)
 	e.proxy = e.newProxy()
 	e.ending, e.end = context.WithCancel(context.Background())
 	e.rounds.Go(e.watch)
@@ -264,7 +264,7 @@ func (e *Edge) Close() {
 
 // ServeHTTP serves a request for the host of an app.
 func (e *Edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	x := &exchange{ResponseWriter: w, request: r, started: time.Now(), id: e.requestID(r), strict: w.Header()[strictTransport]}
+	x := &exchange{ResponseWriter: w, request: r, started: time.Now(), id: answer.RequestID(r, e.o.NewID), strict: w.Header()[strictTransport]}
 	delete(w.Header(), strictTransport) // guardResponse or guard sets the header again, unless the app sends its own
 	e.metrics.inFlight.Inc()
 	defer e.finish(x)
@@ -276,12 +276,9 @@ func (e *Edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // finish is deferred by ServeHTTP: it recovers from a panic, frees the slots of the request, and records the request.
 func (e *Edge) finish(x *exchange) {
 	p := recover()
-	if p != nil && p != http.ErrAbortHandler {
-		e.log.Error("edge panicked", "request", x.id, "panic", p, "stack", string(debug.Stack()))
-		if x.status == 0 {
-			e.refuse(x, entity.Errorf(entity.Internal, "panic"))
-			p = nil
-		}
+	if answer.ReportPanic(e.log, "edge panicked", x.id, p) && x.status == 0 {
+		e.refuse(x, entity.Errorf(entity.Internal, "panic"))
+		p = nil
 	}
 	e.lasting.remove(x)
 	x.release()

@@ -3,19 +3,12 @@ package edge
 import (
 	"fmt"
 	"log/slog"
-	"net/http"
-	"regexp"
 	"time"
 
+	"github.com/atelier-run/atelier/answer"
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/limit"
 )
-
-// maxLoggedPath bounds the path in a log line, in bytes.
-const maxLoggedPath = 1024
-
-// secretLike matches text that may be a secret: secrets of the platform have 40 characters.
-var secretLike = regexp.MustCompile(`[A-Za-z0-9]{32,}`)
 
 // logAccess logs a request that has ended, with the attributes of the API's access log, and with the app and the visit. It logs no query, no
 // header, and no secret in a path.
@@ -27,10 +20,7 @@ func (e *Edge) logAccess(x *exchange) {
 	if !e.log.Enabled(r.Context(), level) {
 		return
 	}
-	path := secretLike.ReplaceAllLiteralString(r.URL.EscapedPath(), "…")
-	if len(path) > maxLoggedPath {
-		path = path[:maxLoggedPath] + "…"
-	}
+	path := answer.RedactPath(r.URL.EscapedPath())
 	name, _ := hostName(r.Host)
 	fields := make([]slog.Attr, 0, 14)
 	fields = append(fields, slog.String("method", r.Method), slog.String("host", name), slog.String("path", path), slog.Int("status", x.status),
@@ -49,12 +39,4 @@ func (e *Edge) logAccess(x *exchange) {
 		fields = append(fields, slog.String("error", detail))
 	}
 	e.log.LogAttrs(r.Context(), level, "app request", fields...)
-}
-
-// requestID returns the request id that the client has sent. If the client has sent no valid id, it returns a new id.
-func (e *Edge) requestID(r *http.Request) string {
-	if given := r.Header["X-Request-Id"]; len(given) == 1 && entity.IsRequestID(given[0]) {
-		return given[0]
-	}
-	return e.o.NewID("req_")
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/atelier-run/atelier/answer"
 	"github.com/atelier-run/atelier/entity"
 )
 
@@ -53,13 +54,13 @@ func outcomeOf(code entity.Code) outcome {
 type metrics struct {
 	requests *prometheus.CounterVec
 	duration *prometheus.HistogramVec
-	cached   *prometheus.CounterVec
+	lookups  answer.Lookups
 	inFlight prometheus.Gauge
 	upgrades prometheus.Gauge
 	wakes    prometheus.Counter
 
 	// counters has the series of requests and durations has the series of duration, so that a request looks up no labels.
-	counters  [outcomes][3][6]prometheus.Counter
+	counters  [outcomes][3]answer.Classes
 	durations [3]prometheus.Observer
 }
 
@@ -72,9 +73,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: space + "request_duration_seconds", Help: "Time from the head of a request for an app to the end of its response, without connections that were upgraded.",
 			Buckets: prometheus.ExponentialBuckets(0.0001, 3, 12)}, []string{"visibility"}),
-		cached: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: space + "lookups_total", Help: "Look-ups of hosts and visits: memory is answered by the cache, asked by entities."},
-			[]string{"kind", "result"}),
+		lookups: answer.NewLookups(space, "Look-ups of hosts and visits: memory is answered by the cache, asked by entities."),
 		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: space + "requests_in_flight", Help: "Requests for apps in flight, including streams and connections that were upgraded."}),
 		upgrades: prometheus.NewGauge(prometheus.GaugeOpts{
@@ -86,30 +85,16 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		m.durations[of] = m.duration.WithLabelValues(visibilityNames[of])
 	}
 	var failed error
-	for _, c := range []prometheus.Collector{m.requests, m.duration, m.cached, m.inFlight, m.upgrades, m.wakes} {
+	for _, c := range []prometheus.Collector{m.requests, m.duration, m.lookups, m.inFlight, m.upgrades, m.wakes} {
 		failed = errors.Join(failed, r.Register(c))
 	}
 	for of := range m.counters {
 		for visibility := range m.counters[of] {
-			for class := range m.counters[of][visibility] {
-				name := string(rune('0'+class)) + "xx"
-				m.counters[of][visibility][class] = m.requests.WithLabelValues(outcomeNames[of], name, visibilityNames[visibility])
-			}
+			m.counters[of][visibility] = answer.NewClasses(m.requests,
+				prometheus.Labels{"outcome": outcomeNames[of], "visibility": visibilityNames[visibility]})
 		}
 	}
 	return m, failed
-}
-
-// lookups returns the function that counts the look-ups of a cache.
-func (m *metrics) lookups(kind string) func(hit bool) {
-	memory, asked := m.cached.WithLabelValues(kind, "memory"), m.cached.WithLabelValues(kind, "asked")
-	return func(hit bool) {
-		if hit {
-			memory.Inc()
-		} else {
-			asked.Inc()
-		}
-	}
 }
 
 func (m *metrics) observe(x *exchange, elapsed time.Duration) {
@@ -126,7 +111,7 @@ func (m *metrics) observe(x *exchange, elapsed time.Duration) {
 			x.outcome = outcomeGone
 		}
 	}
-	m.counters[x.outcome][visibility][min(max(x.status/100, 0), 5)].Inc()
+	m.counters[x.outcome][visibility].Count(x.status)
 	if !x.upgrade {
 		m.durations[visibility].Observe(elapsed.Seconds())
 	}

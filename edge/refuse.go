@@ -7,24 +7,23 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/atelier-run/atelier/answer"
 	"github.com/atelier-run/atelier/edge/pages"
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/limit"
 )
 
-// drainTime bounds the time for which the edge reads the rest of a request's body after the edge has refused the request, or after the app has
-// answered before the end of the body.
+// drainTime bounds the time for which the edge reads the rest of a request's body after the edge has refused the request, or after the
+// app has answered before the end of the body.
 const drainTime = 10 * time.Second
 
 var noIndex = []string{"noindex"}
 
-// statuses has the HTTP status of each error code that the edge shows to clients. All other codes are shown as Internal.
-var statuses = map[entity.Code]int{
-	entity.InvalidRequest: http.StatusBadRequest, entity.Unauthorized: http.StatusUnauthorized, entity.Forbidden: http.StatusForbidden,
-	entity.NotFound: http.StatusNotFound, entity.MethodNotAllowed: http.StatusMethodNotAllowed,
-	entity.PayloadTooLarge: http.StatusRequestEntityTooLarge, entity.RateLimited: http.StatusTooManyRequests,
-	entity.Unavailable: http.StatusServiceUnavailable, entity.Internal: http.StatusInternalServerError,
-}
+// statuses has the error codes that the edge shows to clients. All other codes are shown as Internal.
+var statuses = answer.Statuses.Of(
+	entity.InvalidRequest, entity.Unauthorized, entity.Forbidden, entity.NotFound, entity.MethodNotAllowed, entity.PayloadTooLarge,
+	entity.RateLimited, entity.Unavailable, entity.Internal,
+)
 
 // statusOf returns the HTTP status of an error: 502 for errGateway, 504 for reasonTimeout, and otherwise the status of the code.
 func statusOf(err *entity.Error) int {
@@ -50,8 +49,8 @@ func shown(err error) *entity.Error {
 	return refused
 }
 
-// refuse answers a request with an error. A document request gets a page, or, for errUnauthorized of a private app, a redirect to the launch
-// of the app. Any other request gets the error in the JSON form of the API. refuse does nothing if the response has begun.
+// refuse answers a request with an error. A document request gets a page, or, for errUnauthorized of a private app, a redirect to the
+// launch of the app. Any other request gets the error in the JSON form of the API. refuse does nothing if the response has begun.
 func (e *Edge) refuse(x *exchange, err error) {
 	if x.status != 0 {
 		return
@@ -71,7 +70,7 @@ func (e *Edge) refuse(x *exchange, err error) {
 		x.outcome = outcomeOf(refused.Code)
 	}
 	if refused.RetryAfter > 0 {
-		h["Retry-After"] = []string{strconv.Itoa(max(1, int((refused.RetryAfter+time.Second-1)/time.Second)))}
+		h["Retry-After"] = []string{answer.RetrySeconds(refused.RetryAfter)}
 	}
 	status := statusOf(refused)
 	x.guard()
@@ -82,7 +81,8 @@ func (e *Edge) refuse(x *exchange, err error) {
 	if refused.Code == entity.Unauthorized {
 		h["Www-Authenticate"] = []string{`Bearer realm="app"`}
 	}
-	body, _ := json.Marshal(errorBody{refused.Code, refused.Message, refused.Reason}) // cannot fail: it has texts only
+	// It cannot fail: the body has texts only.
+	body, _ := json.Marshal(answer.Body{Error: refused.Code, Message: refused.Message, Reason: refused.Reason})
 	h["Content-Type"] = []string{"application/json"}
 	h["Content-Length"] = []string{strconv.Itoa(len(body))}
 	x.WriteHeader(status)
@@ -91,21 +91,14 @@ func (e *Edge) refuse(x *exchange, err error) {
 	}
 }
 
-// drain reads the rest of the request's body, within the bounds of limit.Drain and drainTime, because most clients read the response only after
-// they have sent the whole request.
+// drain reads the rest of the request's body, within the bounds of limit.Drain and drainTime, because most clients read the response only
+// after they have sent the whole request.
 func (x *exchange) drain() {
 	if x.request.ContentLength == 0 || x.stopped() != nil {
 		return
 	}
 	_ = http.NewResponseController(x.ResponseWriter).SetReadDeadline(time.Now().Add(drainTime))
 	limit.Drain(x.request, x.request.Body)
-}
-
-// errorBody is the JSON form of an error of the API.
-type errorBody struct {
-	Error   entity.Code `json:"error"`
-	Message string      `json:"message,omitzero"`
-	Reason  string      `json:"reason,omitzero"`
 }
 
 // guard sets the headers of a response that the edge makes itself.

@@ -7,10 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strconv"
 	"syscall"
 	"time"
 
+	"github.com/atelier-run/atelier/answer"
 	"github.com/atelier-run/atelier/drive"
 	"github.com/atelier-run/atelier/drive/locks"
 	"github.com/atelier-run/atelier/entity"
@@ -31,37 +31,29 @@ var (
 	errFiniteDepth        = entity.Errorf(codeFiniteDepth, "Depth: infinity is refused; list each folder with Depth: 1")
 )
 
-// statuses is the table from an error's code to the status of the response.
-var statuses = map[entity.Code]int{
-	entity.InvalidRequest:       http.StatusBadRequest,
-	entity.Forbidden:            http.StatusForbidden,
-	entity.NotFound:             http.StatusNotFound,
-	entity.WorkspaceSuspended:   http.StatusForbidden,
-	entity.WorkspaceClosed:      http.StatusForbidden,
-	entity.MethodNotAllowed:     http.StatusMethodNotAllowed,
-	entity.PayloadTooLarge:      http.StatusRequestEntityTooLarge,
-	entity.UnsupportedMediaType: http.StatusUnsupportedMediaType,
-	entity.LimitReached:         http.StatusConflict,
-	entity.RateLimited:          http.StatusTooManyRequests,
-	entity.Unavailable:          http.StatusServiceUnavailable,
-
+// statuses has the error codes that a drive shows to clients: some codes of package entity, and the codes of drives, of locks and of this
+// protocol. All other codes are shown as entity.Internal.
+var statuses = answer.Statuses.Of(
+	entity.InvalidRequest, entity.Forbidden, entity.NotFound, entity.WorkspaceSuspended, entity.WorkspaceClosed, entity.MethodNotAllowed,
+	entity.PayloadTooLarge, entity.UnsupportedMediaType, entity.LimitReached, entity.RateLimited, entity.Unavailable, drive.Full,
+).With(answer.Table{
 	drive.Exists:   http.StatusPreconditionFailed,
 	drive.NoParent: http.StatusConflict,
 	drive.IsFolder: http.StatusMethodNotAllowed,
 	drive.Linked:   http.StatusConflict,
 	drive.Overlap:  http.StatusForbidden,
-	drive.Full:     http.StatusInsufficientStorage,
 	drive.Broken:   http.StatusBadRequest,
+
+	locks.Locked:        http.StatusLocked,
+	locks.Excluded:      http.StatusLocked,
+	locks.TokenMismatch: http.StatusForbidden,
+	locks.NoSuchLock:    http.StatusConflict,
 
 	codePreconditionFailed: http.StatusPreconditionFailed,
 	codeInvalidRange:       http.StatusRequestedRangeNotSatisfiable,
-	locks.Locked:           http.StatusLocked,
 	codeOtherServer:        http.StatusBadGateway,
 	codeFiniteDepth:        http.StatusForbidden,
-	locks.TokenMismatch:    http.StatusForbidden,
-	locks.NoSuchLock:       http.StatusConflict,
-	locks.Excluded:         http.StatusLocked,
-}
+})
 
 // conditionElements are the XML elements that RFC 4918, section 16, defines for errors.
 var conditionElements = map[entity.Code]string{
@@ -86,7 +78,7 @@ func (c *call) writeError(err error) {
 		wait = max(wait, time.Second)
 	}
 	if wait > 0 {
-		c.w.Header().Set("Retry-After", strconv.Itoa(int((wait+time.Second-1)/time.Second)))
+		c.w.Header().Set("Retry-After", answer.RetrySeconds(wait))
 	}
 	if element := conditionElements[e.Code]; element != "" {
 		c.writeConditionError(status, element, err)

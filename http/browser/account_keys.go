@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/atelier-run/atelier/answer"
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/user"
 	"github.com/atelier-run/atelier/http/browser/pages"
@@ -118,7 +119,7 @@ func (a accountPages) openKey(c *server.Call) (result, error) {
 		shown, err := a.buildAccountPage(c, pages.Account{KeyForm: pages.KeyForm{
 			Name: truncate(in.Name, 4*user.MaxNameLength), Lasts: form.Get("lasts"), Problem: sentence(refused.Message), Chosen: form,
 		}})
-		shown.status = server.Statuses[refused.Code]
+		shown.status = answer.Statuses[refused.Code]
 		return shown, err
 	case err != nil:
 		return result{}, err

@@ -41,6 +41,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/atelier-run/atelier/answer"
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/http/browser/pages"
 	"github.com/atelier-run/atelier/http/oauth"
@@ -236,12 +237,12 @@ func refusePage(w *server.Response, refused *entity.Error) {
 	case entity.RateLimited, entity.Unavailable:
 		shown.Text += " Try again in " + retryText(refused.RetryAfter) + "."
 	}
-	pages.Render(w, server.Statuses[refused.Code], shown)
+	pages.Render(w, answer.Statuses[refused.Code], shown)
 }
 
 // retryText returns the time until a retry as text.
 func retryText(d time.Duration) string {
-	if s := server.RetrySeconds(d); s != "1" {
+	if s := answer.RetrySeconds(d); s != "1" {
 		return s + " seconds"
 	}
 	return "a second"

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/atelier-run/atelier/answer"
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/http/server"
 	"github.com/atelier-run/atelier/limit"
@@ -79,7 +80,7 @@ func refuse(w *server.Response, refused *entity.Error) {
 		name = "server_error"
 	}
 	w.Header().Set("Access-Control-Allow-Origin", "*")
-	w.WriteJSON(server.Statuses[refused.Code], oauthRefusal{name, strings.ReplaceAll(refused.Message, `"`, "'")})
+	w.WriteJSON(answer.Statuses[refused.Code], oauthRefusal{name, strings.ReplaceAll(refused.Message, `"`, "'")})
 }
 
 func preflight(c *server.Call) error {

@@ -3,9 +3,10 @@ package server
 import (
 	"log/slog"
 	"net/http"
-	"regexp"
 	"strings"
 	"time"
+
+	"github.com/atelier-run/atelier/answer"
 )
 
 // logAccess logs a request that has ended: at ERROR if the server failed, at DEBUG for probes, which supervisors and
@@ -53,24 +54,14 @@ func (w *Response) routePath() string {
 	return w.operation.Path
 }
 
-// maxLoggedPath bounds the path in a log line, in bytes.
-const maxLoggedPath = 1024
-
-// secretLike matches text that may be a secret: secrets have 40 characters, ids 26.
-var secretLike = regexp.MustCompile(`[A-Za-z0-9]{32,}`)
-
-// loggedPath returns the path for the log: the route's if it has a token as a variable, and else the request's. Outside
-// drives, each text that is long enough to be a secret is replaced by "…".
+// loggedPath returns the path for the log: the route's if it has a token as a variable, and else the request's, which is redacted outside
+// drives.
 func (w *Response) loggedPath(r *http.Request) string {
-	path := r.URL.EscapedPath()
 	switch {
 	case strings.Contains(w.routePath(), "{token}"):
 		return w.routePath()
-	case !w.isDriveRequest():
-		path = secretLike.ReplaceAllLiteralString(path, "…")
+	case w.isDriveRequest():
+		return answer.ClipPath(r.URL.EscapedPath())
 	}
-	if len(path) > maxLoggedPath {
-		path = path[:maxLoggedPath] + "…"
-	}
-	return path
+	return answer.RedactPath(r.URL.EscapedPath())
 }

@@ -4,58 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
-	"strconv"
 	"syscall"
 	"time"
 
+	"github.com/atelier-run/atelier/answer"
 	"github.com/atelier-run/atelier/entity"
 )
-
-// Statuses is the only table from error codes to HTTP statuses.
-var Statuses = map[entity.Code]int{
-	entity.InvalidRequest:       http.StatusBadRequest,
-	entity.InvalidCursor:        http.StatusBadRequest,
-	entity.Unauthorized:         http.StatusUnauthorized,
-	entity.Forbidden:            http.StatusForbidden,
-	entity.NotFound:             http.StatusNotFound,
-	entity.MethodNotAllowed:     http.StatusMethodNotAllowed,
-	entity.SlugTaken:            http.StatusConflict,
-	entity.EmailTaken:           http.StatusConflict,
-	entity.WorkspaceSuspended:   http.StatusForbidden,
-	entity.WorkspaceClosed:      http.StatusForbidden,
-	entity.BillingUser:          http.StatusConflict,
-	entity.FinalOwner:           http.StatusConflict,
-	entity.AlreadyMember:        http.StatusConflict,
-	entity.InvitationExpired:    http.StatusConflict,
-	entity.InvitationRevoked:    http.StatusConflict,
-	entity.InvitationConsumed:   http.StatusConflict,
-	entity.DeviceInUse:          http.StatusConflict,
-	entity.AnchorConflict:       http.StatusConflict,
-	entity.LinkInvalid:          http.StatusForbidden,
-	entity.LimitReached:         http.StatusConflict,
-	entity.InvalidCwd:           http.StatusUnprocessableEntity,
-	entity.CwdConflict:          http.StatusConflict,
-	entity.NoDefaultSession:     http.StatusNotFound,
-	entity.NoPendingQuestion:    http.StatusConflict,
-	entity.RequestIDReused:      http.StatusUnprocessableEntity,
-	entity.TurnTaken:            http.StatusConflict,
-	entity.UploadEnded:          http.StatusConflict,
-	entity.PathInUse:            http.StatusConflict,
-	entity.PortInUse:            http.StatusConflict,
-	entity.ReconcileFailed:      http.StatusBadGateway,
-	entity.DomainOccupied:       http.StatusConflict,
-	entity.HostnameInUse:        http.StatusConflict,
-	entity.DomainCleanupPending: http.StatusConflict,
-	entity.DomainNotConfigured:  http.StatusNotFound,
-	entity.PayloadTooLarge:      http.StatusRequestEntityTooLarge,
-	entity.UnsupportedMediaType: http.StatusUnsupportedMediaType,
-	entity.MisdirectedRequest:   http.StatusMisdirectedRequest,
-	entity.RateLimited:          http.StatusTooManyRequests,
-	entity.InsufficientStorage:  http.StatusInsufficientStorage,
-	entity.Unavailable:          http.StatusServiceUnavailable,
-	entity.Internal:             http.StatusInternalServerError,
-}
 
 // Errors that are identical for all their reasons, so that clients cannot distinguish these.
 var (
@@ -71,7 +25,7 @@ func Invalid(format string, args ...any) error {
 	return entity.Errorf(entity.InvalidRequest, format, args...)
 }
 
-// publicError returns the part of an error that the client may see. Codes that are not in Statuses, and errors that are no
+// publicError returns the part of an error that the client may see. Codes that are not in answer.Statuses, and errors that are no
 // *entity.Error, become internal or unavailable.
 func publicError(err error, requestID string) *entity.Error {
 	var refused *entity.Error
@@ -82,7 +36,7 @@ func publicError(err error, requestID string) *entity.Error {
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
 		return ErrOverloaded
 	}
-	if refused == nil || refused.Code == entity.Internal || Statuses[refused.Code] == 0 {
+	if refused == nil || refused.Code == entity.Internal || answer.Statuses[refused.Code] == 0 {
 		return entity.Errorf(entity.Internal, "the server failed; report the request id %s to its operators", requestID)
 	}
 	switch refused.Code {
@@ -100,12 +54,6 @@ func (c *Call) PublicError(err error) *entity.Error {
 	return publicError(err, c.Response.ID)
 }
 
-type errorBody struct {
-	Error   entity.Code `json:"error"`
-	Message string      `json:"message,omitzero"`
-	Reason  string      `json:"reason,omitzero"`
-}
-
 // fail answers with an error. It does nothing once the response has begun.
 func (w *Response) fail(err error) {
 	if w.status != 0 {
@@ -118,7 +66,7 @@ func (w *Response) fail(err error) {
 	}
 	switch refused.Code {
 	case entity.Unavailable, entity.RateLimited:
-		header.Set("Retry-After", RetrySeconds(refused.RetryAfter))
+		header.Set("Retry-After", answer.RetrySeconds(refused.RetryAfter))
 	}
 	if w.refuse != nil {
 		w.refuse(w, refused)
@@ -138,16 +86,11 @@ func (w *Response) WriteRefusal(refused *entity.Error) {
 			w.Header()["Www-Authenticate"] = []string{challenge}
 		}
 	}
-	body := errorBody{refused.Code, refused.Message, refused.Reason}
+	body := answer.Body{Error: refused.Code, Message: refused.Message, Reason: refused.Reason}
 	if refused.Code == entity.InvalidCursor {
 		body.Message = ""
 	}
-	w.WriteJSON(Statuses[refused.Code], body)
-}
-
-// RetrySeconds returns a duration in seconds for Retry-After, rounded up, at least 1.
-func RetrySeconds(d time.Duration) string {
-	return strconv.Itoa(max(1, int((d+time.Second-1)/time.Second)))
+	w.WriteJSON(answer.Statuses[refused.Code], body)
 }
 
 // internalDetail returns the text to log for an internal error, which the client does not see; "" for other errors.

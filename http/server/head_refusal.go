@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/atelier-run/atelier/answer"
 	"github.com/atelier-run/atelier/entity"
 )
 
@@ -59,7 +60,7 @@ func parseHeadRefusal(written []byte) *headRefusal {
 // encodeHeadRefusal returns a refusal in the form of all errors, with a request id, and logs it.
 func (s *Server) encodeHeadRefusal(r *headRefusal, client string) []byte {
 	id := s.options.NewID("req_")
-	body, _ := json.Marshal(errorBody{Error: r.code, Message: r.message}) // cannot fail: it has texts only
+	body, _ := json.Marshal(answer.Body{Error: r.code, Message: r.message}) // cannot fail: it has texts only
 	var text strings.Builder
 	fmt.Fprintf(&text, statusLine+"%d %s\r\n", r.status, http.StatusText(r.status))
 	text.WriteString("Content-Type: application/json\r\nX-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\n")

@@ -3,10 +3,11 @@ package server
 import (
 	"bytes"
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/atelier-run/atelier/answer"
 )
 
 // metrics counts by route, method and class of status, but never by id, which would make the number of series unbounded.
@@ -15,7 +16,7 @@ type metrics struct {
 	// duration is for ordinary requests. Transfers and streams have histograms of their own, because their duration depends
 	// on the size of the content and on the client.
 	duration, transfers, streamed *prometheus.HistogramVec
-	lookups                       *prometheus.CounterVec
+	lookups                       answer.Lookups
 	streams                       prometheus.Gauge
 	inFlight                      prometheus.Gauge
 	frames                        prometheus.Counter
@@ -41,9 +42,7 @@ func newMetrics(r prometheus.Registerer, g prometheus.Gatherer) (*metrics, error
 		streamed: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: space + "stream_duration_seconds", Help: "How long streams were open.",
 			Buckets: prometheus.ExponentialBuckets(1, 4, 8)}, []string{"route", "method"}),
-		lookups: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: space + "lookups_total", Help: "Look-ups of credentials and slugs: memory is answered by the cache, asked by an entity."},
-			[]string{"kind", "result"}),
+		lookups: answer.NewLookups(space, "Look-ups of credentials and slugs: memory is answered by the cache, asked by an entity."),
 		streams: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: space + "streams", Help: "Open streams of file activity, running commands and connections to terminals."}),
 		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
@@ -64,19 +63,8 @@ func newMetrics(r prometheus.Registerer, g prometheus.Gatherer) (*metrics, error
 		failed = errors.Join(failed, r.Register(c))
 	}
 	m.unrouted = m.meter(Route{Path: "none", Method: "other"})
-	m.credentialLookup, m.slugLookup = m.newLookupCounter("credential"), m.newLookupCounter("slug")
+	m.credentialLookup, m.slugLookup = m.lookups.Of("credential"), m.lookups.Of("slug")
 	return m, failed
-}
-
-func (m *metrics) newLookupCounter(kind string) func(hit bool) {
-	memory, asked := m.lookups.WithLabelValues(kind, "memory"), m.lookups.WithLabelValues(kind, "asked")
-	return func(hit bool) {
-		if hit {
-			memory.Inc()
-		} else {
-			asked.Inc()
-		}
-	}
 }
 
 // countFrames counts frames that were sent over a stream.
@@ -87,7 +75,7 @@ func (m *metrics) countFrames(frames []byte) {
 
 // meter has the series of one route, which are looked up once.
 type meter struct {
-	classes  [6]prometheus.Counter
+	classes  answer.Classes
 	duration prometheus.Observer
 }
 
@@ -99,15 +87,13 @@ func (m *metrics) meter(r Route) meter {
 	case Streaming:
 		durations = m.streamed
 	}
-	found := meter{duration: durations.WithLabelValues(r.Path, r.Method)}
-	for class := range found.classes {
-		name := strings.Replace("0xx", "0", string(rune('0'+class)), 1)
-		found.classes[class] = m.requests.WithLabelValues(r.Path, r.Method, name)
+	return meter{
+		classes:  answer.NewClasses(m.requests, prometheus.Labels{"route": r.Path, "method": r.Method}),
+		duration: durations.WithLabelValues(r.Path, r.Method),
 	}
-	return found
 }
 
 func (m meter) observe(status int, elapsed time.Duration) {
-	m.classes[min(status/100, 5)].Inc()
+	m.classes.Count(status)
 	m.duration.Observe(elapsed.Seconds())
 }

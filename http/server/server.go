@@ -36,7 +36,7 @@
 //     changes that no command decides.
 //
 // A workspace answers not_found to callers who are not members, and forbidden to members who lack the capability. Entities
-// return an *entity.Error, which becomes the response with the status of its code in Statuses (errors.go).
+// return an *entity.Error, which becomes the response with the status of its code in answer.Statuses.
 //
 // # Streams
 //
@@ -115,7 +115,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -123,6 +122,7 @@ import (
 
 	"github.com/gorilla/mux"
 
+	"github.com/atelier-run/atelier/answer"
 	"github.com/atelier-run/atelier/cache"
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/limit"
@@ -266,7 +266,7 @@ func (s *Server) Flush() { s.authenticator.reports.Wait() }
 
 // handle serves a request with a router, between the request id and the access log.
 func (s *Server) handle(router *mux.Router, w http.ResponseWriter, r *http.Request) {
-	res := &Response{ResponseWriter: w, Request: r, ID: s.chooseRequestID(r), body: r.Body, started: time.Now(), server: s}
+	res := &Response{ResponseWriter: w, Request: r, ID: answer.RequestID(r, s.options.NewID), body: r.Body, started: time.Now(), server: s}
 	res.Header()["X-Request-Id"] = []string{res.ID}
 	s.metrics.inFlight.Inc()
 	defer s.metrics.inFlight.Dec()
@@ -350,21 +350,12 @@ func (w *Response) limitBody(r *http.Request, d time.Duration) {
 	}
 }
 
-// chooseRequestID returns the client's X-Request-Id if it is safe to log, or else a new id.
-func (s *Server) chooseRequestID(r *http.Request) string {
-	if given := r.Header["X-Request-Id"]; len(given) == 1 && entity.IsRequestID(given[0]) {
-		return given[0]
-	}
-	return s.options.NewID("req_")
-}
-
 // endRequest is deferred by handle. It recovers from a panic of the handler, answers it with internal, and records the
 // request. If the response had begun, it aborts the connection, so that the client does not take the truncated response for
 // complete.
 func (s *Server) endRequest(w *Response, r *http.Request) {
 	p := recover()
-	if p != nil && p != http.ErrAbortHandler {
-		s.log.Error("handler panicked", "request", w.ID, "panic", p, "stack", string(debug.Stack()))
+	if answer.ReportPanic(s.log, "handler panicked", w.ID, p) {
 		if w.status != 0 {
 			p = http.ErrAbortHandler
 		} else {

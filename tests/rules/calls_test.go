@@ -8,7 +8,7 @@ import (
 )
 
 // libraries are the folders with packages that commands import.
-var libraries = []string{"messages", "entity", "actors", "persistence", "cluster", "http", "drive", "computer", "runner", "service", "edge", "mail", "client", "cache", "limit", "lru", "volume", "retry"}
+var libraries = []string{"messages", "entity", "actors", "persistence", "cluster", "http", "drive", "computer", "runner", "service", "edge", "mail", "client", "cache", "limit", "lru", "volume", "retry", "answer"}
 
 func TestEntityRulesUseNoClockAndNoGoroutine(t *testing.T) {
 	clocks := map[string]bool{
