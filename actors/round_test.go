@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/atelier-run/atelier/entity/activity"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
@@ -125,6 +124,7 @@ func TestStreamEndsDuringRound(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
 			b.createWorkspace("ws_1", "usr_1")
+			other := b.followTrying(t, "ws_1", func(int) bool { return true })
 			entered, release := make(chan struct{}, 1), make(chan struct{})
 			f := b.followTrying(t, "ws_1", func(int) bool { entered <- struct{}{}; <-release; return takesAll })
 			b.eventually(func() bool { // the first rows may find the stream not yet caught up, and are then sent by its actor
@@ -132,13 +132,18 @@ func TestStreamEndsDuringRound(t *testing.T) {
 				return len(entered) > 0
 			})
 			f.cancel()
+			other.cancel()
+			otherErr := <-other.ended
 			select {
 			case err := <-f.ended:
 				close(release)
 				t.Fatalf("the stream ended with %v while a round sent to it", err)
-			case <-time.After(20 * time.Millisecond):
+			default: // although a stream that was canceled later has ended
 			}
 			close(release)
+			if otherErr != nil {
+				t.Errorf("the other stream ended with %v", otherErr)
+			}
 			if err := <-f.ended; err != nil {
 				t.Errorf("ended with %v", err)
 			}

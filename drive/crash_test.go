@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -19,6 +18,7 @@ import (
 	"github.com/atelier-run/atelier/drive/drivetest"
 	"github.com/atelier-run/atelier/entity"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
+	"github.com/atelier-run/atelier/tests/await"
 )
 
 const workspace = "ws_1"
@@ -182,21 +182,13 @@ func checkAgreement(t *testing.T, dir string, activity *drivetest.Activity, befo
 	if got := snapshot(t, dir); !maps.Equal(got, want) {
 		t.Errorf("%d rows and the disk has %v, want %v", len(activity.Rows()), got, want)
 	}
-	deadline := time.After(3 * time.Minute) // only a test that fails waits so long
-	for {
+	await.Seen(t, "an empty staging folder", func() (any, bool) {
 		entries, err := os.ReadDir(filepath.Join(dir, workspace, "tmp"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(entries) == 0 {
-			return
-		}
-		select {
-		case <-deadline:
-			t.Fatalf("entries remain in the staging folder: %v", entries)
-		case <-time.After(time.Millisecond):
-		}
-	}
+		return entries, len(entries) == 0
+	})
 }
 
 // snapshot returns the content of each file of the workspace by its path, and "folder" for folders.

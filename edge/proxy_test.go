@@ -348,6 +348,7 @@ func TestUnfinishedBodies(t *testing.T) {
 			select {
 			case <-received:
 			case <-time.After(longest):
+				t.Error("the client has not received the part before")
 				return
 			}
 		}

@@ -15,10 +15,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/atelier-run/atelier/tests/await"
 	"github.com/atelier-run/atelier/tests/race"
 )
 
@@ -44,7 +44,7 @@ func TestCommandLine(t *testing.T) {
 // waitFile waits until a file exists.
 func waitFile(ts *testscript.TestScript, _ bool, arguments []string) {
 	path := ts.MkAbs(arguments[0])
-	waitUntil(ts, arguments[0]+" does not appear", func() bool {
+	await.True(ts, arguments[0], func() bool {
 		_, err := os.Stat(path)
 		return err == nil
 	})
@@ -53,7 +53,7 @@ func waitFile(ts *testscript.TestScript, _ bool, arguments []string) {
 // waitText waits until a file has a line that matches a regular expression.
 func waitText(ts *testscript.TestScript, _ bool, arguments []string) {
 	path, wanted := ts.MkAbs(arguments[0]), regexp.MustCompile(arguments[1])
-	waitUntil(ts, arguments[0]+" does not say "+arguments[1], func() bool {
+	await.True(ts, arguments[0]+" with "+arguments[1], func() bool {
 		text, err := os.ReadFile(path)
 		return err == nil && wanted.Match(text)
 	})
@@ -78,22 +78,11 @@ func setURL(ts *testscript.TestScript, _ bool, arguments []string) {
 // waitWorkspace waits until a workspace of a node has a status.
 func waitWorkspace(ts *testscript.TestScript, _ bool, arguments []string) {
 	dir, slug, status := ts.MkAbs(arguments[0]), arguments[1], arguments[2]
-	waitUntil(ts, slug+" does not become "+status, func() bool {
+	await.True(ts, slug+" to become "+status, func() bool {
 		var w struct{ Status string }
 		err := newOperator(dir).call(context.Background(), http.MethodGet, slugFlag{slug}.path(""), nil, &w)
 		return err == nil && w.Status == status
 	})
-}
-
-func waitUntil(ts *testscript.TestScript, failure string, holds func() bool) {
-	deadline := time.After(5 * time.Minute) // more than any test takes on a slow machine
-	for pause := time.Millisecond; !holds(); pause = min(2*pause, 100*time.Millisecond) {
-		select {
-		case <-time.After(pause):
-		case <-deadline:
-			ts.Fatalf("%s", failure)
-		}
-	}
 }
 
 // restore restores the backup with the id in the output of a command, which is in a file.
@@ -191,7 +180,7 @@ func (m *mute) stop() error {
 // sets TASK to the last task that it saw.
 func waitTask(ts *testscript.TestScript, none bool, arguments []string) {
 	w := taskWaiter{operator: newOperator(ts.MkAbs(arguments[0])), workspace: slugFlag{arguments[1]}}
-	waitUntil(ts, "the task does not begin or end", func() bool {
+	await.True(ts, "the task to begin or end", func() bool {
 		state, err := w.computer(context.Background())
 		if err == nil && state.Task != nil {
 			ts.Setenv("TASK", state.Task.ID)

@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/atelier-run/atelier/computer"
 	"github.com/atelier-run/atelier/entity"
@@ -196,10 +196,15 @@ func testFreeze(t *testing.T, w *workspace) {
 			_, err := r.lines.Peek(1)
 			answer <- err
 		}()
+		later := exec.CommandContext(limit(t), "cat")
+		later.Stdin = strings.NewReader("later\n")
+		if out, err := later.Output(); err != nil || string(out) != "later\n" {
+			t.Fatalf("the process of the test answered %q, %v", out, err)
+		}
 		select {
 		case err := <-answer:
 			t.Fatalf("a frozen process answered, %v", err)
-		case <-time.After(200 * time.Millisecond):
+		default: // although a process that got its line later has answered
 		}
 		defer r.expect(t, "thawed")
 		defer func() { <-answer }()

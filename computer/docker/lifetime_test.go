@@ -22,6 +22,7 @@ import (
 	"github.com/atelier-run/atelier/computer/docker"
 	"github.com/atelier-run/atelier/computer/docker/dockertest"
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/tests/await"
 )
 
 func expectLine(t testing.TB, p computer.Process, want string) {
@@ -29,18 +30,6 @@ func expectLine(t testing.TB, p computer.Process, want string) {
 	line := make([]byte, len(want)+1)
 	if _, err := io.ReadFull(p.Streams().Stdout, line); err != nil || strings.TrimSpace(string(line)) != want {
 		t.Fatalf("got %q, %v, want %q", line, err, want)
-	}
-}
-
-// await waits until a condition holds.
-func await(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.After(3 * time.Minute); !holds(); {
-		select {
-		case <-deadline:
-			t.Fatalf("%s: does not happen", what)
-		case <-time.After(10 * time.Millisecond):
-		}
 	}
 }
 
@@ -127,7 +116,7 @@ func testServerKilled(t *testing.T, engine *dockertest.Engine) {
 	if rest, err := io.ReadAll(lines); err != nil || len(rest) != 0 {
 		t.Errorf("got %q, %v", rest, err)
 	}
-	await(t, "removal of the container", func() bool { return len(f.containers(t)) == 0 })
+	await.True(t, "the removal of the container", func() bool { return len(f.containers(t)) == 0 })
 }
 
 // create creates a container as another process of a node.
@@ -218,7 +207,7 @@ func testIdle(t *testing.T, engine *dockertest.Engine) {
 		t.Errorf("the second process got another container")
 	}
 	finish(t, p)
-	await(t, "removal of the idle container", func() bool { return len(f.containers(t)) == 0 })
+	await.True(t, "the removal of the idle container", func() bool { return len(f.containers(t)) == 0 })
 	if r := f.run(t, shell("p3", "echo again")); r.out != "again\n" {
 		t.Errorf("got %+v", r)
 	}
@@ -244,7 +233,7 @@ func testUnusedContainersGiveWay(t *testing.T, engine *dockertest.Engine) {
 	}
 	finish(t, p)
 	var second computer.Process
-	await(t, "a container that gives way", func() bool { // its use ends a moment after its process
+	await.True(t, "the start of the second container", func() bool { // its use ends a moment after its process
 		second, err = f.Start(t.Context(), "ws_2", shell("p2", "read line"))
 		return err == nil
 	})
@@ -252,7 +241,7 @@ func testUnusedContainersGiveWay(t *testing.T, engine *dockertest.Engine) {
 		t.Errorf("%d containers run, want that the second has replaced the first", len(all))
 	}
 	finish(t, second)
-	await(t, "removal of the unused container", func() bool {
+	await.True(t, "the removal of the unused container", func() bool {
 		stopped, err := f.StopUnused(t.Context())
 		return stopped && err == nil
 	})

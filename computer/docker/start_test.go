@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/atelier-run/atelier/computer/docker/dockertest"
+	"github.com/atelier-run/atelier/tests/await"
 )
 
 // endsLate is a context that ends while a process starts: when the process has made a file.
@@ -30,7 +31,7 @@ func (e *endsLate) Err() error {
 		e.isRunning = true
 		return nil
 	}
-	await(e.t, "the process runs", func() bool {
+	await.True(e.t, "the start of the process", func() bool {
 		_, err := os.Stat(e.file)
 		return err == nil
 	})
@@ -49,7 +50,7 @@ func testCanceledStart(t *testing.T, engine *dockertest.Engine) {
 	if r := f.run(t, shell("p2", "pgrep yes; echo none")); r.out != "none\n" {
 		t.Errorf("processes are left: %q", r.out)
 	}
-	await(t, "the end of the copy of the output", func() bool {
+	await.True(t, "the end of the copy of the output", func() bool {
 		var stacks bytes.Buffer
 		return pprof.Lookup("goroutine").WriteTo(&stacks, 1) == nil && !bytes.Contains(stacks.Bytes(), []byte("docker.(*session).copy"))
 	})

@@ -22,6 +22,7 @@ import (
 	"github.com/atelier-run/atelier/computer/computertest/probe"
 	"github.com/atelier-run/atelier/computer/egress"
 	"github.com/atelier-run/atelier/computer/local"
+	"github.com/atelier-run/atelier/tests/await"
 	"github.com/atelier-run/atelier/tests/testmachine"
 )
 
@@ -373,8 +374,20 @@ func TestLostComputer(t *testing.T) {
 	}
 }
 
+// endIdleTime waits until the computer has no process, and ends its idle time.
+func endIdleTime(t *testing.T, d *local.Driver) {
+	t.Helper()
+	await.True(t, "the idle time of the computer", func() bool {
+		ended, err := local.EndIdleTime(d, "ws_1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ended
+	})
+}
+
 func TestIdleComputerStops(t *testing.T) {
-	d, _ := openHost(t, func(o *local.Options) { o.IdleAfter = 10 * time.Millisecond })
+	d, _ := openHost(t, nil)
 	if _, err := d.Provision(t.Context(), "ws_1", "vm-1"); err != nil {
 		t.Fatal(err)
 	}
@@ -383,6 +396,7 @@ func TestIdleComputerStops(t *testing.T) {
 		if exit, err := p.Wait(t.Context()); err != nil || exit.Status != 3 {
 			t.Errorf("got %+v, %v", exit, err)
 		}
+		endIdleTime(t, d)
 		awaitEnd(t, "the init of a computer without processes", init)
 	}
 }

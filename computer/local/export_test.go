@@ -1,12 +1,12 @@
 package local
 
 import (
-	"context"
 	"errors"
 	"maps"
 	"net"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/atelier-run/atelier/computer"
 	"github.com/atelier-run/atelier/computer/local/sandbox"
@@ -66,11 +66,32 @@ func NewListener(socket *net.TCPListener, ended <-chan struct{}) net.Listener {
 	return newListener(socket, ended)
 }
 
-// HoldTurn keeps the computer of a workspace from starting and stopping until give is called.
-func HoldTurn(ctx context.Context, d *Driver, workspaceID string) (give func(), err error) {
+// EndIdleTime ends the time after which the computer of a workspace stops without a process, and runs the timer of this time. It returns
+// false, and does nothing, if the time has not begun, because the computer has a process.
+func EndIdleTime(d *Driver, workspaceID string) (ended bool, err error) {
+	return endIdleTime(d, workspaceID, func(g *guest) { g.idle.Reset(0) })
+}
+
+// HoldIdleTimer is EndIdleTime without the timer: runTimer does what the timer does, and returns when this is done.
+func HoldIdleTimer(d *Driver, workspaceID string) (runTimer func(), err error) {
+	ended, err := endIdleTime(d, workspaceID, func(g *guest) { runTimer = g.stopIdle })
+	if err == nil && !ended {
+		err = errors.New("the idle time has not begun")
+	}
+	return runTimer, err
+}
+
+func endIdleTime(d *Driver, workspaceID string, then func(*guest)) (ended bool, err error) {
 	g, err := d.guest(workspaceID)
 	if err != nil {
-		return nil, err
+		return false, err
 	}
-	return g.give, g.take(ctx)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.idle == nil || !g.idle.Stop() {
+		return false, nil
+	}
+	g.idleAt = time.Now()
+	then(g)
+	return true, nil
 }

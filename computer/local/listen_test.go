@@ -64,7 +64,7 @@ func TestListenerOfLostComputer(t *testing.T) {
 
 // TestListenerDoesNotKeepComputerRunning listens in a computer that never has a process, and in one whose last process ends.
 func TestListenerDoesNotKeepComputerRunning(t *testing.T) {
-	d, _ := openHost(t, func(o *local.Options) { o.IdleAfter = 10 * time.Millisecond })
+	d, _ := openHost(t, nil)
 	if _, err := d.Provision(t.Context(), "ws_1", "vm-1"); err != nil {
 		t.Fatal(err)
 	}
@@ -72,14 +72,19 @@ func TestListenerDoesNotKeepComputerRunning(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	endIdleTime(t, d)
 	awaitListenerEnd(t, l)
 	p, _ := start(t, d, "p1", "read x")
 	if l, err = d.Listen(t.Context(), "ws_1", 0); err != nil {
 		t.Fatal(err)
 	}
+	if ended, err := local.EndIdleTime(d, "ws_1"); err != nil || ended {
+		t.Errorf("the idle time has begun beside a process: %v, %v", ended, err)
+	}
 	if err := p.Streams().Stdin.Close(); err != nil {
 		t.Fatal(err)
 	}
+	endIdleTime(t, d)
 	awaitListenerEnd(t, l)
 }
 
@@ -177,33 +182,35 @@ func TestListenerLimitsConnections(t *testing.T) {
 
 // TestListenAtTheIdleTime opens a listener when the computer is about to stop because it was idle. The time begins again.
 func TestListenAtTheIdleTime(t *testing.T) {
-	const idle = 300 * time.Millisecond
-	d, _ := openHost(t, func(o *local.Options) { o.IdleAfter = idle })
+	d, _ := openHost(t, nil)
 	if _, err := d.Provision(t.Context(), "ws_1", "vm-1"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := d.Listen(t.Context(), "ws_1", 0); err != nil {
 		t.Fatal(err)
 	}
-	give, err := local.HoldTurn(t.Context(), d, "ws_1")
+	runTimer, err := local.HoldIdleTimer(d, "ws_1") // the timer waits for its turn, which Listen has
 	if err != nil {
 		t.Fatal(err)
 	}
-	opened := make(chan net.Listener, 1)
-	go func() {
-		l, err := d.Listen(t.Context(), "ws_1", 0)
-		if err != nil {
-			t.Error(err)
-		}
-		opened <- l
-	}()
-	<-time.After(2 * idle) // Listen waits for its turn, and behind it the end of the idle computer
-	began := time.Now()
-	give()
-	if l := <-opened; l != nil {
-		awaitListenerEnd(t, l)
+	l, err := d.Listen(t.Context(), "ws_1", 0)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if lasted := time.Since(began); lasted < idle {
-		t.Errorf("the listener has ended after %s", lasted)
+	runTimer()
+	c, err := d.Dial(t.Context(), "ws_1", l.Addr().(*net.TCPAddr).Port)
+	if err != nil {
+		t.Fatalf("the computer has stopped: %v", err)
 	}
+	defer c.Close()
+	accepted, err := l.Accept()
+	if err != nil {
+		t.Fatalf("the listener has ended: %v", err)
+	}
+	defer accepted.Close()
+	if runTimer, err = local.HoldIdleTimer(d, "ws_1"); err != nil {
+		t.Fatal(err)
+	}
+	runTimer()
+	awaitListenerEnd(t, l)
 }

@@ -1,15 +1,19 @@
 package observe
 
 import (
+	"fmt"
 	"testing"
 	"time"
+
+	"github.com/atelier-run/atelier/tests/await"
 )
 
 // isPolled reports whether the drive waits for a scan after a number of scans.
 func (n *node) isPolled(r *reader, scans float64) bool {
 	n.t.Helper()
-	isIdle, isPolled := make(chan bool), false
-	for deadline := time.Now().Add(3 * time.Minute); time.Now().Before(deadline); <-time.After(time.Millisecond) {
+	isPolled := false
+	await.True(n.t, fmt.Sprintf("%v scans", scans), func() bool {
+		isIdle := make(chan bool, 1)
 		err := r.do(func() {
 			d := r.drives[workspace]
 			idle := !d.isBusy && counter(n.t, n.observer.metrics.scans.WithLabelValues("ok")) >= scans
@@ -21,12 +25,9 @@ func (n *node) isPolled(r *reader, scans float64) bool {
 		if err != nil {
 			n.t.Fatal(err)
 		}
-		if <-isIdle {
-			return isPolled
-		}
-	}
-	n.t.Fatalf("there were not %v scans", scans)
-	return false
+		return <-isIdle
+	})
+	return isPolled
 }
 
 // TestPollingEnds observes a drive while no more folders can be watched, because another drive has too many. When the observation of

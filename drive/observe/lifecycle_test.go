@@ -19,6 +19,7 @@ import (
 	"github.com/atelier-run/atelier/drive/drivetest"
 	"github.com/atelier-run/atelier/entity"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
+	"github.com/atelier-run/atelier/tests/await"
 	"github.com/atelier-run/atelier/tests/testmachine"
 )
 
@@ -76,15 +77,10 @@ func TestIdleNodeObservesNothing(t *testing.T) {
 // awaitRows waits until there are rows.
 func (n *node) awaitRows(count int) {
 	n.t.Helper()
-	ctx, cancel := context.WithTimeout(n.t.Context(), 3*time.Minute)
-	defer cancel()
-	for len(n.activity.Rows()) < count {
-		select {
-		case <-ctx.Done():
-			n.t.Fatalf("%d rows, want %d", len(n.activity.Rows()), count)
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
+	await.Seen(n.t, fmt.Sprintf("%d rows", count), func() (any, bool) {
+		rows := len(n.activity.Rows())
+		return rows, rows >= count
+	})
 }
 
 func TestRowsAppearWhileTheProcessRuns(t *testing.T) {

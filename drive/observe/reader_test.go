@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/atelier-run/atelier/tests/await"
 )
 
 // TestRequestAtAFailure begins to observe a drive in the moment in which events cannot be read. The reader does what it was asked for when
@@ -41,11 +43,9 @@ func TestRequestAtAFailure(t *testing.T) {
 		}
 		begun <- w
 	}()
-	for deadline := time.Now().Add(3 * time.Minute); counter(t, n.observer.metrics.overflows.WithLabelValues("kernel")) == 0; <-time.After(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the events can be read")
-		}
-	}
+	await.True(t, "the failure to read the events", func() bool {
+		return counter(t, n.observer.metrics.overflows.WithLabelValues("kernel")) > 0
+	})
 	if err := unix.Dup3(works, r.hints.fd, unix.O_CLOEXEC); err != nil {
 		t.Fatal(err)
 	}
@@ -98,11 +98,9 @@ func (s *shell) runWithoutProcesses(t *testing.T, script string) {
 		t.Fatal(err)
 	}
 	s.run(script)
-	for deadline := time.Now().Add(3 * time.Minute); counter(t, s.node.observer.metrics.overflows.WithLabelValues("kernel")) == 0; <-time.After(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the processes can be read")
-		}
-	}
+	await.True(t, "the failure to read the processes", func() bool {
+		return counter(t, s.node.observer.metrics.overflows.WithLabelValues("kernel")) > 0
+	})
 	if err := unix.Dup3(works, r.processes.connector.fd, unix.O_CLOEXEC); err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/atelier-run/atelier/drive"
 	"github.com/atelier-run/atelier/entity"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
+	"github.com/atelier-run/atelier/tests/await"
 )
 
 // The mode Scans needs no rights, so these tests run as any user.
@@ -48,7 +49,7 @@ func TestScansFindChanges(t *testing.T) {
 			n := newNode(t, Options{scanOnly: true})
 			if test.before != "" {
 				n.script(app, test.before)
-				<-time.After(2 * clockMargin) // times of files are not more exact
+				n.awaitClock() // times of files are not more exact
 			}
 			before := len(n.activity.Rows())
 			s := n.start(session)
@@ -67,7 +68,8 @@ func TestScansFindChanges(t *testing.T) {
 // awaitScan waits until the scan with which the observation of a drive begins has ended.
 func (s *shell) awaitScan() {
 	s.node.t.Helper()
-	for isIdle := make(chan bool); ; {
+	await.True(s.node.t, "the end of the first scan", func() bool {
+		isIdle := make(chan bool, 1)
 		err := s.watch.reader.do(func() {
 			d := s.watch.reader.drives[workspace]
 			isIdle <- d.scanSince.IsZero() && !d.isBusy
@@ -75,11 +77,24 @@ func (s *shell) awaitScan() {
 		if err != nil {
 			s.node.t.Fatal(err)
 		}
-		if <-isIdle {
-			return
+		return <-isIdle
+	})
+}
+
+// awaitClock waits until the file system gives a new file a time that is later than now by twice the margin of scans.
+func (n *node) awaitClock() {
+	n.t.Helper()
+	now, path := time.Now(), filepath.Join(n.t.TempDir(), "clock")
+	await.Seen(n.t, "the clock of the file system", func() (any, bool) {
+		if err := os.WriteFile(path, nil, 0o644); err != nil {
+			n.t.Fatal(err)
 		}
-		<-time.After(time.Millisecond)
-	}
+		at, err := os.Stat(path)
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		return at.ModTime().Sub(now), at.ModTime().Sub(now) > 2*clockMargin
+	})
 }
 
 func TestHintsLeadToScans(t *testing.T) {
@@ -156,7 +171,7 @@ func TestRecoverFindsChangesBeforeACrash(t *testing.T) {
 	n := newNode(t, Options{scanOnly: true})
 	n.script(session, "mkdir old; echo a >old/a; echo b >old/b; echo c >c")
 	d := n.drive()
-	<-time.After(2 * clockMargin) // the changes so far are older than the mark
+	n.awaitClock() // the changes so far are older than the mark
 	if err := d.WriteState(markName, fmt.Appendf(nil, `{"since":%d}`, time.Now().UnixMilli())); err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,6 @@ package dockertest
 import (
 	"archive/tar"
 	"bytes"
-	"context"
 	"io"
 	"os"
 	"os/exec"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/moby/moby/client"
 
+	"github.com/atelier-run/atelier/tests/await"
 	"github.com/atelier-run/atelier/tests/testmachine"
 )
 
@@ -119,21 +119,16 @@ func (e *Engine) Run(t testing.TB) {
 		_ = e.command.Wait()
 		close(ended)
 	}()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
 	api := e.Client(t)
-	for {
-		if _, err := api.Ping(ctx, client.PingOptions{}); err == nil {
-			return
-		}
+	await.Seen(t, "the answer of podman", func() (any, bool) {
+		_, err := api.Ping(t.Context(), client.PingOptions{})
 		select {
-		case <-time.After(20 * time.Millisecond):
 		case <-ended:
 			t.Fatalf("podman has ended: %s", said)
-		case <-ctx.Done():
-			t.Fatal("podman does not answer")
+		default:
 		}
-	}
+		return err, err == nil
+	})
 }
 
 // Kill ends the engine's service with SIGKILL.
@@ -322,19 +317,13 @@ func (e *Engine) remove(t testing.TB) {
 // that a client asks for its exit status, and the commands with which monitors remove containers. When it returns, none of them
 // writes to the folder of the engine.
 func (e *Engine) endProcesses(t testing.TB) {
-	for deadline := time.Now().Add(10 * time.Second); ; <-time.After(10 * time.Millisecond) {
+	await.Seen(t, "the end of the processes of the engine", func() (any, bool) {
 		left := e.processes()
-		if len(left) == 0 {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Errorf("the engine has left the processes %v", left)
-			return
-		}
 		for _, pid := range left {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
-	}
+		return left, len(left) == 0
+	})
 }
 
 // processes returns the running processes of Podman whose command lines name the folder of the engine.

@@ -190,12 +190,18 @@ func TestProcessorLimit(t *testing.T) {
 }
 
 func TestFreeze(t *testing.T) {
-	g := create(t, openRoot(t), Limits{})
+	r := openRoot(t)
+	g := create(t, r, Limits{})
+	other, err := r.New("c2", Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	child, err := g.Child("app:1", Limits{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := start(t, child, "while read x; do echo $x; done")
+	const echo = "while read x; do echo $x; done"
+	m, running := start(t, child, echo), start(t, other, echo)
 	answer := make(chan string, 1)
 	for _, frozen := range []*Group{g, child} {
 		if err := frozen.Freeze(true); err != nil {
@@ -205,10 +211,18 @@ func TestFreeze(t *testing.T) {
 			t.Fatal(err)
 		}
 		go func() { line, _ := m.out.ReadString('\n'); answer <- line }()
+		for range 10 {
+			if _, err := io.WriteString(running.in, "later\n"); err != nil {
+				t.Fatal(err)
+			}
+			if line := running.line(t); line != "later" {
+				t.Fatalf("the other process answered %q", line)
+			}
+		}
 		select {
 		case line := <-answer:
 			t.Fatalf("the suspended process answered %q", line)
-		case <-time.After(50 * time.Millisecond):
+		default: // although a process has answered ten lines that it got later
 		}
 		if err := frozen.Freeze(false); err != nil {
 			t.Fatal(err)
