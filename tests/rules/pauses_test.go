@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -14,8 +15,8 @@ var waits = map[string]string{
 	"http/server.gather":          "the budget of a rate says how long",
 }
 
-// TestPausesAreOfRetry finds pauses that are written by hand: timers in loops, and pauses that double. Package retry has both, with jitter. The
-// timer of a loop that waits for several events is made before the loop.
+// TestPausesAreOfRetry finds pauses that are written by hand: timers in loops, and pauses that double. Package retry has both, with
+// jitter. The timer of a loop that waits for several events is made before the loop.
 func TestPausesAreOfRetry(t *testing.T) {
 	used := map[string]bool{}
 	for _, s := range sources(t) {
@@ -150,4 +151,95 @@ func isPause(e ast.Expr) bool {
 		}
 	}
 	return false
+}
+
+// patient has the functions of tests that may wait for a time outside testing/synctest, with the reason.
+var patient = map[string]string{
+	"computer/docker/dockertest.remove": "an engine that does not end by itself is killed",
+}
+
+// TestTestsWaitForEvents finds tests that wait for a time in place of an event: receives from time.After, outside testing/synctest, that
+// do not fail the test. What must not happen is excluded by an event that comes after it; package tests/await looks for an event again
+// and again.
+func TestTestsWaitForEvents(t *testing.T) {
+	used := map[string]bool{}
+	for _, s := range sources(t) {
+		isSupport := strings.HasSuffix(s.file.Name.Name, "test") // a package of fixtures
+		if !s.isTest() && !isSupport || s.in("tests") || s.imports("testing/synctest") || usesBubble(s) || isSynctestSupport(t, s) {
+			continue
+		}
+		for _, d := range s.file.Decls {
+			f, is := d.(*ast.FuncDecl)
+			if !is || f.Body == nil {
+				continue
+			}
+			name := s.path[:strings.LastIndex(s.path, "/")] + "." + f.Name.Name
+			for _, at := range timedWaits(f.Body) {
+				if used[name] = true; patient[name] == "" {
+					s.complain(t, at, "%s waits for a time; wait for an event, fail the test, or use testing/synctest", name)
+				}
+			}
+		}
+	}
+	for name := range patient {
+		if !used[name] {
+			t.Errorf("%s waits for no time any more", name)
+		}
+	}
+}
+
+func TestTimedWaits(t *testing.T) {
+	for body, want := range map[string]int{
+		"<-time.After(pause)":                                                         1,
+		"for ; !ended(); <-time.After(pause) {}":                                      1,
+		"at := <-time.After(pause); _ = at":                                           1,
+		"select { case <-done: t.Fatal(1); case <-time.After(pause): }":               1,
+		"select { case <-done: case <-time.After(pause): return }":                    1,
+		"select { case <-done: case <-time.After(pause): stop(); t.Fatal(1) }":        0,
+		"select { case <-done: case <-time.After(pause): t.Error(1); return }":        0,
+		"select { case <-done: case <-time.After(pause): if x { t.Fatal(1) } }":       1,
+		"select { case <-done: case <-time.After(pause): <-time.After(1); t.Fail() }": 1,
+		"deadline := time.After(pause); <-done; _ = deadline":                         0,
+	} {
+		file, err := parser.ParseFile(token.NewFileSet(), "", "package p; func f() {"+body+"}", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found := timedWaits(file.Decls[0].(*ast.FuncDecl).Body); len(found) != want {
+			t.Errorf("%s: %d, want %d", body, len(found), want)
+		}
+	}
+}
+
+// timedWaits returns the receives from time.After in a function, without the receives of the cases of select statements that fail the test.
+func timedWaits(body ast.Node) (found []ast.Node) {
+	failing := map[ast.Node]bool{}
+	ast.Inspect(body, func(at ast.Node) bool {
+		switch at := at.(type) {
+		case *ast.CommClause:
+			if sent, is := at.Comm.(*ast.ExprStmt); is && slices.ContainsFunc(at.Body, isFailure) {
+				failing[sent.X] = true
+			}
+		case *ast.UnaryExpr:
+			if call, is := at.X.(*ast.CallExpr); is && at.Op == token.ARROW && calledName(call) == "time.After" && !failing[at] {
+				found = append(found, at)
+			}
+		}
+		return true
+	})
+	return found
+}
+
+// isFailure reports whether a statement fails the test.
+func isFailure(s ast.Stmt) bool {
+	expression, is := s.(*ast.ExprStmt)
+	if !is {
+		return false
+	}
+	call, is := expression.X.(*ast.CallExpr)
+	if !is {
+		return false
+	}
+	called, is := call.Fun.(*ast.SelectorExpr)
+	return is && slices.Contains([]string{"Fatal", "Fatalf", "Error", "Errorf", "Fail", "FailNow"}, called.Sel.Name)
 }
