@@ -51,7 +51,7 @@ func NewChange(access entity.DriveAccess) Change {
 	}
 }
 
-// AuthorOf returns the author of what a principal does on a drive.
+// AuthorOf returns the author of a principal's operations on a drive.
 func AuthorOf(p *wirev1.Principal) *activityv1.Author {
 	return &activityv1.Author{Actor: entity.Actor(p), UserId: p.GetUserId()}
 }
@@ -85,7 +85,7 @@ type attempt struct {
 	change Change
 	id     string
 	unlock func()
-	// effects are those with which checkGuard was called last.
+	// effects are the arguments of the last call of checkGuard.
 	effects []locks.Effect
 	// isDetached is set when retryOutcome or recovery takes over: end then neither releases the paths nor the id.
 	isDetached bool

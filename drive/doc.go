@@ -50,7 +50,7 @@
 // both paths. The locks of the whole source tree and of the destination can refuse it. In step 8 attempt.install moves
 // a replaced entry to the trash first, unless one rename can replace it (a file by another file); if the second rename
 // fails, it moves the replaced entry back, and if that fails too, recovery does it at the next start. The row has both
-// paths. Locks are on paths and do not move: those of the source end. Drive.sweep deletes the trash.
+// paths. Locks are on paths and do not move: the locks of the source end. Drive.sweep deletes the trash.
 //
 // # Locks
 //

@@ -21,8 +21,8 @@ import (
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
 
-// maxInFlight bounds the unfinished changes of one drive, including those with an unknown outcome. They are also bounded by three quarters
-// of the operations for which there are descriptors, so that reads go on, and that one person does not take what the drive may have.
+// maxInFlight bounds the unfinished changes of one drive, including changes with an unknown outcome. Three quarters of the operations
+// that the descriptors allow are a second bound, so that reads go on, and that one person does not take all descriptors of the drive.
 const maxInFlight = 1024
 
 // A Drive is the files of one workspace. Paths are relative to its root and satisfy entity.CheckPath; "" is the root.

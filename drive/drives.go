@@ -33,14 +33,14 @@ type Options struct {
 	// which hold two more each, and for two walks that measure drives, which hold three each. 0: 4096; smaller values are raised
 	// to MinDescriptors.
 	Descriptors int
-	// Quota limits each drive. Reserve is the space of the file system that drives leave free, of which the drives of workspaces with a small
-	// use may have a part, and Least what no drive may have (package quota).
+	// Quota limits each drive. Reserve is the space of the file system that drives leave free; drives of workspaces with a small use may have
+	// a part of the reserve. Least is the part of the reserve that no drive may have (package quota).
 	Quota          quota.Limit
 	Reserve, Least quota.Usage
 	// Journal returns the bytes that the journal has of a workspace. They belong to its share of a disk that is nearly full. nil: none.
 	Journal func(workspaceID string) uint64
-	// Payer returns the billing user of a workspace, whose drives share a disk that is nearly full as one. It returns NotFound if there is no such
-	// workspace. nil: the drive of each workspace has a share of its own.
+	// Payer returns the billing user of a workspace. The drives of a billing user share a nearly full disk as one drive. Payer returns
+	// NotFound if the workspace does not exist. nil: the drive of each workspace has a share of its own.
 	Payer func(ctx context.Context, workspaceID string) (quota.Payer, error)
 	// Room returns an error of code Full if a workspace has so little room in the journal that nothing may happen on its drive that is
 	// recorded and cannot be refused: processes, and reads. nil: there is always room.
@@ -204,9 +204,9 @@ const (
 	waitTimeout = 10 * time.Second
 )
 
-// Usage returns the used and total bytes of a workspace's drive: those of its quota, or of the file system if it has none. It
-// reads one entry of the drive, to verify that the drive is readable, and keeps no file open. It returns NotFound if the drive
-// does not exist, and Unavailable if no descriptors are available.
+// Usage returns the used and total bytes of a workspace's drive: the bytes of the quota, or of the file system if the drive
+// has no quota. It reads one entry of the drive, to verify that the drive is readable, and keeps no file open. It returns
+// NotFound if the drive does not exist, and Unavailable if no descriptors are available.
 func (d *Drives) Usage(workspaceID string) (used, total uint64, err error) {
 	if err := validateWorkspaceID(workspaceID); err != nil {
 		return 0, 0, err

@@ -79,8 +79,8 @@ func (d *Drive) Open(path string) (*os.File, Entry, error) {
 	return file, newEntry(info.Name(), info), nil
 }
 
-// OpenToRead is Open for a read that RecordRead records. It also returns the error of Options.Room: what has been read is recorded, also when
-// the workspace has no room in the journal.
+// OpenToRead is Open for a read that RecordRead records. It also returns the error of Options.Room, because a read is recorded even if the
+// workspace has no room in the journal.
 func (d *Drive) OpenToRead(path string) (*os.File, Entry, error) {
 	file, entry, err := d.Open(path)
 	if err != nil {

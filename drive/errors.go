@@ -12,7 +12,7 @@ import (
 	"github.com/atelier-run/atelier/entity"
 )
 
-// Codes of errors, in addition to those of package entity.
+// Codes of errors, in addition to the codes of package entity.
 const (
 	// Exists means that the path exists already.
 	Exists entity.Code = "already_exists"

@@ -44,8 +44,8 @@ const maxNamedPaths = 5
 // and the records of the root's entry name it. Entries that are created or removed during the export may be in the archive or
 // not. Holes of files are not read. Memory does not grow with the content.
 //
-// The holes of sparse files are zeros in the archive. Files whose holes together are larger than the drive may be are left out;
-// the log and the result name them, as if they had changed.
+// The holes of sparse files are zeros in the archive. The holes of all files together may be as large as the drive may be.
+// Further sparse files are left out; the log and the result name them, as if they had changed.
 //
 // Files and folders that this process may not read do not end the export: the log, the result and the records of the root's entry
 // name them. Export changes no mode to read them. Processes would see the change, a crash would leave it, and a user of a user
@@ -169,7 +169,7 @@ func (e *exporter) writeEntry(parent handle, name, path string, st *unix.Stat_t,
 }
 
 // asExportError wraps an error of the archive in an exportError, unless ctx has ended. Without it the walk would take
-// some errors for those of an entry that has vanished.
+// some errors for the error of a vanished entry.
 func asExportError(err error) error {
 	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
@@ -199,7 +199,7 @@ func (e *exporter) writeFolder(folder handle, path string) error {
 	return e.writeHeader(header)
 }
 
-// leaveOut names an entry that this process may not read, and writes the header of a folder, whose entries are left out.
+// leaveOut names an entry that this process may not read. It writes the header of a folder, but not the entries of the folder.
 func (e *exporter) leaveOut(path string, st *unix.Stat_t) error {
 	e.done.Unreadable++
 	e.done.UnreadablePaths = namePath(e.done.UnreadablePaths, path)

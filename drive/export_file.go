@@ -16,15 +16,15 @@ import (
 )
 
 const (
-	// exportBuffer is the size in bytes up to which a file is read whole before it is written to the archive.
+	// exportBuffer is the greatest size in bytes of a file that is read whole before it is written to the archive.
 	exportBuffer = 1 << 20
 	// maxSmallCopies and maxLargeCopies limit the attempts to copy a file of up to exportBuffer bytes and a larger one.
 	maxSmallCopies = 8
 	maxLargeCopies = 3
 )
 
-// The PAX records of the root's entry that name the files that changed during each attempt to copy them, and what could not be
-// read. Other archivers ignore them.
+// The PAX records of the root's entry that name the files that changed during each attempt to copy them, and the entries that
+// could not be read. Other archivers ignore them.
 const (
 	changedFilesRecord    = "ATELIER.changed.files"
 	changedPathsRecord    = "ATELIER.changed.paths"
@@ -126,7 +126,7 @@ func (e *exporter) copySmall(file *os.File, before *unix.Stat_t, header *tar.Hea
 	return fileCopy{isConsistent: isConsistent, hasEntry: true, isLast: isLast}, asExportError(err)
 }
 
-// copyLarge writes size bytes of a file. It does not read holes. It writes zeros for what a process has truncated meanwhile.
+// copyLarge writes size bytes of a file. It does not read holes. It writes zeros for bytes that a process has truncated meanwhile.
 func (e *exporter) copyLarge(file *os.File, size int64) error {
 	for at := int64(0); at < size; {
 		data, end := nextData(file, at, size)
@@ -178,8 +178,8 @@ func (e *exporter) writeZeros(n int64) error {
 	return nil
 }
 
-// isUnchanged reports whether the content of a file is the one that it had before. A change of the number of its links, by which
-// a newer file replaces it, is not a change of its content.
+// isUnchanged reports whether the content of a file has not changed since before. If a newer file replaces the file, only its
+// number of links changes, and not its content.
 func isUnchanged(file *os.File, before *unix.Stat_t) (bool, error) {
 	after, err := statFile(file)
 	if err != nil {

@@ -161,7 +161,7 @@ func TestExportOfChangingFiles(t *testing.T) {
 	}
 }
 
-// replaceAt returns a change that replaces the file by another one with the same content, as an upload does.
+// replaceAt returns a change that replaces the file by a new file with the same content, as an upload does.
 func replaceAt(during int) func(path string, call int) error {
 	return func(path string, call int) error {
 		if call != during {

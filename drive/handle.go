@@ -295,7 +295,7 @@ func validateChangePath(at string) error {
 
 func isEOF(err error) bool { return errors.Is(err, io.EOF) }
 
-// An ownership is the user and group of an entry. New entries get one with which the workspace's processes can use them.
+// An ownership is the user and group of an entry. New entries get an ownership that lets the workspace's processes use them.
 type ownership struct{ uid, gid uint32 }
 
 // ownership returns the ownership for a new entry at the location. The new entry gets it from the file that it replaces,

@@ -15,11 +15,11 @@ import (
 
 // CountHeld makes files count for a drive that were removed from all folders while processes have them open or mapped. processes returns
 // the ids on this machine of the processes of a workspace's computer. CountHeld may be called once, also while drives are measured.
-// Where the kernel counts what drives use (package quota), such files count without it.
+// Where the kernel counts the use of drives (package quota), such files count without it.
 func (d *Drives) CountHeld(processes func(workspaceID string) []int) { d.holders.Store(&processes) }
 
-// held returns what the processes of a workspace's computer hold on a device though no folder has it. What this process may not read
-// does not count, and neither do files in messages between processes that nobody has received yet.
+// held returns the use of files on a device that the processes of a workspace's computer hold and no folder has. Files that this
+// process may not read do not count, and neither do files in messages between processes that no process has received yet.
 func (d *Drives) held(ctx context.Context, workspaceID string, device uint64) (quota.Usage, error) {
 	processes := d.holders.Load()
 	if processes == nil {
@@ -58,7 +58,7 @@ func (h *holding) add(path string) error {
 	return nil
 }
 
-// addOpen adds the open files of a process: those of each of its threads that has a table of open files of its own.
+// addOpen adds the open files of a process, and the open files of its threads that have a table of open files of their own.
 func (h *holding) addOpen(pid int) {
 	dir := fmt.Sprintf("/proc/%d/task", pid)
 	for _, thread := range names(dir) {

@@ -40,14 +40,15 @@ import (
 // the cost of a crash grows with the requests in flight, and not with the images of the workspace. If several requests of unknown outcome
 // have the same image, the last request settles the image.
 //
-// RemoveImages removes the images of a deleted session. A session has images of its own, also if another one has the same.
+// RemoveImages removes the images of a deleted session. Each session has its own copy of an image, even if another session has the same
+// image.
 
 const (
 	// ImagesName is the name of the folder of the images, beside the files of a workspace's drive.
 	ImagesName   = "images"
 	markerSuffix = ".image"
-	// settleAfter is the time after which the command of a request, whose outcome is unknown, has either taken effect or never will. It
-	// is several times that in which a request ends.
+	// settleAfter is the time until the command of a request with an unknown outcome has either taken effect or never will. It
+	// is several times the time that a request takes.
 	settleAfter = 5 * time.Minute
 )
 
@@ -65,7 +66,7 @@ func (n imageName) marker() string {
 	return n.workspaceID + "/tmp/" + n.sessionID + "." + n.digits + markerSuffix
 }
 
-// isMarker reports whether an entry of tmp is a marker, and of which image.
+// isMarker reports whether an entry of tmp is a marker, and returns the image of the marker.
 func (d *Drive) isMarker(entry string) (imageName, bool) {
 	name, isMarker := strings.CutSuffix(entry, markerSuffix)
 	sessionID, digits, hasDigits := strings.Cut(name, ".")
@@ -129,8 +130,8 @@ func (d *Drives) KeepImages(ctx context.Context, workspaceID, sessionID string, 
 	return err
 }
 
-// findUnsettled returns those images of a request of which no input may be known: added, which the session does not have, and left, which
-// have a marker of a crash or of another request. The caller has locked the images of the session.
+// findUnsettled returns the images of a request that may belong to no input: added are the images that the session does not have, and
+// left the images with a marker of a crash or of another request. The caller has locked the images of the session.
 func (d *Drives) findUnsettled(workspaceID, sessionID string, images map[string][]byte) (added, left []imageName, err error) {
 	for _, sum := range slices.Sorted(maps.Keys(images)) {
 		name := imageName{workspaceID, sessionID, hex.EncodeToString([]byte(sum))}
@@ -294,7 +295,8 @@ func (d *Drives) settleLater(ctx context.Context, names []imageName) {
 	}
 }
 
-// adoptMarkers settles later those images whose markers nothing in this process settles, because an ended process has left them.
+// adoptMarkers settles the images later, except images that a request in this process settles: an ended process has left the
+// markers of the others.
 func (d *Drives) adoptMarkers(names []imageName) {
 	d.mu.Lock()
 	names = slices.DeleteFunc(slices.Clone(names), func(name imageName) bool { return d.unsettled[name] > 0 })
@@ -326,7 +328,7 @@ func (d *Drives) isUnsettled(name imageName) bool {
 	return d.unsettled[name] > 0
 }
 
-// settleForgotten settles those of images that no other request settles. The caller has locked the images of the session.
+// settleForgotten settles the images that no other request settles. The caller has locked the images of the session.
 func (d *Drives) settleForgotten(names []imageName) {
 	for _, name := range names {
 		if d.isUnsettled(name) {

@@ -57,7 +57,7 @@ func TestImagesOfARefusedInputAfterARestart(t *testing.T) {
 	})
 }
 
-// leaveUnknown keeps images of an input whose outcome is unknown when the process ends.
+// leaveUnknown keeps images of an input. The outcome of the input is unknown when the process ends.
 func leaveUnknown(t *testing.T, rows *imageRows, dir string, images map[string][]byte) {
 	t.Helper()
 	drives := rows.open(t, dir, quota.Limit{})

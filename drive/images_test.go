@@ -127,7 +127,7 @@ func expectImage(t *testing.T, drives *drive.Drives, sessionID, content string) 
 
 var errRefused, errUnknown = entity.Errorf(entity.Forbidden, "refused"), errors.New("no answer")
 
-// TestImages keeps images of several inputs and sessions, some of them the same, and removes those of a session.
+// TestImages keeps images of several inputs and sessions, some of them the same, and removes the images of one session.
 func TestImages(t *testing.T) {
 	dir, rows := t.TempDir(), newImageRows()
 	drives := rows.open(t, dir, quota.Limit{})
@@ -181,8 +181,8 @@ func isCode(err error, code entity.Code) bool {
 	return is && refused.Code == code
 }
 
-// TestImagesCountInTheQuota sends images until the quota is used up. What does not fit is refused whole, before anything is written, and
-// the deletion of the session gives the space back.
+// TestImagesCountInTheQuota sends images until the quota is used up. A request that does not fit is refused whole, before anything is
+// written, and the deletion of the session gives the space back.
 func TestImagesCountInTheQuota(t *testing.T) {
 	synctest.Test(t, testImagesCountInTheQuota) // in virtual time a drive may be measured at any time
 }
@@ -221,7 +221,7 @@ func testImagesCountInTheQuota(t *testing.T) {
 	}
 }
 
-// TestImagesAfterACrash leaves images behind whose command may or may not have taken effect, in every step, and starts again.
+// TestImagesAfterACrash leaves images behind in every step, and starts again. The command with the images may have taken effect or not.
 func TestImagesAfterACrash(t *testing.T) {
 	synctest.Test(t, testImagesAfterACrash)
 }
@@ -263,7 +263,7 @@ func testImagesAfterACrash(t *testing.T) {
 	expectImage(t, drives, "ses_1", "named")
 }
 
-// sweep opens the drive, and closes it when its sweep has settled what it can.
+// sweep opens the drive, and closes it when its sweep has settled all that it can.
 func sweep(t *testing.T, rows *imageRows, dir string) {
 	t.Helper()
 	drives := rows.open(t, dir, quota.Limit{})
@@ -275,7 +275,7 @@ func sweep(t *testing.T, rows *imageRows, dir string) {
 	}
 }
 
-// TestImagesAreSettledLater has the process itself find out about a request whose outcome it does not know.
+// TestImagesAreSettledLater has the process itself find out the unknown outcome of a request.
 func TestImagesAreSettledLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir, rows := t.TempDir(), newImageRows()
@@ -325,7 +325,7 @@ func TestImagesOfConcurrentInputs(t *testing.T) {
 	})
 }
 
-// TestImagesOfSeveralUnknownInputs has two inputs with the same image whose outcomes are unknown, and a refused one. The image stays until
+// TestImagesOfSeveralUnknownInputs has two inputs of unknown outcome with the same image, and a refused input. The image stays until
 // the last input has been settled.
 func TestImagesOfSeveralUnknownInputs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -350,7 +350,7 @@ func TestImagesOfSeveralUnknownInputs(t *testing.T) {
 	})
 }
 
-// testOutcomes runs a test for each outcome of a command whose outcome is unknown.
+// testOutcomes runs a test for both outcomes that a command of unknown outcome may have.
 func testOutcomes(t *testing.T, test func(t *testing.T, takesEffect bool)) {
 	for name, takesEffect := range map[string]bool{"effect": true, "none": false} {
 		t.Run(name, func(t *testing.T) {

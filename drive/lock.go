@@ -71,7 +71,7 @@ func (l *location) written(path string) locks.Effect {
 	return locks.Effect{Path: path, ChangesParent: !l.exists()}
 }
 
-// replaced returns the effect of replacing what is at the location, with all entries below it.
+// replaced returns the effect of replacing the entry at the location, with all entries below it.
 func (l *location) replaced(path string) locks.Effect {
 	return locks.Effect{Path: path, ChangesParent: !l.exists(), IsDeep: true}
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/atelier-run/atelier/drive/locks"
 )
 
-// TestLockIsConfirmedBesideOperations changes what is locked while it is asked whether the caller of LOCK still has the access: the answer may
-// take long, and a lock on the root of the drive concerns all operations.
+// TestLockIsConfirmedBesideOperations changes an entry under the wanted lock while the access of the caller of LOCK is verified: the answer
+// may take long, and a lock on the root of the drive concerns all operations.
 func TestLockIsConfirmedBesideOperations(t *testing.T) {
 	d := openDrive(t, open(t, t.TempDir(), &drivetest.Activity{}))
 	lock := locks.Lock{Token: "urn:uuid:1", Deep: true}

@@ -102,7 +102,7 @@ func (m *metrics) countOperation(kind string, err error) {
 	m.operations.WithLabelValues(kind, outcomeOf(err)).Inc()
 }
 
-// outcomeOf returns the label for an error: its code, of which there are few.
+// outcomeOf returns the label for an error: its code. There are few codes.
 func outcomeOf(err error) string {
 	var e *entity.Error
 	switch {

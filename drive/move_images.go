@@ -15,13 +15,13 @@ import (
 
 // ImageRows reads the rows of images that earlier versions stored.
 type ImageRows interface {
-	// FindRow returns the first row of a list, of any owner, behind a position, for which want returns true, and the position of the row.
-	// found is false if there is none.
+	// FindRow returns the first row behind a position of a list, of any owner, that satisfies want, and the position of the row. found is
+	// false if there is no such row.
 	FindRow(list, after string, want func(row []byte) bool) (position string, row []byte, found bool, err error)
 }
 
 // MoveImages moves the images of sessions that earlier versions stored in rows of the journal to files beside the drives. The rows are the
-// only record of what remains to be moved:
+// only record of the images that remain to be moved:
 //
 //  1. MoveImages finds the next row with the content of an image.
 //  2. KeepImages makes the file durable, within the quota of the drive, with a marker.

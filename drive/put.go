@@ -99,11 +99,11 @@ func (a *attempt) commitUpload(file *os.File, at *location, path string) (Entry,
 	})
 }
 
-// smallUpload is the size in bytes up to which preflightPut does not look at the disk: the system calls would cost more than
-// an upload that is received in vain.
+// smallUpload is the greatest size in bytes of an upload that preflightPut checks without a look at the disk: the system
+// calls would cost more than an upload that is received in vain.
 const smallUpload = 64 << 10
 
-// preflightPut returns the error with which Put would refuse an upload of the announced size now. For a small upload it
+// preflightPut returns the error of Put if Put would refuse an upload of the announced size now. For a small upload it
 // looks at the quota, calls the guard and checks the locks on the path only.
 func (d *Drive) preflightPut(ctx context.Context, path string, size int64, a *attempt) error {
 	if err := d.drives.quota.Fits(ctx, d.workspaceID, need(max(size, 0), true)); err != nil {

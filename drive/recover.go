@@ -62,7 +62,7 @@ func (d *Drive) listStranded() []string {
 	return slices.Collect(maps.Keys(d.stranded))
 }
 
-// endStranded ends operations that were left to recovery and whose intents are resolved. The drive is recovered unless another
+// endStranded ends operations that were left to recovery; their intents are resolved. The drive is recovered unless another
 // operation was left to recovery meanwhile.
 func (d *Drive) endStranded(ids []string) {
 	d.mu.Lock()

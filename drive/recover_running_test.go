@@ -14,7 +14,7 @@ import (
 )
 
 // TestRecoverIgnoresOperationsThatEndMeanwhile recovers a drive while a move over a folder runs. The move ends after the
-// recovery has listed its intent, and its destination is then removed. The replaced folder, which nobody has swept yet, must not
+// recovery has listed its intent, and its destination is then removed. The replaced folder, which is not swept yet, must not
 // come back.
 func TestRecoverIgnoresOperationsThatEndMeanwhile(t *testing.T) {
 	dir, activity := t.TempDir(), &drivetest.Activity{}

@@ -110,8 +110,8 @@ func (d *Drive) stageArchive(ctx context.Context, name, mark string, archive io.
 	return openTree(d.tmp, name)
 }
 
-// requireSpace returns Full if the disk has no space for size bytes beside that which the drive leaves free. It
-// ignores the quota, because the tree replaces another one.
+// requireSpace returns Full if the disk has no space for size bytes beside the space that the drive leaves free. It
+// ignores the quota, because the tree replaces another tree.
 func (d *Drive) requireSpace(ctx context.Context, size int64) error {
 	return d.drives.quota.RequireFree(ctx, d.workspaceID, quota.Usage{Bytes: uint64(size), Files: 1})
 }
@@ -143,7 +143,7 @@ func (d *Drive) syncHome() error {
 	return errors.Join(home.Sync(), home.Close())
 }
 
-// isRestored reports whether the drive's tree is the one that an intent names, and makes the folders that show it durable.
+// isRestored reports whether the drive's tree is the tree that an intent names, and makes the folders that show it durable.
 func (d *Drive) isRestored(inode uint64) (bool, error) {
 	home, err := d.openHome()
 	if err != nil {

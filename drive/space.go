@@ -44,15 +44,15 @@ func (d *Drives) RequireReserve(size int) error {
 	return d.quota.RequireReserve(quota.Usage{Bytes: uint64(size)})
 }
 
-// CheckJournal returns Full if a workspace whose payer has the share of a disk that is nearly full may not write size bytes to the journal. It
-// does not wait.
+// CheckJournal returns Full if a workspace may not write size bytes to the journal, because its payer has the share of a nearly full disk.
+// It does not wait.
 func (d *Drives) CheckJournal(workspaceID string, size int) error {
 	return d.quota.CheckJournal(workspaceID, size)
 }
 
-// measure returns what the folder of a workspace uses, and what its processes hold (CountHeld). A file counts once for all its links. What is in folders that this process
-// may not read does not count: without a result, no process could start that gives the folders other modes. If enough is not nil, the walk
-// ends as soon as enough returns true for what it has found.
+// measure returns the use of a workspace's folder, and the space that its processes hold (CountHeld). A file counts once for all its links.
+// Entries in folders that this process may not read do not count: without a result, no process could start that gives the folders other
+// modes. If enough is not nil, the walk ends as soon as enough returns true for the use so far.
 func (d *Drives) measure(ctx context.Context, workspaceID string, enough func(quota.Usage) bool) (used quota.Usage, err error) {
 	home, err := d.root.Open(workspaceID)
 	if err != nil {
@@ -107,7 +107,7 @@ func (d *Drive) require(ctx context.Context, size int64, isNew bool) error {
 	return d.drives.quota.Require(ctx, d.workspaceID, need(size, isNew))
 }
 
-// need returns what a file or content of a size occupies.
+// need returns the space that a file or content of a size occupies.
 func need(size int64, isNew bool) quota.Usage {
 	const block = 4096
 	n := quota.Usage{Bytes: (uint64(size) + block - 1) / block * block}
@@ -117,7 +117,7 @@ func need(size int64, isNew bool) quota.Usage {
 	return n
 }
 
-// A boundedFile writes to a file what the drive has space for.
+// A boundedFile writes to a file as much as the drive has space for.
 type boundedFile struct {
 	*os.File
 	ctx   context.Context

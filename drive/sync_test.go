@@ -6,8 +6,8 @@ import (
 	"testing/synctest"
 )
 
-// TestSharedSync calls do while a sync is in progress: the calls share one later sync with its result, and a call after that has
-// begun gets another one.
+// TestSharedSync calls do while a sync is in progress: the calls share one later sync with its result, and a call after that
+// sync has begun gets another sync.
 func TestSharedSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		syncs, errDisk := 0, errors.New("the disk has failed")

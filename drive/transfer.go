@@ -157,7 +157,7 @@ func (d *Drive) Copy(ctx context.Context, from, to string, overwrite, shallow bo
 	})
 }
 
-// preflightCopy returns the error with which Copy would refuse the destination now.
+// preflightCopy returns the error of Copy if Copy would refuse the destination now.
 func (d *Drive) preflightCopy(to string, overwrite bool, a *attempt) error {
 	target, err := d.locateTarget(to, overwrite)
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/atelier-run/atelier/tests/unprivileged"
 )
 
-// makeRemovable gives the folders below dir, at the end of the test, modes with which they can be removed.
+// makeRemovable gives the folders below dir, at the end of the test, modes that allow their removal.
 func makeRemovable(t *testing.T, dir string) {
 	t.Cleanup(func() {
 		if output, err := exec.Command("chmod", "-R", "u+rwX", dir).CombinedOutput(); err != nil {

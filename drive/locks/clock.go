@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A clock reads the time for the locks. The end of a lock is counted by a monotonic clock, which nobody sets. The wall clock serves only for
-// locks that an earlier process has stored.
+// A clock reads the time for the locks. The end of a lock is counted by a monotonic clock, which cannot be set. The wall clock serves only
+// for locks that an earlier process has stored.
 type clock struct {
 	// id identifies the monotonic clock: another clock has other readings.
 	id string

@@ -26,7 +26,7 @@ func newMachine(t *testing.T) *machine {
 	return m
 }
 
-// restart begins another process, whose monotonic clock has other readings.
+// restart begins another process. The monotonic clock of the new process has other readings.
 func (m *machine) restart() {
 	m.Helper()
 	m.process += "p"

@@ -11,7 +11,7 @@ import (
 
 const (
 	locksFile = "locks.json"
-	// minAppended is the number of bytes of changes from which the file may be written anew.
+	// minAppended is the number of bytes of changes that are appended before the file may be written anew.
 	minAppended = 64 << 10
 )
 

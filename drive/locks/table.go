@@ -92,8 +92,8 @@ func (l *Table) current() []*Lock {
 // Remaining returns the time until the end of a lock of the table. Steps of the wall clock do not change it.
 func (l *Table) Remaining(held *Lock) time.Duration { return l.clock.remaining(held.Term) }
 
-// replace replaces the locks, first on disk and then in memory; changes are the locks in which next differs, and those that end with
-// an empty term. The caller holds mu.
+// replace replaces the locks, first on disk and then in memory; changes are the locks of next that are new or different, and the
+// ended locks with an empty term. The caller holds mu.
 func (l *Table) replace(next []*Lock, changes ...*Lock) error {
 	if err := l.file.save(next, changes); err != nil {
 		return err
@@ -102,7 +102,7 @@ func (l *Table) replace(next []*Lock, changes ...*Lock) error {
 	return nil
 }
 
-// remove deletes the locks for which a function returns true, if there are any. The caller holds mu.
+// remove deletes the locks that isRemoved selects, if there are any. The caller holds mu.
 func (l *Table) remove(isRemoved func(*Lock) bool) error {
 	var remaining, ended []*Lock
 	for _, held := range l.held {

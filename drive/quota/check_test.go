@@ -14,11 +14,11 @@ import (
 )
 
 // TestCheckDecidesDuringWalks has the walks of drives stand still while the disk fills. Check refuses nevertheless: a drive that is being
-// walked, and a drive whose walk waits for those of others.
+// walked, and a drive that waits for the walks of other drives.
 func TestCheckDecidesDuringWalks(t *testing.T) {
 	for name, test := range map[string]struct {
 		limit Limit
-		// used is what the drive uses, before and after are what the disk has when Check begins, and when the walks stand still.
+		// used is the use of the drive. before is the use of the disk when Check begins, and after its use when the walks stand still.
 		used, before, after uint64
 		others              int
 	}{
@@ -85,8 +85,8 @@ func TestDriveThatCannotBeMeasured(t *testing.T) {
 	})
 }
 
-// TestSuspensionOfProcesses verifies which processes are suspended while Check decides: those of drives that may be what fills the disk, and
-// all below the lower threshold. They are resumed when they are admitted, and not when they are refused.
+// TestSuspensionOfProcesses verifies which processes are suspended while Check decides: the processes of drives that may fill the disk, and
+// all processes below the lower threshold. Processes are resumed when they are admitted, and not when they are refused.
 func TestSuspensionOfProcesses(t *testing.T) {
 	for name, test := range map[string]struct {
 		// known is set if the drive is measured before the rest of the disk fills.
@@ -141,8 +141,8 @@ func (d *fillingDisk) statfs(dir string) (volume.Usage, error) {
 	return d.fakeDisk.statfs(dir)
 }
 
-// TestProcessAtTheSpeedOfMemory has a process fill a disk of a gigabyte as fast as a process can. It is suspended before a third of what
-// is between the reserve and the lower threshold is gone.
+// TestProcessAtTheSpeedOfMemory has a process fill a disk of a gigabyte as fast as a process can. It is suspended before a third of the
+// space between the reserve and the lower threshold is gone.
 func TestProcessAtTheSpeedOfMemory(t *testing.T) {
 	for percent := range uint64(100) {
 		rate := Usage{Bytes: fastestBytes / 100_000 * (percent + 1)}

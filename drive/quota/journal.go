@@ -6,10 +6,10 @@ import "time"
 const recentFor = 50 * time.Millisecond
 
 // CheckJournal returns Full if a workspace may not write so many bytes to the journal, because the disk is nearly full and its payer is known to
-// have the share. It does not wait. Its thresholds lie in the lower half of the band, so that workspaces whose uploads are refused
-// can still be worked in, and payers with the smallest use are never refused: the journal itself refuses what it has no space for.
+// have the share. It does not wait. Its thresholds lie in the lower half of the band, so that work in a workspace can go on after its
+// uploads are refused, and payers with the smallest use are never refused: the journal itself refuses writes that it has no space for.
 //
-// The use is what was last measured: at the latest by the next sample of a computer of the payer, which calls Space.
+// The use is the use that was last measured: at the latest by the next sample of a computer of the payer, which calls Space.
 func (l *Limiter) CheckJournal(workspaceID string, size int) error {
 	recent := l.recent.Load()
 	if recent == nil || time.Since(recent.measured) > recentFor {
@@ -22,7 +22,7 @@ func (l *Limiter) CheckJournal(workspaceID string, size int) error {
 	}
 	d, need := recent.disk, uint64(size)
 	if !isShort(d.FreeBytes, d.bytes.high, need) || d.FreeBytes < l.options.Least.Bytes {
-		return nil // for all, or for nobody: then the journal refuses the change
+		return nil // for all payers, or for none: then the journal refuses the change
 	}
 	p := l.payerOf(workspaceID)
 	if p == nil { // not looked up yet
@@ -42,7 +42,7 @@ type recentDisk struct {
 	measured time.Time
 }
 
-// Freed notes that something was deleted from a drive: what was measured before no longer refuses the changes of the journal of the payer's
+// Freed notes that something was deleted from a drive: earlier measurements no longer refuse the changes of the journal of the payer's
 // workspaces.
 func (l *Limiter) Freed(workspaceID string) {
 	p := l.payerOf(workspaceID)

@@ -58,7 +58,7 @@ type payer struct {
 	freed time.Time
 }
 
-// A shareUse is what the drives of a payer were last measured to use while the disk was nearly full.
+// A shareUse is the use of the drives of a payer that was last measured while the disk was nearly full.
 type shareUse struct {
 	used Usage
 	// isPartial is set if the walk ended as soon as the drives had more than the share: used is then less than the drives use.
@@ -130,11 +130,11 @@ func (p *payer) lastUse() Usage {
 	return Usage{}
 }
 
-// shareUse returns what the drives of the payer of a workspace use, and what the journal has of the workspaces, as far as that decides about
-// what the drive needs: no more than the drives use if that is refused. It also returns the disk, measured again after a walk.
-// Drives that have not been walked for long enough are walked. Between two walks, the growth of the disk limits that of the drives. A payer
-// of whom a walk fails, or does not end before the disk is below the lower threshold, has more than the share. shareUse returns NotFound if
-// there is no drive, and ctx's error. It calls wait before it waits for a walk.
+// shareUse returns the use of the drives of a workspace's payer and of the payer's workspaces in the journal, as far as the use decides
+// about need: no more than the use of the drives if need is refused. It also returns the disk, measured again after a walk.
+// Drives that have not been walked for long enough are walked. Between two walks, the growth of the disk limits the growth of the drives.
+// If a walk of a payer's drives fails, or does not end before the disk is below the lower threshold, the payer has more than the share.
+// shareUse returns NotFound if there is no drive, and ctx's error. It calls wait before it waits for a walk.
 func (l *Limiter) shareUse(ctx context.Context, workspaceID string, d disk, need Usage, wait func()) (Usage, disk, error) {
 	if p := l.payerOf(workspaceID); p != nil {
 		if used, is := l.knownShare(p, d, need); is {
@@ -173,7 +173,7 @@ func (l *Limiter) decideShare(ctx context.Context, workspaceID string, d disk, n
 	return used.plus(l.journal(p)), err
 }
 
-// journal returns what the workspaces of a payer have in the journal.
+// journal returns the use of the journal by the workspaces of a payer.
 func (l *Limiter) journal(p *payer) (used Usage) {
 	if l.options.Journal == nil {
 		return used
@@ -184,7 +184,7 @@ func (l *Limiter) journal(p *payer) (used Usage) {
 	return used
 }
 
-// unknownUse returns a use with which a drive is refused below the reserve, because the drives of the payer cannot be measured.
+// unknownUse returns so large a use that the drive is refused below the reserve, because the drives of the payer cannot be measured.
 func (l *Limiter) unknownUse(workspaceID string, d disk, err error) Usage {
 	l.options.Log.Warn("drives cannot be measured, and count as large ones while the disk is nearly full", "workspace", workspaceID, "error", err)
 	return Usage{d.TotalBytes/2 + 1, d.totalFiles()/2 + 1}
@@ -193,7 +193,7 @@ func (l *Limiter) unknownUse(workspaceID string, d disk, err error) Usage {
 // errBelow is the cause of the end of a context of untilBelow.
 var errBelow = errors.New("the disk has fallen below the lower threshold")
 
-// untilBelow returns a context that ends as soon as what is needed does not leave the lower threshold free.
+// untilBelow returns a context that ends as soon as need does not leave the lower threshold free.
 func (l *Limiter) untilBelow(ctx context.Context, need Usage) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var group sync.WaitGroup
@@ -211,7 +211,7 @@ func (l *Limiter) untilBelow(ctx context.Context, need Usage) (_ context.Context
 }
 
 // anticipate measures the drives of a payer before the disk is nearly full, so that the decision then need not wait for a walk. The walk is
-// repeated when the disk has less free by half a band. A walk that goes on when the disk is nearly full is that of the decision.
+// repeated when the disk has less free by half a band. A walk that goes on when the disk is nearly full is the walk of the decision.
 func (l *Limiter) anticipate(ctx context.Context, workspaceID string, d disk) error {
 	isKnown := func(p *payer) bool {
 		if p == nil {
@@ -235,7 +235,7 @@ func (l *Limiter) anticipate(ctx context.Context, workspaceID string, d disk) er
 		return err
 	}
 	select {
-	case p.deciding <- struct{}{}: // after the place among the walks, for which no decision waits
+	case p.deciding <- struct{}{}: // after the place among the walks: no decision waits for that place
 		defer func() { <-p.deciding }()
 	default: // the drives are being walked
 		return nil
@@ -247,8 +247,8 @@ func (l *Limiter) anticipate(ctx context.Context, workspaceID string, d disk) er
 	return err
 }
 
-// walkShare walks the drives of a payer, the drive of a workspace first, until it is certain that the drive may not have what it needs. It
-// returns NotFound if the drive of the workspace does not exist. The caller occupies p.deciding.
+// walkShare walks the drives of a payer, the drive of a workspace first, until it is certain that the drive may not have the space of
+// need. It returns NotFound if the drive of the workspace does not exist. The caller occupies p.deciding.
 func (l *Limiter) walkShare(ctx context.Context, p *payer, workspaceID string, d disk, need Usage) (Usage, error) {
 	began, s, calls := time.Now(), shareUse{free: d.Usage}, 0
 	journal := l.journal(p)
@@ -284,7 +284,7 @@ func (l *Limiter) walkShare(ctx context.Context, p *payer, workspaceID string, d
 	return s.used, nil
 }
 
-// measureDrive is Options.Measure, or what the kernel counts.
+// measureDrive returns the result of Options.Measure, or the count of the kernel.
 func (l *Limiter) measureDrive(ctx context.Context, workspaceID string, enough func(Usage) bool) (Usage, error) {
 	a := l.account(workspaceID)
 	if !l.isCounted(a, workspaceID) {
@@ -299,8 +299,8 @@ func (l *Limiter) measureDrive(ctx context.Context, workspaceID string, enough f
 	return a.used, nil
 }
 
-// knownShare returns what the drives of a payer use, and what the journal has of the workspaces, if no drive need be walked, and the payer,
-// whose drives the kernel counts, need not be looked up again: the payer may have more workspaces by now.
+// knownShare returns the use of the drives of a payer and of the payer's workspaces in the journal, if no drive need be walked. If the
+// kernel counts the drives, the payer must have been looked up recently, because the payer may have more workspaces by now.
 func (l *Limiter) knownShare(p *payer, d disk, need Usage) (_ Usage, isKnown bool) {
 	journal := l.journal(p)
 	admits := func(used Usage) bool { return d.admits(used.plus(journal), need) }
@@ -326,7 +326,7 @@ func (l *Limiter) knownShare(p *payer, d disk, need Usage) (_ Usage, isKnown boo
 	return s.used.plus(journal), age < pause || s.free == d.Usage && age < staleAfter
 }
 
-// countedShare returns what the drives of a payer use, and false unless the kernel counts all of them.
+// countedShare returns the use of the drives of a payer, and false unless the kernel counts all of them.
 func (l *Limiter) countedShare(p *payer) (used Usage, isCounted bool) {
 	if l.kernel == ignores {
 		return Usage{}, false

@@ -9,8 +9,8 @@ import (
 	"github.com/atelier-run/atelier/volume"
 )
 
-// mayHaveGrown reports whether processes may have written to the drive since it was measured. What the operations of the drive itself
-// have written counts already.
+// mayHaveGrown reports whether processes may have written to the drive since it was measured. Bytes that the operations of the drive
+// itself have written count already.
 func (a *account) mayHaveGrown() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -25,7 +25,7 @@ func (a *account) grown(free volume.Usage) Usage {
 	return growth(a.free, free)
 }
 
-// growth returns what a file system has less free than before.
+// growth returns how much less a file system has free than before.
 func growth(before, now volume.Usage) (grown Usage) {
 	grown.Bytes = before.FreeBytes - min(now.FreeBytes, before.FreeBytes)
 	if now.FreeFiles != volume.Unlimited {

@@ -12,12 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kernel says what the kernel does with the project quotas of a file system.
+// kernel says how the kernel treats the project quotas of a file system.
 type kernel int
 
 const (
 	ignores  kernel = iota
-	counts          // it counts what projects use
+	counts          // it counts the use of projects
 	enforces        // and refuses writes that exceed a limit
 )
 
@@ -60,7 +60,7 @@ func quotactl(at *os.File, command int, id uint32, argument unsafe.Pointer) erro
 	return nil
 }
 
-// detect returns what the kernel does with the project quotas of a folder's file system.
+// detect returns how the kernel treats the project quotas of a folder's file system.
 func detect(dir string) kernel {
 	at, err := os.Open(dir)
 	if err != nil {
@@ -81,7 +81,7 @@ func detect(dir string) kernel {
 	return ignores
 }
 
-// readProject returns what a project uses.
+// readProject returns the use of a project.
 func readProject(dir string, project uint32) (Usage, error) {
 	at, err := os.Open(dir)
 	if err != nil {
@@ -208,7 +208,7 @@ func setProject(path string, project uint32) error {
 	return nil
 }
 
-// count asks the kernel what a drive uses.
+// count asks the kernel for the use of a drive.
 func (l *Limiter) count(a *account) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -220,8 +220,8 @@ func (l *Limiter) count(a *account) error {
 	return nil
 }
 
-// isCounted reports whether the kernel counts what a drive uses. At the first call for a drive, it makes an empty drive a project
-// and sets its limit.
+// isCounted reports whether the kernel counts the use of a drive. At the first call for a drive, it makes an empty drive a
+// project and sets its limit.
 func (l *Limiter) isCounted(a *account, workspaceID string) bool {
 	if l.kernel == ignores {
 		return false
@@ -242,7 +242,7 @@ func (l *Limiter) isCounted(a *account, workspaceID string) bool {
 	return a.project != 0
 }
 
-// Prepare makes a new drive, whose folders are empty, a project of its own if the file system can do that.
+// Prepare makes a new drive with empty folders a project of its own if the file system can do that.
 func (l *Limiter) Prepare(workspaceID string) {
 	if l.isLimited() {
 		l.isCounted(l.account(workspaceID), workspaceID)

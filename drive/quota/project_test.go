@@ -127,7 +127,7 @@ func TestEnforcedProjects(t *testing.T) {
 	if made < 4 || made > 9 {
 		t.Errorf("a process has made %d files", made)
 	}
-	// Entries of one drive move within it, and not to another one.
+	// Entries of one drive move within it, and not to another drive.
 	if err := os.Rename(filepath.Join(one, "big"), filepath.Join(dir, "ws_1", "tmp", "big")); err != nil {
 		t.Error(err)
 	}

@@ -1,35 +1,35 @@
 // Package quota limits the bytes and files of drives, and keeps bytes and files (inodes) of the disk free for the journal.
 //
-// There are two ways to know what a drive uses:
+// There are two ways to know the use of a drive:
 //
 //   - The kernel counts it, on an ext4 or xfs file system with project quotas (mounted with prjquota). A drive that is empty
 //     when the server sees it first becomes a project of its own. If quotas are enforced too, the kernel refuses the writes
 //     of processes that exceed them, and Check has nothing to do.
-//   - Otherwise the drive is walked. Between two walks, the drive's own operations add what they write to the result of the
-//     last one. A drive is walked for a small share of the time, so that the result may be old. So the server cannot
+//   - Otherwise the drive is walked. Between two walks, the drive's own operations add the space that they write to the result of the last
+//     walk. A drive is walked for a small share of the time, so that the result may be old. So the server cannot
 //     prevent that processes exceed the quota, but it ends them soon (see Check). While processes run, an operation that might
 //     not fit, because the file system has grown since the last walk, waits for the next one.
 //
 // # What counts
 //
 // The space that files occupy on the disk, and not their length: a sparse file counts with its blocks. Everything below the
-// drive's folder counts, so also uploads that are not finished, and what was deleted and is not yet swept. Files, folders and links
+// drive's folder counts, so also uploads that are not finished, and deleted entries that are not yet swept. Files, folders and links
 // count as files. If the whole file system has fewer files than a drive may have, the drive need not be walked for them.
 //
 // # The share of a person
 //
 // The drives of all workspaces with the same billing user, the payer, share the disk as one drive: many workspaces bring no more than one.
-// The disk has a reserve, of which payers with a small use may have a part. A drive is refused when the free space is below a threshold that
-// grows with the use of the payer (band): from the lower threshold, for a 512th of the disk or less, to the reserve, for half of the
-// disk or more. So nobody is refused because somebody else has grown, alone a payer may have everything but the reserve, and no
-// number of payers has to be known. The use is measured only while less than the reserve is free, and only as far as
-// that decides. What the workspaces have in the journal belongs to the use.
+// The disk has a reserve. Payers with a small use may have a part of the reserve. A drive is refused when the free space is below a
+// threshold that grows with the use of the payer (band): from the lower threshold, for a 512th of the disk or less, to the reserve, for
+// half of the disk or more. So no payer is refused because another payer has grown, alone a payer may have everything but the reserve, and
+// no number of payers has to be known. The use is measured only while less than the reserve is free, and only as far as it decides. The
+// bytes of the workspaces in the journal belong to the use.
 //
 // Processes end by the same thresholds. They write gigabytes between two calls of Check, so that the free space is watched (Watch), they are
-// suspended while a decision about them waits (Check), and what they write until then is taken from the rest of the reserve below the lower
-// threshold. Payers with less are refused a moment later than
-// payers with more (requireShare), whose processes may hold removed files until they end. No decision below the reserve waits for the walks of
-// other payers, and a payer of whom a walk fails has more than the share.
+// suspended while a decision about them waits (Check), and their writes until then are taken from the rest of the reserve below the lower
+// threshold. Payers with less are refused a moment later than payers with more (requireShare): the processes of payers with more may hold
+// removed files until they end. No decision below the reserve waits for the walks of other payers, and a payer has more than the share if a
+// walk of the payer's drives fails.
 package quota
 
 import (
@@ -50,7 +50,7 @@ const Full = entity.InsufficientStorage
 // A Limit is the most that a drive may use. 0 means no limit.
 type Limit struct{ Bytes, Files uint64 }
 
-// Usage is what a drive uses, or what an operation needs.
+// Usage is the space and the files that a drive uses, or that an operation needs.
 type Usage struct{ Bytes, Files uint64 }
 
 func (u Usage) plus(v Usage) Usage { return Usage{u.Bytes + v.Bytes, u.Files + v.Files} }
@@ -69,14 +69,15 @@ type Options struct {
 	Dir string
 	// Limit is the limit of each drive.
 	Limit Limit
-	// Reserve is the space of the file system that drives leave free, apart from small ones, and Least that which no drive may take.
+	// Reserve is the space of the file system that drives leave free, apart from small drives, and Least the part of the reserve
+	// that no drive may take.
 	Reserve, Least Usage
-	// Measure walks the folder of a workspace and returns what it uses. If enough is not nil, the walk calls it from time to time with what
-	// it has found, and returns that as soon as enough returns true.
+	// Measure walks the folder of a workspace and returns its use. If enough is not nil, the walk calls it from time to time with the use
+	// so far, and returns the use so far as soon as enough returns true.
 	Measure func(ctx context.Context, workspaceID string, enough func(Usage) bool) (Usage, error)
 	// Journal returns the bytes that the journal has of a workspace, which belong to its share of the disk. nil: none.
 	Journal func(workspaceID string) uint64
-	// Payer returns the payer of a workspace, which is the same for the life of the workspace. It returns NotFound if there is no such workspace.
+	// Payer returns the payer of a workspace. A workspace never gets another payer. Payer returns NotFound if there is no such workspace.
 	// nil: each workspace has a payer of its own.
 	Payer func(ctx context.Context, workspaceID string) (Payer, error)
 	// Refused is called with the reason of each refusal. nil: nothing is called.
@@ -101,11 +102,12 @@ type Limiter struct {
 	kernel  kernel
 	// statfs measures the file system of a folder. Tests replace it.
 	statfs func(dir string) (volume.Usage, error)
-	// readProject reads what a project uses. Tests replace it.
+	// readProject reads the use of a project. Tests replace it.
 	readProject func(dir string, project uint32) (Usage, error)
 	// turn is for how long a drive waits for each step before it is refused; see eachTurn.
 	turn time.Duration
-	// walks limits the walks at the same time, apart from those that decide below the reserve (shareUse), which wait for no other drive.
+	// walks limits the walks at the same time. It does not limit walks that decide below the reserve (shareUse), which wait for no other
+	// drive.
 	walks chan struct{}
 
 	// recent is the last measurement of CheckJournal.
@@ -120,7 +122,7 @@ type Limiter struct {
 	stopWatch context.CancelFunc
 }
 
-// New returns a limiter, which finds out what the file system of the folder can do.
+// New returns a limiter. It detects the project quotas of the folder's file system.
 func New(o Options) *Limiter {
 	return &Limiter{
 		options: o, kernel: detect(o.Dir), statfs: volume.Measure, readProject: readProject, turn: eachTurn, walks: make(chan struct{}, 2), accounts: map[string]*account{},
@@ -137,10 +139,10 @@ type account struct {
 	// project is the kernel's id of the drive; 0: it is walked, or opened has not been called.
 	project  uint32
 	isOpened bool
-	// used is the result of the last measurement; added is what operations were granted since it began.
+	// used is the result of the last measurement; added is the sum of the grants since it began.
 	used, added Usage
-	// measured is when the last measurement ended; zero: there is none. took is how long it took, and free what the disk had
-	// free at that time.
+	// measured is when the last measurement ended; zero: there is none. took is how long it took, and free the free space of
+	// the disk at that time.
 	measured time.Time
 	took     time.Duration
 	free     volume.Usage
@@ -172,20 +174,19 @@ const (
 	freshFor = time.Minute
 	// staleAfter is the age of a walk at which a drive is walked again though the use of the disk is the same.
 	staleAfter = 10 * time.Minute
-	// runningFor is the time after Check for which processes may run: Check is called every second while they do.
+	// runningFor is how long processes may run after Check: Check is called every second while they run.
 	runningFor = 3 * time.Second
 	// longestWait limits how long an operation waits until a drive may be walked again.
 	longestWait = 10 * time.Second
 )
 
 // Require grants an operation the space and the files that it needs on a drive. It returns Full if the drive would exceed its limit, or the disk
-// would have too little free space; the errors of Measure; and ctx's error. What was granted counts until the drive is measured
-// again.
+// would have too little free space; the errors of Measure; and ctx's error. The grant counts until the drive is measured again.
 func (l *Limiter) Require(ctx context.Context, workspaceID string, need Usage) error {
 	return l.allow(ctx, workspaceID, need, need)
 }
 
-// Fits returns the error with which Require would refuse what an operation needs now. It grants nothing.
+// Fits returns the error of Require if Require would refuse need now. It grants nothing.
 func (l *Limiter) Fits(ctx context.Context, workspaceID string, need Usage) error {
 	return l.allow(ctx, workspaceID, need, Usage{})
 }
@@ -201,11 +202,11 @@ func (l *Limiter) allow(ctx context.Context, workspaceID string, need, granted U
 		return nil
 	}
 	mayHaveGrown := !isCounted && a.mayHaveGrown()
-	if mayHaveGrown && !a.fits(need, half(l.options.Limit)) { // what others free hides what processes write
+	if mayHaveGrown && !a.fits(need, half(l.options.Limit)) { // space that others free hides the writes of processes
 		if err := l.measure(ctx, a, workspaceID, 0); err != nil {
 			return err
 		}
-		if d, err = l.requireShare(ctx, workspaceID, need, goOn); err != nil { // what others have freed meanwhile is not pending
+		if d, err = l.requireShare(ctx, workspaceID, need, goOn); err != nil { // space that others have freed meanwhile is not pending
 			return err
 		}
 	}
@@ -249,7 +250,7 @@ func (a *account) grant(need, granted Usage, limit Limit) bool {
 	return true
 }
 
-// RequireReserve returns Full unless the disk keeps the whole reserve free beside what an operator lets the server write there.
+// RequireReserve returns Full unless the disk keeps the whole reserve free beside the bytes that an operator lets the server write there.
 func (l *Limiter) RequireReserve(need Usage) error {
 	d, err := l.measureDisk()
 	if err != nil || d.isAbove(need) {
@@ -259,7 +260,7 @@ func (l *Limiter) RequireReserve(need Usage) error {
 		d.bytes.high, d.files.high))
 }
 
-// RequireFree returns Full if the disk has no space for what a drive needs, whatever the limit of the drive, in the same way as Require.
+// RequireFree returns Full if the disk has no space for the need of a drive, whatever the limit of the drive, in the same way as Require.
 func (l *Limiter) RequireFree(ctx context.Context, workspaceID string, need Usage) error {
 	_, err := l.requireShare(ctx, workspaceID, need, goOn)
 	return err
@@ -298,8 +299,8 @@ func (l Limit) String() string {
 	return fmt.Sprintf("%d bytes and %d files", l.Bytes, l.Files)
 }
 
-// Space returns the bytes that a drive uses and those that it may still use. Without a limit on bytes, used is that of the whole
-// file system. It returns the errors of Measure, and ctx's error. The result may be a minute old.
+// Space returns the bytes that a drive uses, and the bytes that it may still use. Without a limit on bytes, used is the use of
+// the whole file system. It returns the errors of Measure, and ctx's error. The result may be a minute old.
 func (l *Limiter) Space(ctx context.Context, workspaceID string) (used, available uint64, err error) {
 	d, err := l.measureDisk()
 	if err != nil {
@@ -331,7 +332,7 @@ func (l *Limiter) Space(ctx context.Context, workspaceID string) (used, availabl
 	return used, min(available, l.options.Limit.Bytes-min(used, l.options.Limit.Bytes)), nil
 }
 
-// Total returns the bytes that a drive may use at the most: those of its limit, or else those of the file system.
+// Total returns the bytes that a drive may use at the most: the bytes of its limit, or else the bytes of the file system.
 func (l *Limiter) Total() (uint64, error) {
 	if l.options.Limit.Bytes > 0 {
 		return l.options.Limit.Bytes, nil
@@ -341,12 +342,12 @@ func (l *Limiter) Total() (uint64, error) {
 }
 
 // measure measures a drive again, unless it was measured within pause, or its walks have taken their share of the time, or the
-// use of the disk is what it was at the last walk and nothing was granted since.
+// use of the disk has not changed since the last walk and nothing was granted since.
 func (l *Limiter) measure(ctx context.Context, a *account, workspaceID string, pause time.Duration) error {
 	return l.measureNow(ctx, a, workspaceID, func() bool { return l.isDue(a, pause, false) })
 }
 
-// measureNow measures a drive that the kernel counts, or whose walk isDue.
+// measureNow measures a drive if the kernel counts it, or if isDue returns true.
 func (l *Limiter) measureNow(ctx context.Context, a *account, workspaceID string, isDue func() bool) error {
 	isCounted := l.isCounted(a, workspaceID)
 	if !isCounted && !isDue() {
@@ -416,7 +417,7 @@ func (l *Limiter) isDue(a *account, pause time.Duration, isUrgent bool) bool {
 	switch {
 	case err != nil || age > staleAfter:
 		return true
-	case free == a.free && a.added == (Usage{}): // what was granted and has left no trace was not used, or is used no more
+	case free == a.free && a.added == (Usage{}): // a grant without a trace was not used, or is used no more
 		return false
 	case l.options.Limit.Bytes > 0 && free.FreeBytes+l.options.Limit.Bytes < a.free.FreeBytes+a.used.Bytes,
 		l.options.Limit.Files > 0 && free.FreeFiles != volume.Unlimited && free.FreeFiles+l.options.Limit.Files < a.free.FreeFiles+a.used.Files:

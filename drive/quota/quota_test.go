@@ -104,7 +104,7 @@ func TestFailedUploadReleasesItsGrant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &fakeDrive{}
 		l := d.limiter(t, Limit{Files: 10})
-		l.options.Dir = "/proc" // has a file system whose use never changes
+		l.options.Dir = "/proc" // the use of this file system never changes
 		if err := l.Require(t.Context(), "ws_1", Usage{Files: 8}); err != nil {
 			t.Fatal(err)
 		}
@@ -124,7 +124,7 @@ func TestFailedUploadReleasesItsGrant(t *testing.T) {
 func TestProcessesWriteAfterMeasurement(t *testing.T) {
 	for _, test := range []struct {
 		name string
-		// took is how long a walk takes, and written what processes write. hidden is set if others free as much meanwhile.
+		// took is how long a walk takes, and written the bytes that processes write. hidden is set if others free as much meanwhile.
 		took    time.Duration
 		written uint64
 		hidden  bool
@@ -205,7 +205,7 @@ func TestWalksAreBounded(t *testing.T) {
 	for _, test := range []struct {
 		name      string
 		age, took time.Duration
-		// changed and lost are what has become of the disk's free space since the walk.
+		// changed and lost describe how the disk's free space has changed since the walk.
 		changed bool
 		lost    uint64
 		want    bool
@@ -226,7 +226,7 @@ func TestWalksAreBounded(t *testing.T) {
 		a.free = now
 		if test.changed {
 			a.free.UsedFiles += 1 << 40
-			// What other processes do to the disk in the meantime is less.
+			// The changes of the disk by other processes in the meantime are smaller.
 			a.free.FreeBytes = a.free.FreeBytes - a.free.FreeBytes/2 + test.lost*(a.free.FreeBytes/91)
 		}
 		a.took, a.measured = test.took, time.Now().Add(-test.age)

@@ -26,8 +26,8 @@ const (
 	nearBands = 2
 	// refresh is the number of files that are walked until the disk is measured again.
 	refresh = 1024
-	// eachTurn is the time for which a drive waits for each step of shareSteps before it is refused in the band: meanwhile the processes of
-	// the payers with more end, which may hold removed files.
+	// eachTurn is how long a drive waits for each step of shareSteps before it is refused in the band. Meanwhile the processes of the
+	// payers with more end; they may hold removed files.
 	eachTurn = 25 * time.Millisecond
 )
 
@@ -51,8 +51,8 @@ type disk struct {
 	bytes, files band
 }
 
-// bandOf returns the band between a reserve and what nobody may take from the reserve. A quarter of the reserve stays free below the band,
-// for what is written until processes have ended.
+// bandOf returns the band of a reserve. least is the part of the reserve that no payer may take. A quarter of the rest stays free below
+// the band, for the writes of processes until they have ended.
 func bandOf(reserve, least uint64) band {
 	least = min(least, reserve)
 	return band{low: least + (reserve-least)/4, high: reserve}
@@ -84,30 +84,30 @@ func (d disk) totalFiles() uint64 {
 	return d.FreeFiles + d.UsedFiles
 }
 
-// isAbove reports whether what is needed leaves the reserve free, so that any drive may have it.
+// isAbove reports whether need leaves the reserve free, so that any drive may have it.
 func (d disk) isAbove(need Usage) bool {
 	return !isShort(d.FreeBytes, d.bytes.high, need.Bytes) && !isShort(d.FreeFiles, d.files.high, need.Files)
 }
 
-// isBelow reports whether what is needed does not leave the lower threshold free, so that no drive may have it.
+// isBelow reports whether need does not leave the lower threshold free, so that no drive may have it.
 func (d disk) isBelow(need Usage) bool {
 	return isShort(d.FreeBytes, d.bytes.low, need.Bytes) || isShort(d.FreeFiles, d.files.low, need.Files)
 }
 
-// admits reports whether a payer who uses so much may have what a drive needs.
+// admits reports whether a payer with this use may have need.
 func (d disk) admits(used, need Usage) bool {
 	after := used.plus(need)
 	return !isShort(d.FreeBytes, d.bytes.threshold(after.Bytes, d.TotalBytes), need.Bytes) &&
 		!isShort(d.FreeFiles, d.files.threshold(after.Files, d.totalFiles()), need.Files)
 }
 
-// steps returns the steps of the resource of which a payer uses more.
+// steps returns the steps of the resource that a payer uses more of.
 func (d disk) steps(used Usage) float64 {
 	return min(steps(used.Bytes, d.TotalBytes), steps(used.Files, d.totalFiles()))
 }
 
-// requireShare returns Full if the disk has no space for what a drive needs: below the reserve, the drives of payers with a large use are
-// refused, and the drives of payers with a small use go on until the lower threshold, where no use is measured. It returns the last
+// requireShare returns Full if the disk has no space for the need of a drive: below the reserve, the drives of payers with a large use
+// are refused, and the drives of payers with a small use go on until the lower threshold, where no use is measured. It returns the last
 // measurement of the disk; the errors of Measure for a drive that does not exist; and ctx's error.
 // It calls wait before it waits for a walk or for its turn.
 func (l *Limiter) requireShare(ctx context.Context, workspaceID string, need Usage, wait func()) (disk, error) {
@@ -154,8 +154,8 @@ func (l *Limiter) errDisk(d disk, need Usage) error {
 	return l.refuse(ReasonDisk, entity.Errorf(Full, "%s; tell its operator", shortage(isBytes)))
 }
 
-// errShare returns the error for a workspace whose payer has its share of the disk: of its files, or else of its bytes. The text is the same for
-// payers with one workspace and with several, because members of a workspace are not to learn of other workspaces.
+// errShare returns the error for a workspace if its payer has the share of the disk: the share of the files, or else of the bytes. The text
+// does not depend on the number of the payer's workspaces, because members of a workspace are not to learn of other workspaces.
 func errShare(ofFiles bool) error {
 	return entity.Errorf(Full, "%s, and this workspace has its share, together with any other workspaces of its billing user: "+
 		"what is left is for people with less; delete something", shortage(!ofFiles))

@@ -83,7 +83,7 @@ func someDisk(t *rapid.T) (d *fakeDisk, reserve, least Usage) {
 	return d, reserve, least
 }
 
-// TestShareOfLessIsNeverLess verifies that whoever uses less of a disk may have whatever a workspace that uses more may have.
+// TestShareOfLessIsNeverLess verifies that a workspace that uses less of a disk may have all that a workspace that uses more may have.
 func TestShareOfLessIsNeverLess(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		size := rapid.Uint64Range(0, 1<<40)
@@ -126,7 +126,7 @@ func TestAloneMayHaveAll(t *testing.T) {
 }
 
 // TestSmallGoOnBesideLarge has workspaces fill a disk together until each is refused, in any order and by bytes or by files. A workspace
-// with little then has what lies between its threshold and that of the others, without one refusal.
+// with little then gets the space between its threshold and the threshold of the others, without one refusal.
 func TestSmallGoOnBesideLarge(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d, reserve, least := someDisk(t)
@@ -162,8 +162,8 @@ func TestSmallGoOnBesideLarge(t *testing.T) {
 	})
 }
 
-// TestShareOfProcesses fills a disk by processes, without a grant. Those of the large workspace end; it is told why, and has to delete
-// something before anything is granted again.
+// TestShareOfProcesses fills a disk by processes, without a grant. The processes of the large workspace end; the workspace is told
+// why, and has to delete something before anything is granted again.
 func TestShareOfProcesses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &fakeDisk{total: Usage{10_000, 10_000}, drives: map[string]Usage{"ws_large": {5_000, 5}, "ws_small": {10, 1}}}
@@ -205,7 +205,8 @@ func TestShareOfProcesses(t *testing.T) {
 	})
 }
 
-// TestSmallerWaitForLarger verifies that a workspace is not refused for removed files of a larger one, whose processes end meanwhile.
+// TestSmallerWaitForLarger verifies that a workspace is not refused because of removed files of a larger workspace: the processes of
+// the larger workspace end meanwhile.
 func TestSmallerWaitForLarger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &fakeDisk{total: Usage{10_000, 10_000}, drives: map[string]Usage{"ws_large": {6_500, 5}, "ws_small": {10, 1}}}
@@ -229,7 +230,8 @@ func TestSmallerWaitForLarger(t *testing.T) {
 	})
 }
 
-// TestWatch verifies that the watch reports each fall within the band and near the band, and neither what is far above nor a rest.
+// TestWatch verifies that the watch reports each fall within the band and near the band, and reports neither a fall far above the
+// band nor unchanged free space.
 func TestWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &fakeDisk{total: Usage{10 << 30, 1 << 30}, drives: map[string]Usage{}}
@@ -266,8 +268,8 @@ func TestWatch(t *testing.T) {
 	})
 }
 
-// TestPartialWalkDecidesOnce verifies that a walk that ended early refuses what comes next without another walk, and does not admit what the
-// whole drive would not be admitted.
+// TestPartialWalkDecidesOnce verifies that a walk that ended early refuses the next need without another walk, and does not admit a need
+// that the whole drive would not be admitted.
 func TestPartialWalkDecidesOnce(t *testing.T) {
 	d := &fakeDisk{total: Usage{10_000, 10_000}, drives: map[string]Usage{"ws_1": {8_500, 2_000}}}
 	l := d.limiter(Usage{Bytes: 2_000}, Usage{Bytes: 400})
@@ -292,7 +294,7 @@ func TestPartialWalkDecidesOnce(t *testing.T) {
 }
 
 // TestManyWorkspacesAreOne verifies that a person with many workspaces must leave as much free space as a person with one workspace that uses
-// as much, in each of the workspaces, and that somebody with less goes on.
+// as much, in each of the workspaces, and that a person with less goes on.
 func TestManyWorkspacesAreOne(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const total = 1 << 16
@@ -304,7 +306,7 @@ func TestManyWorkspacesAreOne(t *testing.T) {
 			id := fmt.Sprint("ws_", i)
 			drives[id], many, sum = Usage{Bytes: bytes}, append(many, id), sum+bytes
 		}
-		// leastFree returns the least free space with which a workspace may have a byte.
+		// leastFree returns the least free space that lets a workspace have a byte.
 		leastFree := func(drives map[string]Usage, workspaceID string) uint64 {
 			return uint64(sort.Search(total/3, func(free int) bool {
 				d := &fakeDisk{total: Usage{total, total}, drives: maps.Clone(drives)}
@@ -333,8 +335,8 @@ func TestManyWorkspacesAreOne(t *testing.T) {
 	})
 }
 
-// TestJournalAfterDeletion verifies that the changes of a person's workspaces are not refused by a measurement that is older than another one,
-// or than a deletion.
+// TestJournalAfterDeletion verifies that the changes of a person's workspaces are not refused by a measurement that is older than another
+// measurement, or than a deletion.
 func TestJournalAfterDeletion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &fakeDisk{total: Usage{10_000, 100_000}, drives: map[string]Usage{"ws_1": {6_000, 5}, "ws_2": {0, 5}, "ws_3": {3_000, 5}}}
@@ -380,8 +382,8 @@ func TestJournalAfterDeletion(t *testing.T) {
 	})
 }
 
-// TestCountedPayer has a kernel that counts what drives use. The journal knows the use as that of drives that are walked, and the workspaces
-// that a payer creates later count soon.
+// TestCountedPayer has a kernel that counts the use of drives. The journal knows this use as it knows the use of walked drives, and
+// the workspaces that a payer creates later count soon.
 func TestCountedPayer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &fakeDisk{total: Usage{10_000, 100_000}, drives: map[string]Usage{"ws_1": {5_000, 5}, "ws_2": {0, 5}, "ws_3": {4_000, 5}}}

@@ -10,7 +10,7 @@ import (
 // A process may write gigabytes within the second between two calls of Check. So the free space of the disk is measured more often as it
 // nears the reserve, which takes a microsecond each time, and Check is called at once when it falls within the band.
 const (
-	// fastestBytes and fastestFiles are what processes write in a second at the most, as the watch assumes.
+	// fastestBytes and fastestFiles are the bytes and files that processes write in a second at the most, as the watch assumes.
 	fastestBytes, fastestFiles = 4 << 30, 500_000
 	watchLeast, watchMost      = 10 * time.Millisecond, time.Second
 	// watchFalling is the least time between two measurements while the free space falls fast.
@@ -67,9 +67,9 @@ func (l *Limiter) watch(ctx context.Context) {
 	}
 }
 
-// nextMeasurement returns how long the watch waits: the time in which processes cannot come near the reserve. Near the reserve and below, it
-// is the time in which half of what is left above the next threshold is gone, if the free space falls as fast as since it was what it was
-// before.
+// nextMeasurement returns how long the watch waits: the time in which processes cannot come near the reserve. Near the reserve and below,
+// it is the time until half of the free space above the next threshold is gone, if the free space goes on to fall as fast as since the
+// measurement before.
 func nextMeasurement(before, now disk, since time.Duration) time.Duration {
 	pause := min(now.bytes.next(before.FreeBytes, now.FreeBytes, since, fastestBytes), now.files.next(before.FreeFiles, now.FreeFiles, since, fastestFiles))
 	return time.Duration(pause * float64(time.Second))
@@ -95,8 +95,8 @@ func (b band) next(before, free uint64, since time.Duration, fastest float64) fl
 	return min(max(half, watchFalling.Seconds()), watchLeast.Seconds())
 }
 
-// falls finds when the free space has fallen by a part of the band. bytes and files are what was free at the last report, or more that has
-// become free since, but no more than is near the reserve.
+// falls finds when the free space has fallen by a part of the band. bytes and files are the greatest free space since the last report, but
+// at most the space near the reserve (band.near).
 type falls struct {
 	isStarted    bool
 	bytes, files uint64

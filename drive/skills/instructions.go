@@ -28,10 +28,10 @@ func NewInstructions(reader *Reader, asker entity.Asker) *Instructions {
 const maxListed = 32 << 10
 
 // Read returns one text for a model: the AGENT.md of an agent, if agentID is not empty, the list of the project skills of a
-// working directory, and the built-in skills whole, because no program in a computer can read those. It also records in the
-// workspace the present content of the AGENT.md. An agent or a folder that does not exist any more, a malformed file, and a file or
-// folder that the server may not read are no error: the text then has the other parts. Errors: those of the drive and of Asker that are no refusals,
-// ctx's error.
+// working directory, and the built-in skills whole, because no program in a computer can read the built-in skills. It also records in
+// the workspace the present content of the AGENT.md. An agent or a folder that does not exist any more, a malformed file, and a file or
+// folder that the server may not read are no error: the text then has the other parts. Errors: the errors of the drive and of Asker that
+// are no refusals, ctx's error.
 func (i *Instructions) Read(ctx context.Context, workspaceID, agentID, cwd string) (string, error) {
 	var text strings.Builder
 	if agentID != "" {

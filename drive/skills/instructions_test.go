@@ -79,7 +79,7 @@ func TestInstructions(t *testing.T) {
 		t.Errorf("a removed agent: %s", text)
 	}
 
-	// Without a readable file, the agent is what it last was.
+	// Without a readable file, the agent does not change.
 	w.updated = nil
 	d.write("notes/AGENT.md", "malformed")
 	if text := read("agt_1", ""); !strings.HasPrefix(text, "You are the agent \"Old\": Old.\n\nSkills") || w.updated != nil {

@@ -3,9 +3,9 @@
 //
 // The skills of a working directory are the folders with a SKILL.md in .agents/skills and .claude/skills of the directory and
 // of each folder above it up to the root of the drive, and the built-in ones, which are embedded in the program (folder
-// builtin). All of them are listed, also several with one name: those of the nearest folder first, then .agents before
-// .claude, then by the names of their folders, and the built-in ones last. A file that two paths lead to, because a folder of
-// skills is a link to another one, is listed once.
+// builtin). All of them are listed, also several with one name: the skills of the nearest folder first, then .agents before
+// .claude, then by the names of their folders, and the built-in ones last. A file that two paths lead to, because one folder
+// of skills is a link to another folder, is listed once.
 //
 // A file that is missing, unreadable, larger than skill.MaxBytes or malformed is left out: one bad file must not hide the
 // others. A drive that cannot be read is an error.
@@ -47,7 +47,7 @@ type Reader struct {
 func New(drives *drive.Drives) *Reader { return &Reader{drives} }
 
 // List returns the skills of a working directory, a path on the drive; "" is the root. They are in the order of their
-// Position. Errors: invalid_request if the path is no folder, those of drive.Drives.Open, ctx's error.
+// Position. Errors: invalid_request if the path is no folder, the errors of drive.Drives.Open, ctx's error.
 func (r *Reader) List(ctx context.Context, workspaceID, cwd string) ([]skill.Skill, error) {
 	if cwd != "" {
 		if err := entity.CheckPath(cwd); err != nil {
@@ -77,7 +77,7 @@ func (r *Reader) List(ctx context.Context, workspaceID, cwd string) ([]skill.Ski
 }
 
 // Agent reads the AGENT.md in a folder of the drive. Errors: not_found if there is none, invalid_request with a message for
-// people if it is malformed, those of drive.Drives.Open.
+// people if it is malformed, the errors of drive.Drives.Open.
 func (r *Reader) Agent(ctx context.Context, workspaceID, folder string) (skill.Agent, error) {
 	opened, release, err := r.drives.Open(ctx, workspaceID)
 	if err != nil {
@@ -176,7 +176,7 @@ func (s *search) add(path, position string) error {
 	return nil
 }
 
-// onlyTemporary returns an error of a file if trying again helps, and nil for the errors for which the file is left out.
+// onlyTemporary returns an error of a file if trying again helps, and nil if the file is left out.
 func onlyTemporary(err error) error {
 	if entity.HasCode(err, entity.Unavailable) {
 		return err
@@ -186,7 +186,7 @@ func onlyTemporary(err error) error {
 
 var errTooLarge = errors.New("skills: the file is too large")
 
-// readFile reads a small file of a drive. Errors: errTooLarge, those of drive.Drive.Open and of the disk.
+// readFile reads a small file of a drive. Errors: errTooLarge, the errors of drive.Drive.Open and of the disk.
 func readFile(d *drive.Drive, path string) ([]byte, drive.Entry, error) {
 	if err := entity.CheckPath(path); err != nil {
 		return nil, drive.Entry{}, err

@@ -30,7 +30,7 @@ func (c *call) put() error {
 	return c.receive(change, verifier{c.r.Body, wanted})
 }
 
-// create answers a request whose body becomes a new file, without the headers of PUT.
+// create writes the body of the request to a new file, and answers. It does not read the headers of PUT.
 func (c *call) create() error {
 	change := drive.NewChange(c.access)
 	change.Authenticate, change.Authorize = c.authenticate, c.authorize

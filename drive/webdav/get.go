@@ -12,8 +12,8 @@ import (
 	"github.com/atelier-run/atelier/entity"
 )
 
-// smallFile is the size in bytes up to which a file is read and written. The kernel copies the content of larger files to the
-// connection.
+// smallFile is the greatest size in bytes of a file that is read and written. The kernel copies the content of larger files
+// to the connection.
 const smallFile = 32 << 10
 
 // get answers GET and HEAD. For a folder the response is a plain list of names, one on a line, with a slash after folders.

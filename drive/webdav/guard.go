@@ -63,7 +63,7 @@ func (c *call) checkPreconditions() error {
 	return nil
 }
 
-// matchesETag reports whether a list of entity tags has the one given, or is "*".
+// matchesETag reports whether a list of entity tags has the given tag, or is "*".
 func matchesETag(list, etag string) bool {
 	for candidate := range strings.SplitSeq(list, ",") {
 		candidate = strings.TrimSpace(candidate)

@@ -39,7 +39,7 @@ type call struct {
 	prefix      string
 	access      entity.DriveAccess
 	author      *activityv1.Author
-	// accessError is the error with which authenticate or authorize refused the access.
+	// accessError is the error of authenticate or authorize if the access was refused.
 	accessError error
 	// path is the path on the drive, without the slash that may follow it in the URL.
 	path             string
@@ -82,8 +82,8 @@ func (h *Handler) ServeDrive(w http.ResponseWriter, r *http.Request, prefix stri
 	return h.newCall(w, r, prefix, access).answer((*call).serve)
 }
 
-// ServeUpload is ServeDrive for a request whose body becomes a new file at a path on the drive, whatever the URL and the headers of the
-// request are. It answers as PUT does: 412 if the path names something already.
+// ServeUpload is ServeDrive for an upload: it writes the body of the request to a new file at a path on the drive, whatever the URL and
+// the headers of the request are. It answers as PUT does: 412 if the path names something already.
 func (h *Handler) ServeUpload(w http.ResponseWriter, r *http.Request, prefix, path string, access entity.DriveAccess) error {
 	return h.newCall(w, r, prefix, access).answer(func(c *call) error {
 		c.path = path
@@ -123,7 +123,7 @@ func (c *call) authenticate() error { return c.ask(c.access.Authenticate) }
 // authorize calls DriveAccess.Authorize and returns its error.
 func (c *call) authorize() error { return c.ask(c.access.Authorize) }
 
-// confirm verifies the credential and the access of the caller, for what is not decided by a command.
+// confirm verifies the credential and the access of the caller, for requests that no command decides.
 func (c *call) confirm() error {
 	if err := c.authenticate(); err != nil {
 		return err

@@ -114,8 +114,8 @@ func (c *call) parseReference(raw string) (path string, trailingSlash bool, err 
 	return path, trailingSlash, err
 }
 
-// isThisServer reports whether host is the request's, or that of the server's public URL. It ignores the default ports, which
-// proxies add and clients omit.
+// isThisServer reports whether host is the host of the request, or the host of the server's public URL. It ignores the
+// default ports, which proxies add and clients omit.
 func (c *call) isThisServer(host string) bool {
 	host = bareHost(host)
 	return host == bareHost(c.r.Host) || c.access.Host != "" && host == bareHost(c.access.Host)

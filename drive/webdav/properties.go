@@ -11,7 +11,7 @@ import (
 	"github.com/atelier-run/atelier/drive"
 )
 
-// A resource is an entry of the drive for which a PROPFIND request returns properties.
+// A resource is an entry of the drive. A PROPFIND request returns its properties.
 type resource struct {
 	call  *call
 	path  string

@@ -22,7 +22,7 @@ const (
 type selection struct {
 	// namesOnly selects the names of all properties, without values (propname).
 	namesOnly bool
-	// all selects all dead properties and all live ones but those with byNameOnly (allprop).
+	// all selects all dead properties, and all live properties without byNameOnly (allprop).
 	all bool
 	// names selects properties by name (prop), with all in addition to the others (include).
 	names []xml.Name
@@ -140,8 +140,8 @@ func childNames(named *element) (names []xml.Name, err error) {
 
 var errVanished = errors.New("webdav: the entry was deleted")
 
-// evaluate returns the elements of the selected properties that a resource has, and of those that it does not have. It returns
-// errVanished if the entry does not exist any more.
+// evaluate returns the elements of the selected properties: found are the properties that the resource has, missing the
+// others. It returns errVanished if the entry does not exist any more.
 func (s selection) evaluate(r resource) (found, missing []string, err error) {
 	if !s.all && !s.namesOnly && !s.namesDead() {
 		found, missing = s.evaluateNamed(r, nil)

@@ -115,8 +115,8 @@ func TestQuotaOfFiles(t *testing.T) {
 	s.eventually(func() bool { return s.do("PUT", "/a", "").status == 201 })
 }
 
-// TestSparseFile verifies that the quota counts what a file occupies and not its length, and that a copy, which would occupy its
-// length, is refused.
+// TestSparseFile verifies that the quota counts the space that a file occupies and not its length, and that a copy, which would
+// occupy its length, is refused.
 func TestSparseFile(t *testing.T) {
 	s := &site{t: t, dir: t.TempDir(), activity: newActivity(), quota: quota.Limit{Bytes: 1 << 20}}
 	s.start()
@@ -142,8 +142,8 @@ func TestReserve(t *testing.T) {
 	}
 }
 
-// TestReserveOfFiles fills a file system of 100 inodes, of which drives leave 30 free, in every way that makes files: none succeeds
-// beyond the reserve, what exists can be read, changed in its place and deleted, and a deletion makes room.
+// TestReserveOfFiles fills a file system of 100 inodes in every way that makes files. Drives leave 30 inodes free: no request
+// succeeds beyond the reserve, existing files can be read, changed in their place and deleted, and a deletion makes room.
 func TestReserveOfFiles(t *testing.T) {
 	s := &site{t: t, dir: t.TempDir(), activity: newActivity(), reserve: quota.Usage{Files: 30}}
 	testmachine.Mount(t, s.dir, "size=64m,nr_inodes=100")
@@ -180,7 +180,7 @@ func TestReserveOfFiles(t *testing.T) {
 	}
 }
 
-// TestNoRoomInTheJournal refuses what is recorded and could not be refused later: reads and processes.
+// TestNoRoomInTheJournal refuses operations that are recorded and could not be refused later: reads and processes.
 func TestNoRoomInTheJournal(t *testing.T) {
 	isFull := false
 	s := &site{t: t, dir: t.TempDir(), activity: newActivity(), room: func(string) error {

@@ -8,11 +8,11 @@ import (
 	"github.com/atelier-run/atelier/drive/locks"
 )
 
-// Processes write the extended attributes of a drive's files, and archives and operators write the files beside it. What is read
-// from them is therefore parsed like the body of a request, and encoded again: no stored text is inserted in a response.
+// Processes write the extended attributes of a drive's files, and archives and operators write the files beside it. Stored text
+// is therefore parsed like the body of a request, and encoded again: no stored text is inserted in a response.
 
 // validProperties returns the stored properties that a PROPPATCH request could have set, in the form in which it stores them. It
-// leaves out every other property, a property with the name of a live or of an earlier property, and what exceeds maxEditBytes.
+// leaves out every other property, a property with the name of a live or of an earlier property, and properties that exceed maxEditBytes.
 func validProperties(stored []drive.Property) []drive.Property {
 	var valid []drive.Property
 	seen := map[xml.Name]bool{}

@@ -178,7 +178,7 @@ func TestRequestsStoreNoIllegalXML(t *testing.T) {
 	token := s.lock("/a", strings.Replace(exclusive, "me", legal, 1), 200)
 	before := s.do("PROPFIND", "/a", `<propfind xmlns="DAV:"><prop><m1 xmlns="urn:x"/></prop></propfind>`, "Depth: 0").is(207).says(`xml:lang="de"`, "<é")
 	before.wellFormed()
-	// Encodes what is stored again.
+	// Encodes the stored properties again.
 	s.do("PROPPATCH", "/a", propertyUpdate(`<n xmlns="urn:x"/>`), "If: ("+token+")").is(207).says("200 OK")
 	after := s.do("PROPFIND", "/a", `<propfind xmlns="DAV:"><prop><m1 xmlns="urn:x"/></prop></propfind>`, "Depth: 0").is(207)
 	if after.body != before.body {

@@ -198,7 +198,7 @@ func TestRefusedIntentChangesNothing(t *testing.T) {
 	}
 }
 
-// failing returns a fault that fails a command by name, and the Abandon commands by which the drive would end its intent.
+// failing returns a fault that fails a command by name, and the Abandon commands that would end the intent of the drive.
 func failing(command string, after bool) drivetest.Fault {
 	return func(m proto.Message, isAfter bool) error {
 		name := string(m.ProtoReflect().Descriptor().Name())

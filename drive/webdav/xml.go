@@ -68,7 +68,7 @@ type parser struct {
 	decoder *xml.Decoder
 	// declared has the namespaces that were declared so far.
 	declared map[string]bool
-	// nodes counts elements, attributes and texts, of which a document has at most maxNodes.
+	// nodes counts elements, attributes and texts. A document has at most maxNodes of them.
 	nodes, maxNodes int
 }
 
