@@ -90,8 +90,8 @@ const (
 	maxAcceptedBytes = 1 << 20
 )
 
-// accepted counts the acceptances in the file ACCEPTED, which has a JSON object for each, one a line. The file only counts: an illegible line
-// is an acceptance of which nothing else is known, and prevents no start.
+// accepted counts the acceptances in the file ACCEPTED, which has a JSON object for each, one a line. The file only counts: an illegible
+// line counts as an acceptance, and prevents no start.
 type accepted struct {
 	// times is the number of acceptances, and missing the sum of the events that were known to be missing.
 	times, missing uint64
@@ -143,8 +143,8 @@ func (d *directory) countAccepted() (accepted, error) {
 	return sum, err
 }
 
-// reportLosses logs and counts what is known about losses of a journal that opens: what operators have accepted, and a last log that ends
-// with an incomplete record.
+// reportLosses logs and counts the known losses of a journal that opens: the losses that operators have accepted, and a last log that
+// ends with an incomplete record.
 func (s *Store) reportLosses(v *verifier) {
 	log := s.options.Logger
 	var err error

@@ -27,7 +27,7 @@ type applier struct {
 	heads      *lru.Cache[streamKey, *streamHead]
 	workspaces *workspaceBytes
 
-	// changedHeads, changedCounters and advancedPartitions are those of the current batch.
+	// changedHeads, changedCounters and advancedPartitions belong to the current batch.
 	changedHeads       []*streamHead
 	changedCounters    []*workspaceCounter
 	advancedPartitions []Partition
@@ -136,7 +136,7 @@ func (a *applier) eraseEvents(b *pebble.Batch, h *streamHead) error {
 	return nil
 }
 
-// countEvent counts an event whose row has n bytes.
+// countEvent counts an event with a row of n bytes.
 func (a *applier) countEvent(h *streamHead, n int) {
 	if h.counter != nil {
 		h.bytes += uint64(n)
@@ -153,7 +153,7 @@ func (a *applier) addBytes(c *workspaceCounter, n uint64) {
 	}
 }
 
-// resetBatch forgets what the previous batch has changed.
+// resetBatch forgets the changes of the previous batch.
 func (a *applier) resetBatch() {
 	a.changedHeads, a.changedCounters, a.advancedPartitions = a.changedHeads[:0], a.changedCounters[:0], a.advancedPartitions[:0]
 }
@@ -273,10 +273,10 @@ func setEntry(b *pebble.Batch, p Partition, c *Change) error {
 	return b.Set(key, c.Data, nil)
 }
 
-// headRow is the stored part of a stream's head. bytes and erased are stored for streams of workspaces, and for streams whose events
-// were erased.
+// headRow is the stored part of a stream's head. bytes and erased are stored for streams of workspaces, and for streams with erased
+// events.
 type headRow struct {
-	// version and revision are those of the stream.
+	// version and revision are the version and the revision of the stream.
 	version, revision uint64
 	// bytes are the bytes of the rows of the stream's events. Events up to version erased have no rows any more.
 	bytes, erased uint64
@@ -345,7 +345,7 @@ type streamKey struct {
 type streamHead struct {
 	key streamKey
 	headRow
-	// counter is the counter of the workspace to which the stream belongs, or nil.
+	// counter is the counter of the stream's workspace, or nil.
 	counter *workspaceCounter
 	// eventPrefix is the prefix of the keys of the stream's events.
 	eventPrefix []byte

@@ -22,7 +22,7 @@ func BenchmarkWriter(b *testing.B) {
 	}
 }
 
-// sliceTime is the time for which a variant runs before the other has its turn.
+// sliceTime is how long a variant runs before the other has its turn.
 const sliceTime = 50 * time.Millisecond
 
 func benchmarkWriter(b *testing.B, workers int) {

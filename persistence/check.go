@@ -12,11 +12,11 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/atomicfs"
 )
 
-// Fault is a difference between what a data directory should contain and what it contains.
+// Fault is a difference between the expected content of a data directory and its content.
 type Fault struct {
 	// File is the path of the damaged file, or of the directory of the store if rows do not agree.
 	File string `json:"file"`
-	// What says what is wrong.
+	// What describes the difference.
 	What string `json:"fault"`
 	// Repair says how a repair mends the fault; empty: no repair can.
 	Repair string `json:"repair,omitzero"`
@@ -139,8 +139,8 @@ func (c *checker) checkExtents(promised []extent, current string, all error) {
 	}
 }
 
-// readTables opens the store without its logs, reports each damaged table, and returns what the partitions have reached, or nil
-// if a table is damaged.
+// readTables opens the store without its logs, reports each damaged table, and returns the marks that the partitions have
+// reached, or nil if a table is damaged.
 func (c *checker) readTables(partitions int) ([]partitionMark, error) {
 	v := c.verifier
 	db, err := v.open()
@@ -235,7 +235,7 @@ func (s *Store) Check(ctx context.Context, report func(Fault)) error {
 }
 
 // Repair opens a journal, compares its rows, mends the faults that can be mended without inventing anything, and reports all of them. The
-// mended rows are durable when it returns. Its errors include those of Open: a journal with damaged files is not opened.
+// mended rows are durable when it returns. Its errors include the errors of Open: a journal with damaged files is not opened.
 func Repair(ctx context.Context, o Options, report func(Fault)) error {
 	s, err := Open(o)
 	if errors.Is(err, ErrDamaged) {

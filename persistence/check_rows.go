@@ -104,7 +104,7 @@ func (c *rowChecker) beginCounting(p Partition) error {
 	return err
 }
 
-// checkedStream is the stream whose events are read: its head, the last version so far, and the bytes of the rows so far.
+// checkedStream is the stream that is being checked: its head, the last version so far, and the bytes of the rows so far.
 type checkedStream struct {
 	name        Stream
 	prefix      []byte
@@ -236,8 +236,8 @@ func (c *rowChecker) checkHeads(p Partition) error {
 	})
 }
 
-// checkFeed checks that the sequences of the feed are complete up to the marks, but for those that checkEvent has reported, and that the
-// event of each exists.
+// checkFeed checks that the sequences of the feed are complete up to the marks, but for the sequences that checkEvent has reported, and
+// that the event of each sequence exists.
 func (c *rowChecker) checkFeed(p Partition) error {
 	slices.Sort(c.offered)
 	c.offered = slices.Compact(c.offered)

@@ -68,7 +68,7 @@ func TestCheckFindsWhatOpenRefuses(t *testing.T) {
 }
 
 // TestCheckRows changes rows in ways that no damage of the disk can, because they have checksums. Check, Store.Check and Repair report them,
-// and Repair mends those that it can.
+// and Repair mends the differences that it can.
 func TestCheckRows(t *testing.T) {
 	stream := Stream("s/0-0")
 	erased, counter, kept := Stream("session/ws_1/erased"), appendWorkspaceKey(nil, 0, "ws_1"), appendHeadKey(nil, 0, "session/ws_1/kept")
@@ -152,7 +152,7 @@ func TestCheckLastRowOfFeed(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustClose(t, s)
-	s = mustOpen(t, smallOptions(fs, "data")) // whose views do not share the state that was checked
+	s = mustOpen(t, smallOptions(fs, "data")) // its views do not share the state that was checked
 	last, err := lastSequence(s.db, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -212,7 +212,7 @@ func TestCheckEnds(t *testing.T) {
 	}
 }
 
-// TestCheckDamagedTable damages each table. The faults name this table only: what the partitions have reached is then unknown.
+// TestCheckDamagedTable damages each table. The faults name this table only: the marks of the partitions are then unknown.
 func TestCheckDamagedTable(t *testing.T) {
 	fs := newHistory(t).closed.fileSystem(t)
 	s := mustOpen(t, smallOptions(fs, "data"))

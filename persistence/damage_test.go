@@ -20,7 +20,7 @@ import (
 // image is the content of every file below a directory, by path.
 type image map[string][]byte
 
-// imageOf reads the image of a directory, whose files may be removed in the background: it reads until it finds the same files twice.
+// imageOf reads the image of a directory. Files may be removed in the background: imageOf reads until it finds the same files twice.
 func imageOf(t *testing.T, fs vfs.FS, dir string) image {
 	t.Helper()
 	var last image

@@ -225,9 +225,9 @@ func (d *directory) create(partitions int) error {
 	return d.writeFormat()
 }
 
-// verifyStore checks that the store contains what the marks promise, makes new marks of its content durable and returns
-// them. A store without marks, and a copy of a data directory, get a new timeline. It returns ErrDamaged, and has changed
-// nothing, if the store contains less than the marks promise or cannot be read.
+// verifyStore checks that the store contains the content that the marks promise, makes new marks of its content durable
+// and returns them. A store without marks, and a copy of a data directory, get a new timeline. It returns ErrDamaged, and
+// has changed nothing, if the store contains less than the marks promise or cannot be read.
 func (d *directory) verifyStore(v *verifier) (marks, error) {
 	if d.marks != nil && !d.marks.hasHistory() {
 		return *d.marks, nil // a new store, or one that was never opened for writing

@@ -91,7 +91,7 @@ func manifestOfMarker(base string) (name string, ok bool) {
 	return name, ok
 }
 
-// Remove removes a file, and its extent from the marks. A log whose promise cannot be removed stays; the next opening removes it.
+// Remove removes a file, and its extent from the marks. A log stays if its promise cannot be removed; the next opening removes it.
 func (d *disk) Remove(name string) error {
 	if d.isLog(name) {
 		if err := d.synced.forget(d.FS.PathBase(name)); err != nil {
@@ -227,8 +227,8 @@ const maxBackgroundErrors = 16
 type backgroundErrors struct {
 	failure *failure
 	metrics *metrics
-	// consecutive counts all errors since the last successful flush, unexpected those that are not a lack of space or
-	// descriptors.
+	// consecutive counts all errors since the last successful flush. unexpected counts the errors among them that are not
+	// a lack of space or descriptors.
 	consecutive atomic.Int32
 	unexpected  atomic.Int32
 }

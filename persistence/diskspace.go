@@ -59,7 +59,7 @@ func (s *diskSpace) check(bytes int) diskState {
 	return diskState(s.state.Load())
 }
 
-// measure returns the state of the disk. What cannot be measured is taken as unlimited.
+// measure returns the state of the disk. Space that cannot be measured is taken as unlimited.
 func (s *diskSpace) measure() diskState {
 	usage, err := s.reserve.GetDiskUsage(s.dir)
 	left := s.reserve.left.Load()

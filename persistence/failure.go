@@ -61,7 +61,7 @@ func (f *failure) cause() error {
 	return f.err
 }
 
-// pebbleFatal is the panic by which Fatalf leaves Pebble. guard recovers it.
+// pebbleFatal is the panic that Fatalf raises to leave Pebble. guard recovers it.
 type pebbleFatal struct{ err error }
 
 // guard calls write, which calls Pebble, and turns a panic or a fatal error of Pebble into an error that ends the

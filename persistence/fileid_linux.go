@@ -8,7 +8,7 @@ import (
 )
 
 // fileIDOf identifies a file by its inode number and its time of birth (statx(2)). A copy or an unpacked archive has
-// another one. It returns "" if the file system stores no time of birth, because inode numbers alone are reused.
+// another id. fileIDOf returns "" if the file system stores no time of birth, because inode numbers alone are reused.
 func fileIDOf(file vfs.File) string {
 	fd := file.Fd()
 	if fd == vfs.InvalidFd {

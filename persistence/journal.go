@@ -30,8 +30,8 @@
 //     owner of each partition with an advanced feed.
 //  7. callbacks.callCommitted calls done for each proposal.
 //
-// Callbacks run one at a time, and those of one partition in the order of its proposals. The callback of a proposal that
-// step 1 or 3 refuses may run before those of earlier proposals.
+// Callbacks run one at a time, and the callbacks of one partition in the order of its proposals. The callback of a proposal that step 1 or
+// 3 refuses may run before the callbacks of earlier proposals.
 //
 // The caller gives up ownership of everything a proposal refers to until done is called: payloads and states are not copied.
 // Conversely, an Event's Payload and an Entry's Data belong to the journal and are valid until the next step of the
@@ -41,8 +41,8 @@
 //
 //  1. openDirectory checks that no part of the data directory is missing (directory.checkParts), locks it, and reads the
 //     format file and the marks (directory.readIdentity), or creates both.
-//  2. directory.verifyStore compares the store with the marks, a file outside Pebble that promises what the store contains
-//     at least. verifier.verify compares the manifest, the beginnings of logs that SYNCED promises (see
+//  2. directory.verifyStore compares the store with the marks, a file outside Pebble that promises the least content of the store.
+//     verifier.verify compares the manifest, the beginnings of logs that SYNCED promises (see
 //     syncedLogs) and, after an orderly end, all logs with their checksums; opens the store read-only; reads its tables and logs;
 //     and compares epochs and sequences. Open returns ErrDamaged if anything is missing or unreadable. Nothing on the disk has
 //     been changed until then.
@@ -87,10 +87,10 @@
 // # Disk errors
 //
 // With less free space than Options.MinFreeBytes, or fewer free inodes than Options.MinFreeFiles, proposals are refused with
-// ErrRefused until there is space again. Essential proposals, such as those by which users delete something, are accepted
-// until the reserve is nearly used up, and rationed ones, such as sign-ins, until half of it is. The reserve is a number of spare files, for when others have left neither a byte nor an
-// inode: with it the journal continues, and Open succeeds on a full disk (see reserve). While the disk is nearly full, reclaimer
-// compacts the index entries that proposals remove, which frees their space.
+// ErrRefused until there is space again. Essential proposals, such as deletions by users, are accepted until the
+// reserve is nearly used up, and rationed proposals, such as sign-ins, until half of the reserve is used up. The reserve is a number of
+// spare files, for when others have left neither a byte nor an inode: with the reserve the journal continues, and Open succeeds on a full
+// disk (see reserve). While the disk is nearly full, reclaimer compacts the index entries that proposals remove, which frees their space.
 //
 // An error of Pebble's log ends the journal and all terms (failure.fail): proposals in flight are answered with ErrUnknown, queued and
 // later ones with ErrClosed, and views continue to show the durable state. Failed then tells the process to exit, so that its
@@ -130,7 +130,7 @@ type Journal interface {
 	// the proposers that caused it are answered. Calls come one at a time, in the order that the package comment guarantees
 	// under "Ownership". fn must not block; it may call Append.
 	Watch(ctx context.Context, fn func(Notice))
-	// WorkspaceBytes returns the bytes of the events of a workspace, including those of proposals that are being committed.
+	// WorkspaceBytes returns the bytes of the events of a workspace, including the events of proposals that are being committed.
 	WorkspaceBytes(p Partition, workspaceID string) uint64
 	// Checkpoint writes a consistent copy of the durable state to dir, which must not exist.
 	Checkpoint(dir string) error

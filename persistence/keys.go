@@ -42,7 +42,7 @@ const (
 
 var errMalformedKey = errors.New("malformed key")
 
-// appendHeader appends the partition and the tag with which every key begins.
+// appendHeader appends the beginning of every key: the partition and the tag.
 func appendHeader(dst []byte, p Partition, tag byte) []byte {
 	return append(dst, byte(p>>8), byte(p), tag)
 }

@@ -16,7 +16,7 @@ import (
 	journalv1 "github.com/atelier-run/atelier/messages/journal/v1"
 )
 
-// TestKeys compares the encoding of keys with the one that is stored on disks.
+// TestKeys compares the encoding of keys with the encoding that is stored on disks.
 func TestKeys(t *testing.T) {
 	datadriven.RunTest(t, "testdata/keys", func(t *testing.T, d *datadriven.TestData) string {
 		var p int

@@ -29,9 +29,9 @@ func damaged(format string, args ...any) error {
 // that has lost its history is not taken for one that never had any. Everything that the marks promise was durable in the
 // store before they were written; the store may contain more.
 type marks struct {
-	// disk is the id of the data directory to which the marks belong.
+	// disk is the id of the data directory that the marks belong to.
 	disk string
-	// timeline is a random id. It is renewed when the data directory is found to be a copy of another one.
+	// timeline is a random id. It is renewed when the data directory is found to be a copy of another directory.
 	timeline string
 	// fileID tells the file of the marks from a copy of it (see fileIDOf); it is empty if the file system cannot tell
 	// them apart. It is called "place" in the file.
@@ -181,7 +181,7 @@ func readMarks(fs vfs.FS, path string) (_ *marks, isCopy bool, err error) {
 	return &m, m.fileID != "" && place != "" && m.fileID != place, nil
 }
 
-// writeMarks replaces the file at path atomically and durably: after a crash it has either these marks or those before.
+// writeMarks replaces the file at path atomically and durably: after a crash it has either these marks or the earlier marks.
 func writeMarks(fs vfs.FS, path string, m *marks) error {
 	temporary := path + ".new"
 	file, err := fs.Create(temporary, vfs.WriteCategoryUnspecified)
@@ -377,7 +377,7 @@ type trackedFile struct {
 	vfs.File
 	marksWriter *marksWriter
 	extent      *extent
-	// synced promises the extent of a log after each sync. It is nil for a manifest, of which each sync writes the marks.
+	// synced promises the extent of a log after each sync. It is nil for a manifest: each sync of a manifest writes the marks.
 	synced *syncedLogs
 }
 

@@ -24,8 +24,8 @@ type Options struct {
 	Logger *slog.Logger
 	// CacheBytes is the memory for Pebble's blocks and memtables: 256 MiB by default, at least 4 MiB.
 	CacheBytes int64
-	// MemtableBytes is the size of a memtable: 32 MiB by default, and at most a quarter of the cache, from which it is
-	// reserved.
+	// MemtableBytes is the size of a memtable: 32 MiB by default, and at most a quarter of the cache. The memtable is
+	// reserved from the cache.
 	MemtableBytes int64
 	// MinFreeBytes is the free space below which proposals are refused: 64 MiB by default.
 	MinFreeBytes uint64

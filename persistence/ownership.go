@@ -56,7 +56,7 @@ func (s *Store) Member(name string) *Member {
 //
 // Proposals that were queued before are applied before the move, and later ones of the old owner are refused with a
 // NotLeaderError. The new epoch is durable before any watcher is notified. When Move returns, the watchers of the old
-// owner were notified of the end of its term, and after them those of the new owner of the beginning.
+// owner were notified of the end of its term, and after them the watchers of the new owner of the beginning.
 //
 // Move returns an error that names a partition or member that does not exist; ErrClosed; ErrRefused if the disk is nearly
 // full; ErrUnknown or a NotLeaderError if the partition fails meanwhile; or the error of ctx. After ErrUnknown and an
@@ -112,7 +112,7 @@ func (m *Member) Append(p Proposal, done func(Result)) {
 	}
 }
 
-// View returns the durable state of all partitions, including those of other members.
+// View returns the durable state of all partitions, including the partitions of other members.
 func (m *Member) View() (View, error) { return m.store.View() }
 
 // SaveSnapshot queues a snapshot; see Journal. It refers to the memory of the snapshot until that is written. It drops

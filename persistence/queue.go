@@ -234,7 +234,8 @@ func (q *queue) moveToRound(l *lane, n load) {
 	}
 }
 
-// takeRefused removes the entries for which admits returns false from the round of a lane, and returns them for the caller to answer. remains reports whether the round has other entries; if not, it is no longer in flight. It removes nothing if failLane or
+// takeRefused removes the entries that admits refuses from the round of a lane, and returns the refused entries for the caller to answer.
+// remains reports whether the round has other entries; if not, the round is no longer in flight. takeRefused removes nothing if failLane or
 // closeAndTakeAll has already returned the entries.
 func (q *queue) takeRefused(l *lane, admits func(*queueEntry) bool) (refused []queueEntry, remains bool) {
 	q.mu.Lock()

@@ -303,7 +303,7 @@ type feedReader struct {
 	streams   map[string]*feedStream
 
 	events *pebble.Iterator
-	// current and version are those of the event at the iterator's position.
+	// current is the stream, and version the version, of the event at the iterator's position.
 	current *feedStream
 	version uint64
 	key     []byte

@@ -12,7 +12,7 @@ import (
 // reclaimer gives the space of removed index entries and erased events back to the disk while it is nearly full. Pebble by itself compacts them
 // only after many more writes, which are refused meanwhile.
 //
-// The writer tells it what each commit removes (reclaim). run flushes and compacts the keys between the first and the last removed entry
+// The writer tells it the removals of each commit (reclaim). run flushes and compacts the keys between the first and the last removed entry
 // of each index and each erased stream of each partition. Such a range has the rows of one index, so that a compaction needs little
 // space for the rows that remain in it.
 type reclaimer struct {
@@ -31,7 +31,7 @@ type reclaimer struct {
 	finished chan struct{}
 }
 
-// removedFrom names an index of a partition, or a stream whose events were erased.
+// removedFrom names an index of a partition, or a stream with erased events.
 type removedFrom struct {
 	partition Partition
 	name      string
@@ -55,8 +55,8 @@ type removal struct {
 	key  []byte
 }
 
-// removalsOf returns what the proposals of a commit remove. It is called before the commit, because afterwards the proposals belong to
-// their callers again.
+// removalsOf returns the removals of the proposals of a commit. It is called before the commit, because afterwards the proposals
+// belong to their callers again.
 func removalsOf(lanes []*lane) (removed []removal) {
 	for _, l := range lanes {
 		for i := range l.round.proposals {
@@ -117,8 +117,8 @@ func (r *reclaimer) run() {
 	}
 }
 
-// compact compacts the recorded ranges. Ranges for which the disk lacks files, or whose compaction fails, are dropped: Pebble compacts
-// them later. A compaction without files would only flush, which uses the reserve.
+// compact compacts the recorded ranges. Ranges are dropped if the disk lacks files for them, or if their compaction fails: Pebble
+// compacts them later. A compaction without files would only flush, which uses the reserve.
 func (r *reclaimer) compact() {
 	r.mu.Lock()
 	ranges := r.ranges

@@ -14,9 +14,9 @@ import (
 //
 //  1. countEvents reads the events of workspaces in the order of their keys, and adds the head of each stream to the batch (endStream).
 //  2. countFeed reads the rows of the feed.
-//  3. After limit rows, or 1 MiB of heads, commit adds what was counted to the stored counters, and makes them durable together with
+//  3. After limit rows, or 1 MiB of heads, commit adds the counted bytes to the stored counters, and makes them durable together with
 //     progress: the last key that was counted. So the memory is bounded by limit, and a start after a kill continues behind this key.
-//  4. The last batch removes progress, and has the row without an id, by which the partition has counters.
+//  4. The last batch removes progress, and has the row without an id, which says that the partition has counters.
 type recounting struct {
 	db        *pebble.DB
 	partition Partition
@@ -151,8 +151,7 @@ func streamOf(prefix []byte) (Stream, error) {
 	return Stream(name), err
 }
 
-// endStream adds the head of the stream whose events were counted to the batch, with the bytes of the events. It does nothing if there is
-// no such stream.
+// endStream adds the head of the counted stream to the batch, with the bytes of the events. It does nothing if there is no such stream.
 func (r *recounting) endStream() error {
 	if r.prefix == nil {
 		return nil
@@ -216,7 +215,7 @@ func (r *recounting) advance(key []byte) error {
 	return r.commit()
 }
 
-// commit makes the batch durable, with the counters of the workspaces whose rows were counted since the last commit.
+// commit makes the batch durable, with the counters of the workspaces that rows were counted for since the last commit.
 func (r *recounting) commit() error {
 	for id, n := range r.totals {
 		c := &workspaceCounter{key: appendWorkspaceKey(nil, r.partition, id)}

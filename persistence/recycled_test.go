@@ -69,7 +69,7 @@ func openTorn(t *testing.T, i image, path string) (rows map[string]string, isTor
 	return rows, isTorn
 }
 
-// TestKilledInRecycledLog kills a process whose last log overwrites an older one. The remainder of the older log is no incomplete record.
+// TestKilledInRecycledLog kills a process while its log overwrites an older log. The remainder of the older log is no incomplete record.
 func TestKilledInRecycledLog(t *testing.T) {
 	for rows := range 12 {
 		fs := vfs.NewMem()

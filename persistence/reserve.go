@@ -30,7 +30,7 @@ import (
 // refill makes new spare files as soon as the disk has room for them, and regain keeps the last ones.
 type reserve struct {
 	vfs.FS
-	// dir is the folder of the spare files, and folders are those of the files that may use them.
+	// dir is the folder of the spare files. folders are the folders of the files that may use the spare files.
 	dir     string
 	folders []string
 	size    int64
@@ -51,16 +51,16 @@ type reserve struct {
 const (
 	reserveName = "reserve"
 	// spareFiles is the number of spare files of a full reserve. Together they have Options.MinFreeBytes, and each has at most
-	// maxSpareBytes: a start needs space for the tables to which it writes the content of the logs.
+	// maxSpareBytes: a start writes the content of the logs to tables, and needs space for the tables.
 	spareFiles    = 64
 	maxSpareBytes = 1 << 20
 	// lastReserve is the number of spare files that flushes leave. With fewer, no proposal is accepted on a full disk.
 	lastReserve = spareFiles / 4
 	// rationReserve is the number of spare files below which no rationed proposal is accepted: so the other proposals cannot use up
-	// what essential ones need.
+	// the space that essential proposals need.
 	rationReserve = spareFiles / 2
-	// sharedFiles and sharedBytes are what the reserve leaves to others on a full disk: a starting node makes a socket, for
-	// example.
+	// sharedFiles and sharedBytes are the files and bytes that the reserve leaves to others on a full disk: a starting node
+	// makes a socket, for example.
 	sharedFiles = 8
 	sharedBytes = 1 << 20
 
@@ -224,9 +224,9 @@ func (r *reserve) Remove(name string) error {
 	return err
 }
 
-// regain makes a spare file of what the journal has just removed, if the disk is full and only spare files for the next opening are left.
-// Each opening needs files before it removes the files that they replace, which others would take on a full disk: after a few openings
-// nothing would be left for the next one.
+// regain makes a spare file of the space of a file that the journal has just removed, if the disk is full and only spare files for the
+// next opening are left. Each opening needs files before it removes the files that they replace, which others would take on a full disk:
+// after a few openings nothing would be left for the next one.
 func (r *reserve) regain() {
 	if r.left.Load() >= lastReserve {
 		return
@@ -238,7 +238,7 @@ func (r *reserve) regain() {
 	}
 }
 
-// wrap returns a file whose writes may use the reserve, and other files and errors unchanged.
+// wrap returns a reservedFile for a file that may use the reserve, and other files and errors unchanged.
 func (r *reserve) wrap(file vfs.File, err error, least int) (vfs.File, error) {
 	if err != nil || least == spareFiles {
 		return file, err
@@ -246,7 +246,7 @@ func (r *reserve) wrap(file vfs.File, err error, least int) (vfs.File, error) {
 	return &reservedFile{file, r, least}, nil
 }
 
-// A reservedFile is a file whose writes may use the reserve.
+// A reservedFile is a file that may use the reserve when it is written.
 type reservedFile struct {
 	vfs.File
 	reserve *reserve
@@ -279,13 +279,13 @@ func (r *reserve) isFree(files, bytes uint64) bool {
 	return (err != nil || usage.AvailBytes >= bytes) && r.freeFiles() >= files
 }
 
-// share removes spare files until others can make sharedFiles files, or all of them are removed but those for the next opening.
+// share removes spare files until others can make sharedFiles files, or all spare files are removed but the files for the next opening.
 func (r *reserve) share() {
 	for n := 0; n < sharedFiles && !r.isFree(sharedFiles, sharedBytes) && r.release(lastReserve); n++ {
 	}
 }
 
-// refill makes the missing spare files for which the disk has room.
+// refill makes the missing spare files as far as the disk has room.
 func (r *reserve) refill() {
 	if r.left.Load() == spareFiles {
 		return

@@ -67,7 +67,7 @@ func TestReserveMakesLogs(t *testing.T) {
 	}
 	f.fault.Store(nil)
 	f.mustAppend("a", version)
-	f.mustAppend("a", version+1) // its check refills what a flush in progress may have taken after the last one
+	f.mustAppend("a", version+1) // its check refills files that a flush in progress may have taken since the last check
 	expectSpares(t, f.reserve, spareFiles-2, spareFiles)
 	if n := headOf(t, f.Store, "a"); n != version+2 {
 		t.Fatalf("version %d, want %d", n, version+2)
@@ -100,8 +100,8 @@ func TestReserveMakesRoomForWrites(t *testing.T) {
 	f.mustClose()
 }
 
-// TestReserveIsForTheJournalAlone fails the creation of all files on a full disk except those without which the journal cannot
-// continue.
+// TestReserveIsForTheJournalAlone fails the creation of all files on a full disk except the files that the journal cannot
+// continue without.
 func TestReserveIsForTheJournalAlone(t *testing.T) {
 	f := newFaultyJournal(t, Options{})
 	r := f.reserve

@@ -277,15 +277,15 @@ func (s *Store) Partitions() int { return s.directory.format.partitions }
 // Disk returns the id of the data directory. It is unique: a copy by Checkpoint has another id.
 func (s *Store) Disk() string { return s.directory.format.disk }
 
-// Timeline returns the id of the history that positions and cursors refer to. It is random, is the same for every
-// opening, and changes when the data directory is restored from a copy.
+// Timeline returns the id of the history that positions and cursors refer to. It is random, stays the same when the
+// store is opened again, and changes when the data directory is restored from a copy.
 func (s *Store) Timeline() string { return s.marksWriter.marks.timeline }
 
 // Failed returns a channel that is closed when the journal has failed and writes nothing more. The process should then
 // exit, so that its supervisor restarts it; Err returns the reason.
 func (s *Store) Failed() <-chan struct{} { return s.failure.ended }
 
-// Err returns the error by which the journal has failed, or nil.
+// Err returns the error that ended the journal, or nil.
 func (s *Store) Err() error { return s.failure.cause() }
 
 // Close commits all queued proposals, ends reads at their next step and waits for them. Later calls return the result of

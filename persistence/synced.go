@@ -20,17 +20,17 @@ import (
 // itself does not say where it ended.
 //
 // A promise is written after the sync of the log and before the proposals are answered, without a sync of its own. After the end of the
-// process, the file has the last promise. After a loss of power it may have an earlier one, which promises less, but not less than what was
-// promised at the last call of sync, which marksWriter.writePeriodically makes. A log is removed or reused only when a file without its
+// process, the file has the last promise. After a loss of power it may have an earlier promise, which promises less, but not less than the
+// promise at the last call of sync, which marksWriter.writePeriodically makes. A log is removed or reused only when a file without its
 // promise is durable.
 //
 // So a start does not notice a loss of the end of the last log only if all of these are true: the machine has lost power, the disk has
 // lost bytes that it had reported as durable, and these were written after the last sync of the file. Nothing on the disk tells such a log
-// from one whose later bytes were never written.
+// from a log without later bytes.
 //
 // The file has two slots. All promises are written to one slot until that slot is durable; then the other slot is written. A loss of power
 // can tear only the slot that is written, even if it is written while a sync stores it, and leaves the promise of the durable slot. Of two
-// legible slots the one with the higher number counts. A slot is text with a checksum, and zeros up to its end.
+// legible slots the slot with the higher number counts. A slot is text with a checksum, and zeros up to its end.
 type syncedLogs struct {
 	disk   string
 	logger *slog.Logger
@@ -53,8 +53,8 @@ const (
 	syncedName   = "SYNCED"
 	syncedHeader = "atelier synced 1\n"
 	slotBytes    = 4096
-	// maxSyncedLogs bounds the logs of a slot, of which each takes less than 80 bytes. The journal has at most ten, of which half wait
-	// for being reused.
+	// maxSyncedLogs bounds the logs of a slot; each log takes less than 80 bytes. The journal has at most ten logs, and half of them
+	// wait for being reused.
 	maxSyncedLogs = 48
 )
 
@@ -115,7 +115,7 @@ func (s *syncedLogs) sync() error {
 	defer s.mu.Unlock()
 	switch {
 	case err != nil:
-		return errors.Join(err, s.write()) // a sync after an error stores only what is written again
+		return errors.Join(err, s.write()) // a sync after an error stores only bytes that are written again
 	case s.number == number:
 		s.beginOtherSlot()
 		return nil

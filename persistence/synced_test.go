@@ -91,7 +91,7 @@ func TestAcceptNamesLostLogs(t *testing.T) {
 	mustClose(t, mustOpen(t, smallOptions(fs, "data")))
 }
 
-// lostEnd is a directory whose disk has lost power, with the rows of which the promises were synced, and all acknowledged rows.
+// lostEnd is a directory after its disk has lost power, with the rows that had synced promises, and all acknowledged rows.
 type lostEnd struct {
 	image         image
 	log           string
@@ -129,9 +129,9 @@ func losePowerAfterSync(t *testing.T) (l lostEnd) {
 	return l
 }
 
-// TestLostEndOfLog cuts the last log off after a loss of power, as a disk does that loses what it has stored. A loss of what was
-// promised when SYNCED was synced last is refused, and the log is named. A loss after that is refused or noticed only if it tears a record;
-// the log is named then, too. The rest is lost without a sign: it is what was written since the last sync of SYNCED.
+// TestLostEndOfLog cuts the last log off after a loss of power, as a disk does that loses stored bytes. A loss of bytes that were promised
+// when SYNCED was synced last is refused, and the log is named. A loss after that is refused or noticed only if it tears a record;
+// the log is named then, too. The rest is lost without a sign: the bytes that were written since the last sync of SYNCED.
 func TestLostEndOfLog(t *testing.T) {
 	l := losePowerAfterSync(t)
 	content := l.image[l.log]

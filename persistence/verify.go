@@ -36,7 +36,7 @@ type verifier struct {
 	logger   *slog.Logger
 	// synced are the promised beginnings of logs.
 	synced []extent
-	// mayLackFeed is that of Options.
+	// mayLackFeed is Options.mayLackFeed.
 	mayLackFeed bool
 	// lastLog is the path of the last log that verify has read, if there is one. isTorn reports that its last record is incomplete.
 	lastLog string

@@ -64,8 +64,8 @@ const (
 )
 
 // beginsRecord reports whether the unreadable bytes of a log at an offset, which follow its last whole record, are an incomplete record:
-// they begin with a chunk of this log, or with less than a header, or were never stored. Otherwise they are of an older log, whose file
-// Pebble has reused: the remainder of the older log follows the last record whenever a process was killed.
+// they begin with a chunk of this log, or with less than a header, or were never stored. Otherwise they are of an older log, because
+// Pebble has reused its file: the remainder of the older log follows the last record whenever a process was killed.
 func beginsRecord(l wal.LogicalLog, at int64) (bool, error) {
 	if left := logBlock - at%logBlock; left < logHeader {
 		at += left

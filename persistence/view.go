@@ -114,7 +114,7 @@ func (v *views) enter() error {
 	return nil
 }
 
-// exit ends what enter has begun.
+// exit unregisters the read that enter registered.
 func (v *views) exit() {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -36,7 +36,7 @@ type workspaceCounter struct {
 // workspacePrefix is the beginning of the id of a workspace, which is the first part of the identities of all entities of the workspace.
 const workspacePrefix = "ws_"
 
-// workspaceOf returns the id of the workspace to which a stream belongs, or "" if the stream belongs to none.
+// workspaceOf returns the id of the workspace that a stream belongs to, or "" if the stream belongs to no workspace.
 func workspaceOf(s Stream) string {
 	_, identity, _ := strings.Cut(string(s), "/")
 	id, _, _ := strings.Cut(identity, "/")
@@ -46,8 +46,8 @@ func workspaceOf(s Stream) string {
 	return id
 }
 
-// appendWorkspaceKey appends the key of the counter of a workspace. The key without an id is that of the row that every partition with
-// counters has.
+// appendWorkspaceKey appends the key of the counter of a workspace. The key without an id is the key of the row that every partition
+// with counters has.
 func appendWorkspaceKey(dst []byte, p Partition, id string) []byte {
 	return appendEscaped(appendHeader(dst, p, tagWorkspace), id)
 }
@@ -121,7 +121,7 @@ func (w *workspaceBytes) counter(p Partition, id string) *workspaceCounter {
 	return c
 }
 
-// ofStream returns the counter of the workspace to which a stream belongs, or nil if the stream belongs to none.
+// ofStream returns the counter of the workspace that a stream belongs to, or nil if the stream belongs to no workspace.
 func (w *workspaceBytes) ofStream(k streamKey) *workspaceCounter {
 	id := workspaceOf(k.stream)
 	if id == "" {
@@ -145,7 +145,7 @@ func (w *workspaceBytes) of(p Partition, id string) uint64 {
 	return 0
 }
 
-// total returns the bytes of all workspaces, and those of the workspace that has most.
+// total returns the bytes of all workspaces, and the bytes of the workspace that has most.
 func (w *workspaceBytes) total() (sum, most uint64) {
 	w.mu.RLock()
 	defer w.mu.RUnlock()

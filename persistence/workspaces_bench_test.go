@@ -12,7 +12,7 @@ import (
 )
 
 // BenchmarkCount compares commits of proposals to streams of workspaces, which are counted, with commits of the same proposals to streams
-// that are not. Both go to stores in memory, without a sync, in turns. The ratio is the median of those of all rounds.
+// that are not. Both go to stores in memory, without a sync, in turns. The ratio is the median of the ratios of all rounds.
 func BenchmarkCount(b *testing.B) {
 	const streams, workspaces, rounds = 256, 16, 50
 	type side struct {

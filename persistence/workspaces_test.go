@@ -49,8 +49,8 @@ func sumRows(t testing.TB, db *pebble.DB, p Partition) map[string]uint64 {
 	return sums
 }
 
-// forgetCounts takes the counters of a closed store away, and the bytes of streams, so that it is one from before format 3. Streams whose
-// events were erased keep their heads, because such a store has none.
+// forgetCounts takes the counters of a closed store away, and the bytes of streams, so that it is a store from before format 3. Streams
+// with erased events keep their heads, because a store from before format 3 has no such streams.
 func forgetCounts(t testing.TB, fs vfs.FS, dir string) {
 	t.Helper()
 	o := smallOptions(fs, dir).withDefaults()
@@ -98,7 +98,7 @@ func forgetCounts(t testing.TB, fs vfs.FS, dir string) {
 	}
 }
 
-// countLaw is a journal whose counters are compared with its rows.
+// countLaw compares the counters of a journal with its rows.
 type countLaw struct {
 	t     *testing.T
 	fs    *vfs.MemFS
@@ -126,7 +126,7 @@ func (l *countLaw) version(s Stream) uint64 {
 	return version
 }
 
-// append appends random proposals together, some of which are refused.
+// append appends random proposals together. Some of them are refused.
 func (l *countLaw) append(rt *rapid.T) {
 	n := rapid.IntRange(1, 5).Draw(rt, "proposals")
 	results := make(chan Result, n)
@@ -267,7 +267,7 @@ func TestErase(t *testing.T) {
 	mustClose(t, s)
 }
 
-// TestStageFailureCountsNothing fails a partition while it applies a proposal. What the proposal would have added does not count.
+// TestStageFailureCountsNothing fails a partition while it applies a proposal. The bytes of the proposal do not count.
 func TestStageFailureCountsNothing(t *testing.T) {
 	f := newFaultyJournal(t, Options{})
 	f.mustAppend("session/ws_a/ses_1", 0)

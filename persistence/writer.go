@@ -24,7 +24,7 @@ type writer struct {
 	failure   *failure
 	logger    *slog.Logger
 
-	// staged has the lanes of the current commit, except those that have failed.
+	// staged has the lanes of the current commit, except failed lanes.
 	staged []*lane
 
 	// finished is closed when run has returned.
@@ -148,7 +148,7 @@ type committer interface {
 	sequence() uint64
 }
 
-// barrier makes durable what committers have staged since its last sync.
+// barrier makes all rows durable that committers have staged since its last sync.
 type barrier interface {
 	// sync returns when everything that was staged is durable and visible in views. After an error, the outcome of
 	// everything staged is unknown, all partitions that share the barrier have failed, and the barrier must not be used
@@ -234,8 +234,8 @@ func (b *localBarrier) sync() error {
 	return nil
 }
 
-// localCommitter is the committer of a partition on a single machine. Its errors are those of reading the partition's
-// rows.
+// localCommitter is the committer of a partition on a single machine. Its errors are the errors of reading the
+// partition's rows.
 type localCommitter struct {
 	*localBarrier
 	partition Partition

@@ -116,7 +116,7 @@ func ForeignFiles(dir string) ([]string, error) {
 	return foreign, nil
 }
 
-// ownNames are the names in a data directory except the journal's, and those that file systems make.
+// ownNames are the names in a data directory except the name of the journal, and the names that file systems make.
 var ownNames = []string{DrivesName, AppsName, secretName, sumName, marksName, "backups", "atelier.sock", "quickstart.key", "lost+found", restoringName}
 
 // isTemporary reports whether a file of this name may be left of an interrupted write, by WriteDurably or of the journal's
@@ -159,7 +159,7 @@ func makeParts(dir string, log *slog.Logger) ([]byte, error) {
 	return secret, errors.Join(WriteDurably(filepath.Join(dir, sumName), sumOf(secret)), WriteDurably(path, secret))
 }
 
-// JournalOptions returns the options of the journal in a data directory; the other options are those of o.
+// JournalOptions returns the options of the journal in a data directory; the other options come from o.
 func JournalOptions(dir string, o persistence.Options) persistence.Options {
 	o.Dir, o.Marks = filepath.Join(dir, JournalName), filepath.Join(dir, marksName)
 	return o

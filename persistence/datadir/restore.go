@@ -99,7 +99,7 @@ func (r *Restoration) checkUnused() error {
 	return nil
 }
 
-// checkSource stores the id of the backup, or compares it with that of the restore that is continued.
+// checkSource stores the id of the backup, or compares it with the id that the unfinished restore has stored.
 func (r *Restoration) checkSource(backupID string) error {
 	path := filepath.Join(r.Dir, sourceName)
 	stored, err := os.ReadFile(path)

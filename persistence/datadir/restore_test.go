@@ -36,7 +36,7 @@ func buildParts(t *testing.T, r *datadir.Restoration) {
 	}
 }
 
-// prepareError returns the error with which a node does not start.
+// prepareError returns the error that keeps a node from starting.
 func prepareError(dir string) error {
 	_, err := datadir.Prepare(dir, datadir.JournalOptions(dir, persistence.Options{}))
 	return err

@@ -33,8 +33,8 @@ func dirWithoutChecksum(t *testing.T, secret []byte) string {
 	return dir
 }
 
-// TestPrepareWithoutChecksum prepares directories in which the checksum cannot be written: with a journal, and without one, whose parts are
-// made as Accept makes them.
+// TestPrepareWithoutChecksum prepares directories in which the checksum cannot be written: with a journal, and without a journal. The parts
+// of a directory without a journal are made as Accept makes them.
 func TestPrepareWithoutChecksum(t *testing.T) {
 	used := filepath.Join(t.TempDir(), "data")
 	if _, err := prepare(t, used); err != nil {

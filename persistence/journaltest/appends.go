@@ -66,8 +66,8 @@ func testConflict(t *testing.T, h Harness) {
 	}
 }
 
-// testRefusedInBatch queues all proposals at once, so that the batch must read its own rows and omit those of refused
-// proposals.
+// testRefusedInBatch queues all proposals at once, so that the batch must read its own rows and omit the rows of
+// refused proposals.
 func testRefusedInBatch(t *testing.T, h Harness) {
 	c := openClient(t, h)
 	defer c.mustClose()
@@ -234,7 +234,7 @@ func testClose(t *testing.T, h Harness) {
 	}
 }
 
-// testRevision refuses all proposals that follow a refused one, including those that change entries only.
+// testRevision refuses all proposals that follow a refused one, including proposals that change entries only.
 func testRevision(t *testing.T, h Harness) {
 	c := openClient(t, h)
 	defer c.mustClose()

@@ -147,7 +147,7 @@ func (c *client) appendAll(proposals ...persistence.Proposal) []persistence.Resu
 
 func (c *client) appendOne(p persistence.Proposal) persistence.Result { return c.appendAll(p)[0] }
 
-// mustAppend appends proposals, all of which must be accepted.
+// mustAppend appends proposals. All of them must be accepted.
 func (c *client) mustAppend(proposals ...persistence.Proposal) {
 	c.t.Helper()
 	for i, r := range c.appendAll(proposals...) {

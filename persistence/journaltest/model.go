@@ -21,7 +21,7 @@ type model struct {
 	streams map[modelKey][]string
 	feeds   map[persistence.Partition][]feedText
 	entries map[modelKey]map[entryKey]string
-	// versions and sequences are those of the last events, which may be erased.
+	// versions and sequences are the versions and sequences of the last events, which may be erased.
 	versions  map[modelKey]uint64
 	sequences map[persistence.Partition]int
 }
@@ -274,7 +274,7 @@ func (s *modelTest) crash(rt *rapid.T) {
 	rt.Fatalf("%d of %d were acknowledged; the journal has\n%s\nbefore them it had\n%s", least, len(proposals), got, s.model.dump())
 }
 
-// drawProposals returns proposals, most of which are valid if they are applied in order. It applies them to then.
+// drawProposals returns proposals. Most of them are valid if they are applied in order. It applies them to then.
 func (s *modelTest) drawProposals(rt *rapid.T, then *model) []persistence.Proposal {
 	proposals := make([]persistence.Proposal, rapid.IntRange(1, 6).Draw(rt, "proposals"))
 	for i := range proposals {
