@@ -35,7 +35,7 @@
 //
 // A restore takes the same way with the command Restore, Archive.Load and drive.Drive.Restore, and a verification with
 // VerifyBackup, Archive.Verify and ReportVerified. A scheduled backup begins with the command BackUpOnSchedule of a timer;
-// Fleet.runTask then compares the activity's sequence with that of the last good backup, and returns ReportCovered if nothing was
+// Fleet.runTask then compares the activity's sequence with the sequence of the last good backup, and returns ReportCovered if nothing was
 // recorded in between. CancelTask ends the task: its row disappears with the event, and the executor cancels the context of
 // Fleet.Run.
 package computer
@@ -68,7 +68,7 @@ type Driver interface {
 // A Machine describes a provisioned computer.
 type Machine struct {
 	VMName string
-	// ImageRef is the image from which the computer was created.
+	// ImageRef is the reference of the image that the computer was created from.
 	ImageRef string
 }
 
@@ -82,8 +82,8 @@ type Archive interface {
 	// Load replaces the content of a drive by a backup, once for each task id. It verifies the whole backup first: after an
 	// error the drive is unchanged.
 	Load(ctx context.Context, workspaceID, taskID string, backup *computerv1.Backup, report func(done, total int64)) error
-	// Verify reads a backup whole. failure says why it is not what was saved; it is empty if it is. After an error the result is
-	// unknown.
+	// Verify reads a backup whole. failure says how the backup differs from the saved drive; it is empty if the backup is good. After
+	// an error the result is unknown.
 	Verify(ctx context.Context, backup *computerv1.Backup, report func(done, total int64)) (failure string, err error)
 	// Remove deletes a backup. It returns nil if the backup does not exist.
 	Remove(ctx context.Context, workspaceID string, backup *computerv1.Backup) error

@@ -49,7 +49,7 @@ type Share interface {
 	Present(after string, limit int) ([]*computerv1.Present, error)
 	// Find returns the computer of a workspace, or nil if it has none.
 	Find(workspaceID string) (*computerv1.Present, error)
-	// Occupied returns at most limit workspaces whose computers have recorded processes, in the order of their ids, beginning
+	// Occupied returns at most limit workspaces with recorded processes in their computers, in the order of their ids, beginning
 	// after one id. An empty result means that there are no more.
 	Occupied(after string, limit int) ([]string, error)
 	// Processes returns the recorded processes of a workspace's computer.

@@ -46,7 +46,7 @@ type world struct {
 	refuse func(entity.Command) error
 	// actions has the actions since the last call of since. An exclamation mark follows an action that failed.
 	actions []string
-	// recorded counts the samples that were sent to the entity, put those that were written as rows.
+	// recorded counts the samples that were sent to the entity. putSamples counts the samples that were written as rows.
 	recorded, putSamples int
 }
 

@@ -15,9 +15,9 @@ import (
 //
 // Every computer has the running program, read-only, at ProgramPath, so that a process can be a command of it.
 //
-// Errors are those of package entity: Unavailable if the computer cannot run processes now, LimitReached if it may not because
-// the drive or the disk is full, NotFound if the workspace has no computer, InvalidRequest if an argument is unusable, and
-// Forbidden if this node must not run code, because it cannot isolate it.
+// Errors are the errors of package entity: Unavailable if the computer cannot run processes now, LimitReached if it may not because
+// the drive or the disk is full, NotFound if the workspace has no computer, InvalidRequest if an argument is unusable, and Forbidden
+// if this node must not run code, because it cannot isolate it.
 type Host interface {
 	// Start starts a process. The caller closes Stdin and reads Stdout and Stderr until they end, and calls Wait. If ctx ends
 	// before Start returns, no process is left.
@@ -32,7 +32,7 @@ type Host interface {
 	Listen(ctx context.Context, workspaceID string, port int) (net.Listener, error)
 	// Freeze suspends all processes of a computer, and starts none, until it is called with false.
 	Freeze(ctx context.Context, workspaceID string, frozen bool) error
-	// Stop ends all processes of a computer, and removes what it had of the machine besides its drive. It returns nil if the
+	// Stop ends all processes of a computer, and releases its resources of the machine besides its drive. It returns nil if the
 	// computer is not running. A later Start starts the computer again.
 	Stop(ctx context.Context, workspaceID string) error
 	// Usage returns the use of the machine by each process group of a computer that has processes.
@@ -63,7 +63,7 @@ const MaxOwnNetworks = 256
 type Spec struct {
 	// ID identifies the process in the node. It consists of letters, digits and underscores.
 	ID string
-	// Group names the process group whose use of the machine Usage returns: "session:<id>", "app:<id>", or a value of
+	// Group names the process group, the unit that Usage measures: "session:<id>", "app:<id>", or a value of
 	// computerv1.Process for other processes. Processes of one group share its limits.
 	Group string
 	// Argv is the program and its arguments. A program without a slash is looked up in the PATH of Env.
@@ -80,16 +80,16 @@ type Spec struct {
 	// Attribute is called with the process id of the process in the namespace of the server, before any of its code runs. 0
 	// means that the id is unknown. If it fails, the process is not started. It may be nil.
 	Attribute func(pid int) error
-	// OwnNetwork gives the process and its descendants a network of their own: a loopback interface that is neither that of the
-	// computer nor of another process, and the same reach to the outside as the computer has, of which it uses the limits. So two
-	// processes can listen on the same port. Listeners of Host.Listen are not reached from it; those of the process are.
+	// OwnNetwork gives the process and its descendants a network of their own: a loopback interface that they share with neither the
+	// computer nor any other process, and the same reach to the outside as the computer has, within the computer's limits. So two
+	// processes can listen on the same port. Listeners of Host.Listen are not reached from it; listeners of the process's Network are.
 	OwnNetwork bool
-	// Private hides the process and its descendants from all other processes of the computer, and those from it, as far as the driver
-	// can: none can list, trace, read or signal the other. It excludes OwnNetwork. A process that is not private may see others that
-	// are not.
+	// Private hides the process and its descendants from all other processes of the computer, and all other processes from it, as far as
+	// the driver can: none can list, trace, read or signal the other. It excludes OwnNetwork. A process that is not private may see other
+	// processes that are not private.
 	Private bool
-	// Prepare is called with the network of the process after Attribute, before any of its code runs, so that what it opens is
-	// there when the process looks for it. If it fails, the process is not started, and Start returns the error. It may be nil.
+	// Prepare is called with the network of the process after Attribute, before any of its code runs, so that the listeners that it
+	// opens are there when the process looks for them. If it fails, the process is not started, and Start returns the error. It may be nil.
 	Prepare func(context.Context, Network) error
 }
 
@@ -99,9 +99,9 @@ type TerminalSize struct{ Columns, Rows uint16 }
 // MaxTerminalSize is the greatest number of columns, and of rows, of a terminal.
 const MaxTerminalSize = entity.MaxTerminalSize
 
-// Limits restrict the use of the machine. 0 means no limit besides that of the computer.
+// Limits restrict the use of the machine. 0 means no limit besides the limit of the computer.
 type Limits struct {
-	// MemoryBytes limits memory, including that of files in temporary file systems.
+	// MemoryBytes limits memory, including the memory of files in temporary file systems.
 	MemoryBytes int64
 	// Processors limits processor time, in processors; for example 0.5.
 	Processors float64
@@ -109,14 +109,14 @@ type Limits struct {
 	Processes int
 }
 
-// A Network is the network of a process: its own, or that of the computer. All methods may be called concurrently. They return
-// Unavailable when the process has ended.
+// A Network is the network of a process: its own, or the network of the computer. All methods may be called concurrently. They
+// return Unavailable when the process has ended.
 type Network interface {
 	// Dial connects to a TCP port on the loopback interface, at 127.0.0.1 or, if nothing accepts the connection there, at ::1.
 	// Unavailable means that nothing accepts it at either address.
 	Dial(ctx context.Context, port int) (net.Conn, error)
-	// Listen listens on a TCP port of 127.0.0.1, as Host.Listen does. The listener, and what it has accepted, ends with the
-	// process.
+	// Listen listens on a TCP port of 127.0.0.1, as Host.Listen does. The listener, and the connections that it has accepted, end
+	// with the process.
 	Listen(ctx context.Context, port int) (net.Listener, error)
 }
 
@@ -145,7 +145,7 @@ type Process interface {
 type Streams struct {
 	Stdin  io.WriteCloser
 	Stdout io.ReadCloser
-	// Stderr is nil for a process with a terminal, whose output is all on Stdout.
+	// Stderr is nil for a process with a terminal: the terminal's output is all on Stdout.
 	Stderr io.ReadCloser
 }
 
@@ -163,10 +163,10 @@ type Exit struct {
 // An EndReason says why a computer has ended a process.
 type EndReason string
 
-// The reasons for which a computer ends processes.
+// The reasons why a computer ends processes.
 const (
-	// EndedOutOfMemory: the kernel ended the process because a limit on memory was reached, or a descendant whose status 137 became
-	// that of the process, as in a shell.
+	// EndedOutOfMemory: the kernel ended the process because a limit on memory was reached, or ended a descendant, and the process exited
+	// with the descendant's status 137, as a shell does.
 	EndedOutOfMemory EndReason = "out_of_memory"
 	// EndedDiskFull: the drive has exceeded its quota.
 	EndedDiskFull EndReason = "disk_full"

@@ -7,8 +7,8 @@ import (
 )
 
 // An agent needs up to 850 MB, and computers have 2 GiB by default. So agents without a turn would use up the memory of a computer until
-// the kernel ends one of its processes, which may be the one that works. Idle processes therefore end while their computer uses more
-// than one of these parts of its memory, those first that have been idle for the longest time.
+// the kernel ends one of its processes, possibly the process that works. Idle processes therefore end while their computer uses more than
+// one of these parts of its memory, the processes that have been idle for the longest time first.
 const (
 	memoryBeforeStart = 0.5
 	memoryWhileIdle   = 0.75
@@ -29,7 +29,7 @@ func (f *Fleet) freeMemory(ctx context.Context, workspaceID string, most float64
 		}
 		used, limit, err := f.o.Host.Memory(ctx, workspaceID)
 		if err != nil || float64(used) <= most*float64(limit) {
-			return // what cannot be measured is limited all the same
+			return // memory that cannot be measured is limited all the same
 		}
 		p.mu.Lock()
 		_, longest := p.idle(workspaceID)

@@ -12,18 +12,18 @@ import (
 // A Launch describes a process to start for a member of a workspace, for a session, or for an app.
 type Launch struct {
 	WorkspaceID string
-	// Principal is the caller, whom the entity of the computer authorizes: for a session and for an app the platform.
+	// Principal is the caller. The entity of the computer authorizes it: for a session and for an app the platform.
 	Principal *wirev1.Principal
 	Kind      computerv1.ProcessKind
-	// SessionID is the session for which the process works, if Kind is that of a session. All its processes are one group of Spec,
-	// and their changes have the actor "session:<id>" and the user UserID, which may be empty.
+	// SessionID is the session of the process, if Kind is the kind of a session. All processes of a session are one group of Spec, and
+	// their changes have the actor "session:<id>" and the user UserID, which may be empty.
 	SessionID string
-	// AppID is the app of which it is a process, if Kind is that of an app. All its processes are one group of Spec, and their
+	// AppID is the app of the process, if Kind is the kind of an app. All processes of an app are one group of Spec, and their
 	// changes have the actor "api-key:<id>" and the user UserID, which may be empty.
 	AppID string
 	// UserID is empty for other kinds.
 	UserID string
-	// Argv, Cwd, Env, Terminal, Limits, OwnNetwork and Prepare are those of Spec.
+	// Argv, Cwd, Env, Terminal, Limits, OwnNetwork and Prepare are the fields of Spec with these names.
 	Argv     []string
 	Cwd      string
 	Env      []string
@@ -47,7 +47,7 @@ func (l Launch) check() error {
 	return nil
 }
 
-// group returns the group of Spec: that of the session or the app, or one for the process alone.
+// group returns the group of Spec: the group of the session or the app, or a group for the process alone.
 func (l Launch) group(processID string) string {
 	switch l.Kind {
 	case computerv1.ProcessKind_PROCESS_KIND_SESSION:
@@ -63,7 +63,7 @@ func (l Launch) group(processID string) string {
 // its memory, and often in its environment and in the arguments of its descendants.
 func (l Launch) isPrivate() bool { return l.Kind == computerv1.ProcessKind_PROCESS_KIND_SESSION }
 
-// person returns the person to whom the process counts: the creator of the session or the app, or else the caller.
+// person returns the person that the process counts for: the creator of the session or the app, or else the caller.
 func (l Launch) person() string { return cmp.Or(l.UserID, l.Principal.GetUserId()) }
 
 // OwnNetworks reports whether Launch can give a process a network of its own.

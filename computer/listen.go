@@ -8,7 +8,7 @@ import (
 )
 
 // Listen listens on a port of the computer of a workspace; see Host.Listen. The computer is not started while a task needs it
-// without processes. Errors: unavailable, and those of Host.Listen.
+// without processes. Errors: unavailable, and the errors of Host.Listen.
 func (f *Fleet) Listen(ctx context.Context, workspaceID string, port int) (net.Listener, error) {
 	// A task waits until the listener is open, as it waits until a process has started: the computer would otherwise start
 	// after the task has stopped it.

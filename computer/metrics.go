@@ -9,7 +9,7 @@ import (
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 )
 
-// metrics are those of a Fleet. Kinds of processes are exec, terminal, session and app.
+// metrics are the metrics of a Fleet. Kinds of processes are exec, terminal, session and app.
 type metrics struct {
 	samples   *prometheus.CounterVec
 	running   *prometheus.GaugeVec
@@ -98,13 +98,13 @@ func newMetrics() *metrics {
 	return m
 }
 
-// The reasons for which idle processes are ended.
+// The reasons to end idle processes.
 const (
 	evictedForPlace  = "place"
 	evictedForMemory = "memory"
 )
 
-// refusalReasons has the label of each error of a start for which there is no place or no memory.
+// refusalReasons has the label of each error of a start that finds no place or no memory.
 var refusalReasons = map[*entity.Error]string{
 	errNodeBusy: "node", errWorkspaceBusy: "workspace", errPersonBusy: "person",
 	errNodeMemory: "node_memory", errWorkspaceMemory: "workspace_memory", errPersonMemory: "person_memory",

@@ -52,7 +52,7 @@ func (s share) Schedule(workspaceID string) (*computerv1.ScheduleRow, error) {
 	return readRow(s, workspaceID, entitycomputer.ScheduleList, new(computerv1.ScheduleRow))
 }
 
-// pageOf returns the rows of at most limit workspaces in a list. absent returns the row of a workspace whose row was removed
+// pageOf returns the rows of at most limit workspaces in a list. absent returns the row of a workspace that lost its row
 // meanwhile: the page must not lose its last id.
 func pageOf[Row proto.Message](s share, list, after string, limit int, find func(id string) (Row, error), absent func(id string) Row) ([]Row, error) {
 	ids, err := s.partition.Owners(list, after, limit)

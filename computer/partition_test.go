@@ -12,7 +12,7 @@ import (
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
 
-// fakePartition has a list with the workspaces of owners, of which only those in rows still have a row.
+// fakePartition has a list with the workspaces of owners. Only workspaces in rows still have a row.
 type fakePartition struct {
 	owners []string
 	rows   map[string][]byte

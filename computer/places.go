@@ -23,7 +23,7 @@ import (
 // not idle as there are places left without a process or with an idle one. So one workspace alone gets spareFactor of
 // spareFactor+1 places, and n workspaces that always want more get equal parts, as processes end and start. The first process of a
 // workspace and of a person needs any place. This is the dynamic threshold of A. K. Choudhury and E. L. Hahne, "Dynamic Queue Length
-// Thresholds for Shared-Memory Packet Switches" (1998): nobody has to know how many take part.
+// Thresholds for Shared-Memory Packet Switches" (1998): the number of participants need not be known.
 const spareFactor = 3
 
 var (
@@ -48,14 +48,14 @@ type processes struct {
 	// stopping counts, for each workspace, the tasks that need a computer without processes.
 	stopping map[string]int
 	isClosed bool
-	// watched has the workspaces whose memory is watched, because they have idle processes, and "" if the memory of all computers is.
+	// watched has the workspaces with watched memory, because they have idle processes, and "" if the memory of all computers is watched.
 	watched map[string]bool
 	// most is Options.MaxProcesses.
 	most int
 }
 
-// admit adds a process that is about to be started. If all places are taken, evicted is an idle process whose place the new one gets,
-// and which the caller ends first. Errors: unavailable.
+// admit adds a process that is about to be started. If all places are taken, evicted is an idle process. The new process gets its place,
+// and the caller ends it first. Errors: unavailable.
 func (p *processes) admit(f *Fleet, l Launch) (admitted, evicted *Running, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -207,7 +207,7 @@ func (p *processes) isRunning(id string) bool {
 	return p.running[id] != nil
 }
 
-// remove removes a process whose end is recorded, or that was never admitted by the entity.
+// remove removes a process after its end was recorded, or if the entity never admitted it.
 func (p *processes) remove(r *Running) {
 	p.mu.Lock()
 	delete(p.running, r.ID)
@@ -228,7 +228,7 @@ func (p *processes) in(workspaceID string) []*Running {
 	return found
 }
 
-// idle returns the number of idle processes of a workspace, "" means all, and the one that has been idle for the longest time. The
+// idle returns the number of idle processes of a workspace, "" means all, and the process that has been idle for the longest time. The
 // caller holds mu.
 func (p *processes) idle(workspaceID string) (n int, longest *Running) {
 	for _, r := range p.running {

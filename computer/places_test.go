@@ -11,7 +11,7 @@ import (
 	"github.com/atelier-run/atelier/computer"
 )
 
-// limited returns a world whose fleet has a number of places for processes.
+// limited returns a world with a fleet that has a number of places for processes.
 func limited(t *testing.T, places int) *world {
 	w := provisioned(t)
 	w.fleet = computer.New(computer.Options{
@@ -138,7 +138,7 @@ func TestIdleProcessThatCannotBeEnded(t *testing.T) {
 	})
 }
 
-// TestShareOfOneWorkspace lets one workspace take what it gets, and then others.
+// TestShareOfOneWorkspace lets one workspace start as many processes as it may, and then other workspaces.
 func TestShareOfOneWorkspace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const places = 64

@@ -17,14 +17,14 @@ import (
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 )
 
-// startTimeout limits the start of a process, with that of its computer.
+// startTimeout limits the start of a process, with the start of its computer.
 const startTimeout = 30 * time.Second
 
 // An Observer records the changes that processes make to the drives of workspaces; see package drive/observe.
 type Observer interface {
 	// Begin observes a drive for a process of an author that is about to start.
 	Begin(ctx context.Context, workspaceID string, author *activityv1.Author) (Watch, error)
-	// Recover records the changes of processes whose Watch could not record them, for example because the node has ended. It has
+	// Recover records the changes of processes after their Watch could not record them, for example because the node has ended. It has
 	// no effect while the drive is observed, because Begin has done so.
 	Recover(ctx context.Context, workspaceID string) error
 }
@@ -44,7 +44,7 @@ type Running struct {
 	kind        computerv1.ProcessKind
 	// group is Spec.Group.
 	group string
-	// userID is the person to whom the process counts; empty if there is none.
+	// userID is the person that the process counts for; empty if there is none.
 	userID  string
 	process Process
 	// fleet guards, with mu of its processes, idleSince, which is zero unless the process is idle, isEvicted, which is set while it
@@ -84,8 +84,7 @@ func (r *Running) OutOfMemory() uint64 { return r.process.OutOfMemory() }
 // End ends the process and its descendants. It returns before their changes are recorded.
 func (r *Running) End(ctx context.Context) error { return r.process.End(ctx) }
 
-// Ended returns a channel that is closed when the process and its descendants have ended, and the journal has what they
-// have changed and that they have ended.
+// Ended returns a channel that is closed when the process and its descendants have ended, and the journal has their changes and their end.
 func (r *Running) Ended() <-chan struct{} { return r.ended }
 
 // Wait waits for Ended, and returns how the process has ended. It returns an error only if ctx ends first.
@@ -121,7 +120,7 @@ var errUnobserved = &entity.Error{
 // sharedmemory.go).
 //
 // If the node ends between the first and the last step, the next owner of the partition reports the process as lost
-// (ReportLost). Errors: invalid_request, those of StartProcess, of Observer.Begin and of Host.Start.
+// (ReportLost). Errors: invalid_request, the errors of StartProcess, of Observer.Begin and of Host.Start.
 func (f *Fleet) Launch(ctx context.Context, l Launch) (_ *Running, err error) {
 	defer func() { f.metrics.countStart(l.Kind, err) }()
 	if err := l.check(); err != nil {
@@ -159,7 +158,7 @@ func (f *Fleet) Launch(ctx context.Context, l Launch) (_ *Running, err error) {
 	return r, nil
 }
 
-// admit gives a process that is about to be started a place and memory, for which it ends idle processes. Errors: unavailable.
+// admit gives a process that is about to be started a place and memory, and ends idle processes to free them. Errors: unavailable.
 func (f *Fleet) admit(ctx context.Context, l Launch) (*Running, error) {
 	r, evicted, err := f.processes.admit(f, l)
 	if err != nil {
@@ -298,7 +297,7 @@ func (f *Fleet) Recover(ctx context.Context) error {
 }
 
 // Close ends all processes and records their ends. It starts none after it. When ctx ends it returns an error that names the processes
-// whose ends are not recorded (CutOff); the next owner of the partition then records the other ends.
+// without a recorded end (CutOff); the next owner of the partition then records the other ends.
 func (f *Fleet) Close(ctx context.Context) error {
 	defer f.cancel()
 	f.processes.mu.Lock()

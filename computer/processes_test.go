@@ -22,14 +22,13 @@ import (
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
 
-// A fakeHost is a computer.Host whose processes do what the test tells them, and a computer.Observer. Drivers are tested with
-// package computertest.
+// A fakeHost is a computer.Host with processes that obey the test, and a computer.Observer. Drivers are tested with package computertest.
 type fakeHost struct {
 	world *world
 
 	mu        sync.Mutex
 	processes []*fakeProcess
-	// order has what happened, in order: begin, attribute, start, exit and end.
+	// order has the events in their order: begin, attribute, start, exit and end.
 	order []string
 	// startError is the error of Start.
 	startError error
@@ -199,7 +198,7 @@ func (w *world) Processes(string) ([]*computerv1.Process, error) {
 	return slices.Collect(maps.Values(w.state.GetProcesses())), nil
 }
 
-// expectOrder compares what happened with words separated by commas.
+// expectOrder compares the events with words separated by commas.
 func (h *fakeHost) expectOrder(want string) {
 	h.world.t.Helper()
 	h.mu.Lock()
@@ -371,8 +370,8 @@ func TestLaunchRefusesInvalidArguments(t *testing.T) {
 	w.host.expectOrder("")
 }
 
-// TestEndIsReportedUntilAnswered checks that the end of a process is recorded although the journal fails for a time, and that
-// the start whose outcome is unknown is reported as lost.
+// TestEndIsReportedUntilAnswered checks that the end of a process is recorded although the journal fails for a time, and that the
+// start with an unknown outcome is reported as lost.
 func TestEndIsReportedUntilAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := provisioned(t)

@@ -28,9 +28,9 @@ const (
 	partialSuffix = ".new"
 )
 
-// OpenProgram opens the program at a path. If it is the path of this program, it opens the file that this process runs. The copy is a
-// file of the folder, which is that of the drives, because computers have files of this folder already. A copy that an earlier process
-// has left there is removed.
+// OpenProgram opens the program at a path. If it is the path of this program, it opens the file that this process runs. The copy is a file
+// of folder, the folder of the drives, because computers have files of this folder already. A copy that an earlier process has left there
+// is removed.
 func OpenProgram(path, folder string) (*Program, error) {
 	p := &Program{path: path, copied: filepath.Join(folder, copyName)}
 	if err := p.removeCopies(); err != nil {
@@ -50,8 +50,7 @@ func OpenProgram(path, folder string) (*Program, error) {
 	return p, nil
 }
 
-// Path returns a path at which the program is. It returns Unavailable if the program cannot be copied, for example because the disk is
-// full.
+// Path returns a path of the program. It returns Unavailable if the program cannot be copied, for example because the disk is full.
 func (p *Program) Path() (string, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -74,7 +73,7 @@ func (p *Program) Path() (string, error) {
 	return p.copied, nil
 }
 
-// copy writes the copy. Its name is only that of a complete file.
+// copy writes the copy. Only a complete file has the name of the copy.
 func (p *Program) copy(size int64) (err error) {
 	if err := p.removeCopies(); err != nil {
 		return err
@@ -102,7 +101,7 @@ func (p *Program) Close() error {
 	return errors.Join(p.removeCopies(), p.file.Close())
 }
 
-// removeCopies removes the copy, and what a process that was killed has left of one.
+// removeCopies removes the copy, and the partial copy of a process that was killed.
 func (p *Program) removeCopies() error {
 	for _, path := range []string{p.copied, p.copied + partialSuffix} {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -11,7 +11,7 @@ import (
 	"github.com/atelier-run/atelier/entity"
 )
 
-// TestProgram replaces and removes the file of a program. Path is the path of the file until then, and later that of a copy.
+// TestProgram replaces and removes the file of a program. Path is the path of the file until then, and later the path of a copy.
 func TestProgram(t *testing.T) {
 	dir := t.TempDir()
 	path, drives := filepath.Join(dir, "program"), filepath.Join(dir, "drives")

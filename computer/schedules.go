@@ -48,9 +48,9 @@ func (f *Fleet) checkSchedules(ctx context.Context, s *followed) {
 	}
 }
 
-// applyPolicy sends the node's policy to the computers of a share that have another one. It reads rows, and activates only
-// these. Computers without a schedule need no policy that schedules nothing. A computer that refuses does not keep the others
-// from the policy; applyPolicy returns the last such error.
+// applyPolicy sends the node's policy to the computers of a share that have a different policy. It reads rows, and activates only
+// these computers. Computers without a schedule need no policy that schedules nothing. A computer that refuses does not keep the
+// others from the policy; applyPolicy returns the last such error.
 func (f *Fleet) applyPolicy(ctx context.Context, s Share) error {
 	var refused error
 	apply := func(row *computerv1.ScheduleRow, id string) error {
@@ -81,9 +81,9 @@ func (f *Fleet) applyPolicy(ctx context.Context, s Share) error {
 	return errors.Join(err, refused)
 }
 
-// countOverdue counts the workspaces whose last backup is older than two intervals. If that is so, or if the last backup is of
-// the future, the clock may have been ahead: it sends the policy again, after which the next backup is due soon. A backup of the
-// future does not say when it was taken, so that it keeps no workspace from being overdue.
+// countOverdue counts the workspaces with a last backup that is older than two intervals. If a workspace is overdue, or if its last
+// backup is of the future, the clock may have been ahead: it sends the policy again, and then the next backup is due soon. A backup of
+// the future does not say when it was taken, so that it keeps no workspace from being overdue.
 func (f *Fleet) countOverdue(ctx context.Context, s *followed) error {
 	now, count := f.o.Clock().UnixMilli(), 0
 	var refused error

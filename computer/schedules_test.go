@@ -41,7 +41,7 @@ func metricOf(t *testing.T, f *computer.Fleet, name string) map[string]float64 {
 	return values
 }
 
-// TestFollowAppliesPolicyAndCountsOverdueBackups follows a computer of which no backup is ever taken.
+// TestFollowAppliesPolicyAndCountsOverdueBackups follows a computer that never gets a backup.
 func TestFollowAppliesPolicyAndCountsOverdueBackups(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newProvisionedWorld(t)
@@ -80,7 +80,7 @@ func TestFollowAppliesPolicyAndCountsOverdueBackups(t *testing.T) {
 	})
 }
 
-// newWorldThatWasAhead returns a world whose clock is right, with a scheduled backup from the time when the clock was a year ahead.
+// newWorldThatWasAhead returns a world with a right clock, and a scheduled backup from the time when the clock was a year ahead.
 func newWorldThatWasAhead(t *testing.T) *world {
 	w := newProvisionedWorld(t)
 	w.ahead = 365 * 24 * time.Hour
@@ -107,7 +107,7 @@ func TestScheduleSurvivesClockThatWasAhead(t *testing.T) {
 	})
 }
 
-// TestBackupOfFutureIsOverdue has a scheduled backup of a clock that was a year ahead, after which none can be taken.
+// TestBackupOfFutureIsOverdue has a scheduled backup of a clock that was a year ahead. No backup can be taken after it.
 func TestBackupOfFutureIsOverdue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorldThatWasAhead(t)

@@ -16,7 +16,7 @@ import (
 //   - While more than memoryWhileIdle of the limit is used, computers without processes stop, and then idle processes end.
 //   - Then a workspace, and a person, may start a process if they use no more than spareFactor times the memory that is left.
 //   - Beyond memoryFull no process starts, and of the person with the most memory the process group with the most memory ends, with the
-//     reason EndedOutOfMemory. At the limit itself the kernel would end the greatest process, whose person may use least.
+//     reason EndedOutOfMemory. At the limit itself the kernel would end the greatest process, possibly of a person with little memory.
 const memoryFull = 0.9
 
 var (
@@ -49,8 +49,8 @@ func (f *Fleet) measureShared(ctx context.Context) (used, limit uint64) {
 	return used, limit
 }
 
-// freeShared stops computers without processes, whose temporary files count as memory, and ends idle processes, while all computers use
-// more than memoryWhileIdle of their limit. It returns the last measurement.
+// freeShared stops computers without processes, because their temporary files count as memory, and ends idle processes, while all computers
+// use more than memoryWhileIdle of their limit. It returns the last measurement.
 func (f *Fleet) freeShared(ctx context.Context) (used, limit uint64) {
 	for {
 		used, limit = f.measureShared(ctx)
@@ -69,8 +69,8 @@ func (f *Fleet) freeShared(ctx context.Context) (used, limit uint64) {
 	return f.measureShared(ctx)
 }
 
-// checkShared returns unavailable if the workspace or the person of a process that is about to be started has its share of the memory
-// of all computers, or if nothing is left. It frees what is idle first.
+// checkShared returns unavailable if the workspace or the person of a process that is about to be started has its share of the memory of
+// all computers, or if nothing is left. It ends idle processes and stops unused computers first.
 func (f *Fleet) checkShared(ctx context.Context, r *Running) error {
 	used, limit := f.freeShared(ctx)
 	if float64(used) <= memoryWhileIdle*float64(limit) {
@@ -107,8 +107,8 @@ type memoryGroup struct {
 	isMeasured bool
 }
 
-// measureGroups returns the process groups of all computers. If the Host does not know what they use, each process counts as an equal
-// part of used.
+// measureGroups returns the process groups of all computers. If the Host does not know their use, each process counts as an equal part of
+// used.
 func (f *Fleet) measureGroups(ctx context.Context, used uint64) (all []*memoryGroup) {
 	type key struct{ workspaceID, group string }
 	groups, workspaces, processes := map[key]*memoryGroup{}, map[string]bool{}, 0
@@ -169,7 +169,7 @@ func (f *Fleet) watchShared() {
 func (f *Fleet) relieve() bool {
 	ctx, cancel := context.WithTimeout(f.running, startTimeout)
 	defer cancel()
-	used, limit := f.freeShared(ctx) // also after the last process, so that the metrics show what its end has left
+	used, limit := f.freeShared(ctx) // also after the last process, so that the metrics show the memory after its end
 	p := &f.processes
 	p.mu.Lock()
 	isOver := limit == 0 || len(p.running) == 0

@@ -18,7 +18,7 @@ func (w *world) uses(r *computer.Running, memory uint64) {
 	w.host.memoryOf[r.ID] = memory
 }
 
-// limitAll sets the limit of all computers together, and what they use besides the memory of uses.
+// limitAll sets the limit of all computers together, and their use besides the memory of uses.
 func (w *world) limitAll(limit, unmeasured uint64) {
 	w.host.mu.Lock()
 	defer w.host.mu.Unlock()
@@ -60,7 +60,7 @@ func TestMemoryOfAllComputersIsShared(t *testing.T) {
 		w.refuses(agentIn("ws_1", "usr_2"), "the workspace has its share of the memory of the server")
 		w.launch(agentIn("ws_4", "usr_2"))
 		w.uses(modest, 45)
-		// The greatest process is that of the person with less.
+		// The greatest process is a process of the person with less memory.
 		w.uses(second, 44)
 		w.uses(greedy, 43)
 		w.refuses(agentIn("ws_4", "usr_2"), "the processes of the server use all memory that computers may have")
@@ -81,7 +81,7 @@ func TestMemoryOfAllComputersIsShared(t *testing.T) {
 	})
 }
 
-// TestMemoryIsSharedWithoutMeasurement has a host that knows what all computers use, but not what each group uses: starts are shared by
+// TestMemoryIsSharedWithoutMeasurement has a host that knows the use of all computers, but not the use of each group: starts are shared by
 // the number of processes, and nothing ends.
 func TestMemoryIsSharedWithoutMeasurement(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -105,7 +105,8 @@ func TestMemoryIsSharedWithoutMeasurement(t *testing.T) {
 	})
 }
 
-// TestUnusedComputersFreeMemory has computers without processes, whose temporary files use memory: they stop before an idle process ends.
+// TestUnusedComputersFreeMemory has computers without processes. Their temporary files use memory: the computers stop before an idle
+// process ends.
 func TestUnusedComputersFreeMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := limited(t, 0)

@@ -9,7 +9,7 @@ import (
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 )
 
-// runIn runs the first open task, whose action fails with the error of a context that has ended.
+// runIn runs the first open task. The action of the task fails with the error of a context that has ended.
 func (w *world) runIn(ended context.Context, attempt int) error {
 	w.t.Helper()
 	w.setFail(func(string) error { return ended.Err() })

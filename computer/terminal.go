@@ -18,14 +18,14 @@ const (
 	scrollBack = 256 << 10
 	// maxWaiting is the number of bytes of input that wait for the process to read them, beyond which Write blocks.
 	maxWaiting = 256 << 10
-	// endedTerminalTime is the time for which a terminal that has ended can be resumed, to read the rest of its output.
+	// endedTerminalTime is the time in which a terminal that has ended can be resumed, to read the rest of its output.
 	endedTerminalTime = time.Minute
 	// DefaultDetachedLimit is the default of Options.DetachedLimit.
 	DefaultDetachedLimit = 10 * time.Minute
 )
 
 // A Terminal is a process with a terminal that outlives the connections of its clients. It keeps the last bytes of its
-// output, so that a client can read what it has missed. All methods may be called concurrently.
+// output, so that a client can read the output that it has missed. All methods may be called concurrently.
 type Terminal struct {
 	*Running
 	// userID identifies the user who opened the terminal. Only that user may resume it.
@@ -52,7 +52,7 @@ type Terminal struct {
 // shell is the process of a terminal that names none: Bash as a login shell, if the computer has it.
 var shell = []string{"sh", "-c", "command -v bash >/dev/null && exec bash -l; exec sh -l"}
 
-// OpenTerminal starts a process with a terminal, without Argv a shell. Errors: those of Launch.
+// OpenTerminal starts a process with a terminal, without Argv a shell. Errors: the errors of Launch.
 func (f *Fleet) OpenTerminal(ctx context.Context, l Launch) (*Terminal, error) {
 	l.Kind = computerv1.ProcessKind_PROCESS_KIND_TERMINAL
 	if len(l.Argv) == 0 {
@@ -104,9 +104,9 @@ func (f *Fleet) Terminal(workspaceID string, p *wirev1.Principal, id string) (*T
 	return t, nil
 }
 
-// Read copies output that begins at a position, and blocks until there is some. It returns the number of bytes and the
-// position of the first one, which is later than the given one if the scroll-back no longer has that byte. Errors: io.EOF
-// after the last byte, invalid_request for a position after the end of the output, and that of ctx.
+// Read copies output that begins at a position, and blocks until there is some. It returns the number of bytes and the position
+// of the first one, which is later than the given one if the scroll-back no longer has that byte. Errors: io.EOF after the last
+// byte, invalid_request for a position after the end of the output, and the error of ctx.
 func (t *Terminal) Read(ctx context.Context, position uint64, b []byte) (n int, at uint64, err error) {
 	for {
 		t.mu.Lock()

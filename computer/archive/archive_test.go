@@ -24,7 +24,7 @@ import (
 
 var _ computer.Archive = (*archive.Archive)(nil)
 
-// fakeDrives has one drive, whose content is text. Each line counts as an entry of its archive.
+// fakeDrives has one drive with the content text. Each line counts as an entry of its archive.
 type fakeDrives struct {
 	content string
 	// seq is the last seq of the activity.

@@ -43,7 +43,7 @@ type Bucket interface {
 
 // Address identifies a bucket.
 type Address struct {
-	// Folder is the path of a folder; empty: the bucket is the one that S3 describes.
+	// Folder is the path of a folder; empty: S3 describes the bucket.
 	Folder string
 	// S3 describes an S3 bucket. It is ignored if Folder is set.
 	S3 S3Options

@@ -87,7 +87,7 @@ func newCredentials(o S3Options) *credentials.Credentials {
 // role. Outside of a cloud, no such service answers.
 const metadataTimeout = 5 * time.Second
 
-// errNoCredentials means that no place has credentials for a bucket whose requests must be signed.
+// errNoCredentials means that the bucket needs signed requests, and no source of credentials has any.
 var errNoCredentials = errors.New("no credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or add a profile to " +
 	"~/.aws/credentials, or give this machine a role")
 
@@ -142,7 +142,7 @@ func describe(err error) string {
 }
 
 // requestError returns the error of a request after the first one of an operation. It has no code, because a retry of the
-// operation may succeed. action says what the request could not do.
+// operation may succeed. action names the action that failed.
 func (s *S3) requestError(action string, err error) error {
 	if errors.Is(err, context.Canceled) {
 		return err

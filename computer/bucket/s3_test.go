@@ -58,7 +58,7 @@ func (s *S3) countUploads(t *testing.T) int {
 // writeNothing writes an empty object.
 func writeNothing(io.Writer) error { return nil }
 
-// TestPutAndGetWithManyParts stores an object whose later parts are too large for memory and reads it back.
+// TestPutAndGetWithManyParts stores an object and reads it back. The later parts of the object are too large for memory.
 func TestPutAndGetWithManyParts(t *testing.T) {
 	race.Skip(t, "it sends 300 MB, in 160 s")
 	server := s3server.Start(t)

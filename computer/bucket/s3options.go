@@ -93,7 +93,7 @@ func parseS3(bucket string, query url.Values) (S3Options, error) {
 	return o, o.encryptWith(query.Get("ssetype"), query.Get("kmskeyid"))
 }
 
-// setEndpoint sets Endpoint and Insecure from a URL, or from a host without a scheme, for which it selects HTTPS.
+// setEndpoint sets Endpoint and Insecure from a URL, or from a host without a scheme. A host without a scheme selects HTTPS.
 func (o *S3Options) setEndpoint(value string) error {
 	if !strings.Contains(value, "://") {
 		value = "https://" + value

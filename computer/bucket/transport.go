@@ -20,7 +20,7 @@ const (
 
 // transport is an http.RoundTripper with a time limit for each step of a request.
 type transport struct {
-	// regular sends all requests except those that complete a multipart upload, which assembling sends.
+	// regular sends all requests but the completion of a multipart upload, which assembling sends.
 	regular, assembling *http.Transport
 }
 
@@ -57,7 +57,7 @@ func (t *transport) close() {
 	t.assembling.CloseIdleConnections()
 }
 
-// deadlineConn is a connection whose writes fail after stallTime, so that a server that stops reading cannot block an upload.
+// deadlineConn is a connection that fails a write after stallTime, so that a server that stops reading cannot block an upload.
 type deadlineConn struct{ net.Conn }
 
 // Write writes p. It fails if the server has not accepted all of p within stallTime.

@@ -27,8 +27,8 @@ const (
 	maxParts = 10_000
 )
 
-// schedule determines the sizes of the parts of an upload whose length is unknown when it begins. Parts grow with the number
-// of bytes written: small uploads need little memory, and large uploads do not reach the limit on the number of parts.
+// schedule determines the sizes of the parts of an upload of unknown length. Parts grow with the number of bytes written: small
+// uploads need little memory, and large uploads do not reach the limit on the number of parts.
 type schedule struct {
 	// first is the size of the first parts in bytes. Larger parts are stored in files instead of memory.
 	first int64

@@ -54,8 +54,8 @@ func (w *workspace) listen(t *testing.T, port int) net.Listener {
 	return l
 }
 
-// serve answers each connection with a name and what it has received, until the listener ends. It returns a channel that is closed
-// then.
+// serve answers each connection with a name and the bytes that it has received, until the listener ends. It returns a channel that is
+// closed when the listener has ended.
 func serve(l net.Listener, name string) <-chan struct{} {
 	ended := make(chan struct{})
 	go func() {
@@ -76,7 +76,7 @@ func serve(l net.Listener, name string) <-chan struct{} {
 	return ended
 }
 
-// send returns what a process of the computer receives from an address to which it has sent a text.
+// send has a process of the computer send a text to an address. It returns the output and the exit of the process.
 func (w *workspace) send(t *testing.T, address, text string) (string, computer.Exit) {
 	t.Helper()
 	r := w.start(t, w.probe(probe.Send, address))
@@ -135,7 +135,7 @@ func testListen(t *testing.T, w *workspace) {
 	checkCode(t, err, entity.NotFound)
 }
 
-// testOtherListeners verifies that two computers listen on the same port, and that neither reaches what listens on this machine.
+// testOtherListeners verifies that two computers listen on the same port, and that neither reaches the listeners of this machine.
 func (w *workspace) testOtherListeners(t *testing.T, port int) {
 	other := w.provision(t, "ws_listeners_2")
 	l := other.listen(t, port)
@@ -156,7 +156,7 @@ func (w *workspace) testOtherListeners(t *testing.T, port int) {
 	}
 }
 
-// testListenConcurrently has many connections at the same time, of which one is not read.
+// testListenConcurrently has many connections at the same time. One of them is not read.
 func testListenConcurrently(t *testing.T, w *workspace) {
 	l := w.listen(t, 0)
 	stuck := w.start(t, w.probe(probe.Send, l.Addr().String()))
@@ -210,7 +210,7 @@ func testListenConcurrently(t *testing.T, w *workspace) {
 	}
 }
 
-// testListenEnds verifies that a listener, and what it has accepted, ends with the computer.
+// testListenEnds verifies that a listener, and the connections that it has accepted, end with the computer.
 func testListenEnds(t *testing.T, w *workspace) {
 	for name, end := range map[string]func() error{
 		"stop":        func() error { return w.Host.Stop(limit(t), w.id) },

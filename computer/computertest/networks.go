@@ -162,7 +162,7 @@ func (w *workspace) testPrepare(t *testing.T, own bool) {
 	}
 }
 
-// testPrepareFails verifies that no process runs after an error of Prepare, and that what it has opened ends.
+// testPrepareFails verifies that no process runs after an error of Prepare, and that the listeners that Prepare has opened end.
 func testPrepareFails(t *testing.T, w *workspace) {
 	for _, own := range []bool{false, w.Host.OwnNetworks()} {
 		s := w.spec("echo ran > ran")
@@ -220,7 +220,7 @@ func testOwnNetworks(t *testing.T, w *workspace) {
 	if got := exchange(t, c, "text"); got != "common:text" {
 		t.Errorf("the computer has answered %q", got)
 	}
-	// A process reaches neither the servers of the others nor their listeners, and not that of the computer.
+	// A process reaches neither the servers nor the listeners of the other processes, and not the listener of the computer.
 	computers := w.listen(t, networkPort+2)
 	serve(computers, "computer")
 	for _, port := range []int{networkPort, networkPort + 1, networkPort + 2} {

@@ -10,7 +10,7 @@ import (
 	"github.com/atelier-run/atelier/computer/local/sandbox"
 )
 
-// ExposedInOneNamespace returns the ways to a private process that a driver leaves open whose processes are all in one process namespace.
+// ExposedInOneNamespace returns the ways to a private process that stay open when a driver runs all processes in one process namespace.
 func ExposedInOneNamespace() []string {
 	ways := []string{"arguments", "signal"}
 	if sandbox.LandlockVersion() == 0 {
@@ -49,7 +49,7 @@ func testPrivate(t *testing.T, w *workspace) {
 		out, exit := spy.finish(t)
 		var ways []string
 		for _, line := range strings.Fields(strings.ReplaceAll(out, " ", "_")) {
-			if line != secret && !slices.Contains(w.Exposes, line) { // a terminal echoes what is written
+			if line != secret && !slices.Contains(w.Exposes, line) { // a terminal echoes its input
 				ways = append(ways, line)
 			}
 		}

@@ -20,16 +20,16 @@ import (
 	"github.com/atelier-run/atelier/entity"
 )
 
-// A Subject is the driver that TestHost tests, and its properties. The program of which computers have a copy calls probe.Run if
-// probe.IsRequested. The other programs that the tests run are sh, cat, env, head,
-// kill, ls, mkfifo, rm, setsid, nohup, stty and tail, with the options that BusyBox knows.
+// A Subject is the driver that TestHost tests, and its properties. Computers have a copy of a program that calls probe.Run if
+// probe.IsRequested. The other programs that the tests run are sh, cat, env, head, kill, ls, mkfifo, rm, setsid, nohup, stty and tail,
+// with the options that BusyBox knows.
 type Subject struct {
 	Driver computer.Driver
 	Host   computer.Host
 	// Files returns the folder of this machine that holds the files of a workspace's drive.
 	Files func(workspaceID string) string
-	// Serve returns a program that listens on a TCP port of its loopback interface, prints the line "ready", and copies what it
-	// receives to its standard output, until the first connection ends. nil: the network is not tested.
+	// Serve returns a program that listens on a TCP port of its loopback interface, prints the line "ready", and copies the bytes
+	// that it receives to its standard output, until the first connection ends. nil: the network is not tested.
 	Serve func(port int) []string
 	// Isolated is true if processes see neither the files of other workspaces nor the network of this machine.
 	Isolated bool

@@ -24,7 +24,7 @@ func testStreams(t *testing.T, w *workspace) {
 	checkExit(t, exit, 7)
 }
 
-// testSlowReader verifies that a process whose output is not read does not delay another, and that no output is lost.
+// testSlowReader verifies that a process with unread output does not delay other processes, and that no output is lost.
 func testSlowReader(t *testing.T, w *workspace) {
 	const size = 4 << 20
 	slow := w.sh(t, "head -c 4194304 /dev/zero")

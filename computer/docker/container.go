@@ -188,8 +188,8 @@ const oomScore = 400
 // mostProcesses limits the processes and threads of a user on the whole machine.
 const mostProcesses = 1 << 14
 
-// ulimits returns the resource limits of the processes, which do not exceed the server's own: Podman sets those that are missing
-// to constants, which it may not be allowed to. Options.Limits has a limit on processes for each container.
+// ulimits returns the resource limits of the processes, which do not exceed the server's own: Podman sets missing limits to constants,
+// which it may not be allowed to set. Options.Limits has a limit on processes for each container.
 func ulimits() []*container.Ulimit {
 	all := []*container.Ulimit{{Name: "core"}}
 	const softFiles, hardFiles = 1024, 1 << 16

@@ -25,7 +25,7 @@ type control struct {
 	// ready has the first reply.
 	ready chan agent.Reply
 	ended chan struct{}
-	// said is the end of what init wrote to its standard error.
+	// said is the end of init's standard error.
 	said *tail
 
 	mu      sync.Mutex

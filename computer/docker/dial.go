@@ -17,9 +17,9 @@ import (
 	"github.com/atelier-run/atelier/entity"
 )
 
-// Dial implements computer.Host. The agent makes the connection and relays it, so that Dial works without a network, and with an
-// engine whose containers this machine cannot reach. All connections of a container share one process of the agent, or more while
-// there are more than agent.MaxStreams.
+// Dial implements computer.Host. The agent makes the connection and relays it, so that Dial works without a network, and with an engine
+// on containers that this machine cannot reach. All connections of a container share one process of the agent, or more while there are
+// more than agent.MaxStreams.
 func (d *Driver) Dial(ctx context.Context, workspaceID string, port int) (net.Conn, error) {
 	if port < 1 || port > 65535 {
 		return nil, entity.Errorf(entity.InvalidRequest, "%d is not a port", port)
@@ -173,9 +173,9 @@ func (c *runningContainer) newMux(s *session, accepts bool) *agent.Mux {
 	return agent.NewMux(s.stdout, frames{c, s.conn}, accepts)
 }
 
-// frames are what the server writes to a Mux. If the agent accepts none of it for Options.Timeout, the write fails, and the Mux with it:
-// callers that wait for the Mux would otherwise wait for ever, for example if a process of the container has stopped the agent. The
-// agent of a frozen container has all the time that it needs.
+// frames are the frames that the server writes to a Mux. If the agent accepts none of them for Options.Timeout, the write fails, and the
+// Mux with it: callers that wait for the Mux would otherwise wait for ever, for example if a process of the container has stopped the
+// agent. The agent of a frozen container has all the time that it needs.
 type frames struct {
 	container *runningContainer
 	conn      net.Conn
@@ -247,17 +247,17 @@ type relayed struct {
 	closed chan struct{}
 }
 
-// Close closes the connection. What was written before is still delivered.
+// Close closes the connection. Bytes that were written before are still delivered.
 func (r *relayed) Close() error {
 	r.once.Do(func() { close(r.closed) })
 	return r.UnixConn.Close()
 }
 
-// linger is how long the relay of a closed connection may take to deliver what was written.
+// linger limits the time in which the relay of a closed connection delivers the remaining bytes.
 const linger = 10 * time.Second
 
-// relay copies between the connection, whose other end is far, and its stream until both directions have ended, the caller has closed
-// the connection, or the Mux has ended.
+// relay copies between far, the other end of the connection, and the stream of the connection until both directions have ended, the caller
+// has closed the connection, or the Mux has ended.
 func (r *relayed) relay(far *net.UnixConn, s *agent.Stream, muxDone <-chan struct{}) {
 	done := make(chan struct{})
 	go func() {

@@ -15,7 +15,7 @@ import (
 // servedPort is the port of the program that serveEcho starts.
 const servedPort = 8000
 
-// serveEcho starts a program that answers each connection with "echo:" and what it has received.
+// serveEcho starts a program that answers each connection with "echo:" and the bytes that it has received.
 func (f *fixture) serveEcho(t *testing.T) {
 	t.Helper()
 	s := shell("p1", "")
@@ -55,8 +55,8 @@ func expectEcho(t *testing.T, c net.Conn, text string) {
 	}
 }
 
-// testManyConnections opens more connections than one process of the agent has. All are open at the same time, and none waits for
-// another one.
+// testManyConnections opens more connections than one process of the agent has. All are open at the same time, and none waits for the
+// others.
 func testManyConnections(t *testing.T, engine *dockertest.Engine) {
 	f := start(t, engine)
 	f.serveEcho(t)

@@ -14,11 +14,11 @@
 // # The life of a process
 //
 //  1. Driver.Start validates the Spec, and Driver.acquire starts the container if it is not running.
-//  2. container.exec creates an exec of the engine, whose command is the agent's "run", and attaches to its streams.
+//  2. container.exec creates an exec of the engine with the agent's "run" as its command, and attaches to its streams.
 //  3. The agent writes its process id in the container, and waits. As long as it is held, no other code runs in the process.
 //  4. container.exec tells the agent's init to watch the process, looks up its id on this machine (hostPID), and calls
 //     Spec.Attribute.
-//  5. It writes a line, upon which the agent changes to the working directory, looks up the program, says whether it has found
+//  5. It writes a line. The agent then changes to the working directory, looks up the program, says whether it has found
 //     both, and becomes the program.
 //  6. process.supervise waits until init reports the end, asks the engine for the exit status, and has init end the descendants
 //     that are left. See package agent for why none can escape.
@@ -31,7 +31,7 @@
 //
 // # Limits of this driver
 //
-//   - The engine must see the drives and the server's program at the paths at which the server sees them. If the program's file was
+//   - The engine must see the drives and the server's program at the server's paths. If the program's file was
 //     replaced or removed, containers that start have a copy, which is beside the drives. The paths have no comma, because Podman
 //     separates the options of a mount with commas.
 //   - The engine's API cannot mount a folder with nosuid and nodev. Processes have no capabilities and cannot gain any
@@ -44,7 +44,7 @@
 //   - A process cannot have a network of its own, because only the engine makes networks, and only for containers.
 //   - The engine reports the exit status as a shell does: a program that itself exits with 137 looks like one that was killed.
 //   - Usage is measured from /proc in the container: pages that several processes share count for each, and the processor time
-//     of descendants that nobody waited for is not included after their end.
+//     of descendants without a waiting parent is not included after their end.
 //   - A listener with all its connections is a process in the container, and so are all connections of Dial together. It takes as long
 //     to open a listener, or the first connection, as a process to start.
 //   - A connection that a program in the container resets ends for the server as one that the program closes.
@@ -94,22 +94,22 @@ type Drives interface {
 type Options struct {
 	// Engine is the address of the engine's API, such as unix:///run/docker.sock.
 	Engine string
-	// Node identifies the node among those that use the same engine. Recover removes the containers of this node only.
+	// Node identifies the node among the nodes of the engine. Recover removes the containers of this node only.
 	Node string
 	// Image is the reference of the image of all computers. The engine must have it; the driver does not pull images.
 	Image string
-	// Agent is the path of a static program and the arguments with which it calls agent.Main. Containers have the program at
+	// Agent is the path of a static program and the arguments that make it call agent.Main. Containers have the program at
 	// computer.ProgramPath.
 	Agent  []string
 	Drives Drives
-	// User is the numeric "user:group" of all processes; empty: those of the server. It owns the files of the drives, which the
-	// server changes, too.
+	// User is the numeric "user:group" of all processes; empty: the server's user and group. It owns the files of the drives, which
+	// the server changes, too.
 	User string
 	// Network is the engine's network of the containers; empty: none but the loopback interface.
 	Network string
 	// Env is the part of the environment of all processes that the image does not provide, such as the address of a proxy.
 	Env []string
-	// Limits are those of a container.
+	// Limits are the limits of each container.
 	Limits computer.Limits
 	// MaxMemory is the memory that all containers together may use, in bytes; 0: no limit. The driver measures it for computer.Host, but
 	// the engine does not enforce it: only the limit of CgroupParent is enforced.
@@ -117,7 +117,7 @@ type Options struct {
 	// CgroupParent is the control group in which the engine makes the control groups of the containers: a slice such as "atelier.slice" if
 	// the engine uses systemd, or else a path such as "/atelier". Empty: the engine chooses a control group.
 	CgroupParent string
-	// MaxContainers limits how many containers run at the same time. At the limit, a container that is to start replaces the one that
+	// MaxContainers limits how many containers run at the same time. At the limit, a container that is to start replaces the container that
 	// has been without a process for the longest time. 0: no limit.
 	MaxContainers int
 	// TemporaryBytes limits the files in each of /tmp, /var/tmp and /run; 0: 64 MiB.
@@ -135,11 +135,11 @@ type Driver struct {
 	program *computer.Program
 	engine  *client.Client
 
-	mu        sync.Mutex // guards what follows, and the fields of each machine
+	mu        sync.Mutex // guards the fields below, and the fields of each machine
 	computers map[string]*machine
-	// names are those with which this process has provisioned computers, by workspace.
+	// names has the name of each computer that this process has provisioned, by workspace.
 	names map[string]string
-	// released has the workspaces whose computers this process has released, although they have drives.
+	// released has the workspaces with a computer that this process has released, although they have drives.
 	released map[string]struct{}
 	isClosed bool
 }
@@ -246,7 +246,7 @@ func (d *Driver) Close(ctx context.Context) error {
 	return errors.Join(append(failed, d.program.Close(), d.engine.Close())...)
 }
 
-// checkExists returns NotFound if a workspace has no computer: no drive, or one whose computer was released.
+// checkExists returns NotFound if a workspace has no computer: it has no drive, or its computer was released.
 func (d *Driver) checkExists(workspaceID string) error {
 	d.mu.Lock()
 	_, isReleased := d.released[workspaceID]
@@ -326,8 +326,8 @@ func (d *Driver) Release(ctx context.Context, workspaceID string) error {
 	return d.Stop(ctx, workspaceID)
 }
 
-// Recover implements computer.Driver. It removes the containers of this node. Before this process has created one, they are those of
-// an earlier process.
+// Recover implements computer.Driver. It removes the containers of this node. Before this process has created one, they are the containers
+// of an earlier process.
 func (d *Driver) Recover(ctx context.Context) ([]computer.Leftover, error) {
 	limited, cancel := d.limit(ctx)
 	defer cancel()

@@ -126,7 +126,7 @@ func (f fixture) run(t testing.TB, s computer.Spec) result {
 	return finish(t, p)
 }
 
-// TestDriver has all tests of one engine, whose start takes seconds.
+// TestDriver has all tests of one engine, because the start of an engine takes seconds.
 func TestDriver(t *testing.T) {
 	place.Take(t)
 	engine := dockertest.Start(t, dockertest.TestAgent)

@@ -17,7 +17,7 @@ import (
 	"github.com/atelier-run/atelier/computer/docker/dockertest"
 )
 
-// testRestrictions reads what the kernel says about a process and its container.
+// testRestrictions reads the kernel's restrictions of a process and its container.
 func testRestrictions(t *testing.T, engine *dockertest.Engine) {
 	f := start(t, engine)
 	for name, test := range map[string]struct{ script, want string }{
@@ -60,7 +60,7 @@ func testRestrictions(t *testing.T, engine *dockertest.Engine) {
 	}
 }
 
-// testAttributedProcess verifies that the process id that Attribute gets is that of the program.
+// testAttributedProcess verifies that Attribute gets the process id of the program.
 func testAttributedProcess(t *testing.T, engine *dockertest.Engine) {
 	f := start(t, engine)
 	s, attributed := shell("p1", "echo $$ >inside; read line"), 0
@@ -85,7 +85,7 @@ func testAttributedProcess(t *testing.T, engine *dockertest.Engine) {
 	}
 }
 
-// testDescendantsWithoutEnvironment starts descendants that have nothing of what the driver gave to the process.
+// testDescendantsWithoutEnvironment starts descendants that have no variable that the driver gave to the process.
 func testDescendantsWithoutEnvironment(t *testing.T, engine *dockertest.Engine) {
 	f := start(t, engine)
 	other, err := f.Start(t.Context(), workspace, shell("other", "(sleep 1000 &); echo ready; read line; pidof sleep | wc -w"))
@@ -128,7 +128,8 @@ func testOutOfMemory(t *testing.T, engine *dockertest.Engine) {
 	finish(t, p)
 }
 
-// testStuckContainer measures a container whose init does not answer: it has what it had before, and delays no measurement.
+// testStuckContainer measures a container with an init that does not answer: the measurement repeats the last values, and delays
+// no other measurement.
 func testStuckContainer(t *testing.T, engine *dockertest.Engine) {
 	f := start(t, engine, func(o *docker.Options) { o.Limits.MemoryBytes, o.MaxMemory, o.Timeout = 64<<20, 1<<30, 10*time.Minute })
 	p, err := f.Start(t.Context(), workspace, shell("p1", "echo ready; read line"))

@@ -266,8 +266,8 @@ func testFullDrive(t *testing.T, engine *dockertest.Engine) {
 	f.run(t, shell("p3", "true"))
 }
 
-// testClose verifies that the driver leaves nothing, and starts nothing more. A container whose creation an earlier process had begun
-// appears after Recover.
+// testClose verifies that the driver leaves nothing, and starts nothing more. An earlier process had begun to create a container; the
+// container appears after Recover.
 func testClose(t *testing.T, engine *dockertest.Engine) {
 	f := start(t, engine)
 	p, err := f.Start(t.Context(), workspace, shell("p1", "echo ready; sleep 1000"))
@@ -289,7 +289,7 @@ func testClose(t *testing.T, engine *dockertest.Engine) {
 	checkUnavailable(t, "Start", err)
 }
 
-// testHalfClosedConnection reads an answer after the end of what was sent.
+// testHalfClosedConnection reads an answer after the client has closed its direction.
 func testHalfClosedConnection(t *testing.T, engine *dockertest.Engine) {
 	f := start(t, engine)
 	const port = 8000

@@ -8,14 +8,14 @@ import (
 	"github.com/atelier-run/atelier/entity"
 )
 
-// A machine is what the driver knows about a workspace's computer. It exists while the computer runs, is about to, or is
-// frozen. Its fields are guarded by Driver.mu.
+// A machine is the driver's knowledge of a workspace's computer. It exists while the computer runs, is about to, or is frozen.
+// Its fields are guarded by Driver.mu.
 type machine struct {
 	// running is the container; nil: none.
 	running *runningContainer
 	// starting is set while the container is started.
 	starting *starting
-	// users is the number of processes, those being started included.
+	// users is the number of processes, including processes that are being started.
 	users    int
 	isFrozen bool
 	// idle removes the container. The container has been without a process since idleSince.
@@ -23,7 +23,7 @@ type machine struct {
 	idleSince time.Time
 }
 
-// A starting is the start of a container, for which several processes may wait.
+// A starting is the start of a container. Several processes may wait for it.
 type starting struct {
 	done chan struct{} // closed when c and err are set
 	c    *runningContainer

@@ -12,7 +12,7 @@ import (
 // OwnNetworks implements computer.Host.
 func (*Driver) OwnNetworks() bool { return false }
 
-// A network is the network of a process: that of its container until the process has ended.
+// A network is the network of a process: the network of its container until the process has ended.
 type network struct {
 	container *runningContainer
 	processID string

@@ -80,7 +80,7 @@ func (p *pipe) end() {
 	p.changed.Broadcast()
 }
 
-// Close discards what was not read, and everything that follows.
+// Close discards the unread bytes, and everything that follows.
 func (p *pipe) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -32,12 +32,12 @@ type process struct {
 
 	done chan struct{} // closed when exit is set and no descendant is left
 	exit computer.Exit
-	// network is that of the container until the process ends.
+	// network is the network of the container until the process ends.
 	network *network
 }
 
-// environment returns the variables that the driver provides and those of the Spec, which replace them. The engine adds those of
-// the image, and PATH.
+// environment returns the variables that the driver provides and the variables of the Spec, which replace them. The engine adds the
+// variables of the image, and PATH.
 func environment(s computer.Spec) []string {
 	values := map[string]string{"HOME": agent.DriveDir, "LANG": "C.UTF-8"}
 	if s.Terminal != nil {
@@ -94,7 +94,7 @@ func (c *runningContainer) exec(ctx context.Context, s computer.Spec) (_ *proces
 	isRunning = true // supervise forgets it
 	go p.supervise(ended)
 	if err := p.letGo(ctx, steps, s); err != nil {
-		// Nobody reads what the program may have written already.
+		// Nothing reads the output that the program may have written already.
 		_, _ = session.stdout.Close(), session.stderr.Close()
 		_ = p.End(steps)
 		_ = session.conn.Close()
@@ -196,9 +196,9 @@ func (c *runningContainer) endReason() computer.EndReason {
 // inspecting has the pauses between two questions for an exit status.
 var inspecting = retry.Policy{First: time.Millisecond, Longest: 100 * time.Millisecond}
 
-// exitStatus asks the engine for the exit status of a process of which init has reported the end. The engine may notice the
-// end a little later, and Podman does so only when it could send all output, for which it waits for the reader. If it does not, the
-// status is that of a killed process and the process counts as lost.
+// exitStatus asks the engine for the exit status of a process after init has reported the end of the process. The engine may notice the
+// end a little later. Podman does so only when it could send all output, and it waits for the reader of the output. Without an answer,
+// the status is the status of a killed process and the process counts as lost.
 func (p *process) exitStatus(reply agent.Reply) computer.Exit {
 	exit := computer.Exit{Status: 128 + int(syscall.SIGKILL), Signal: syscall.SIGKILL, Reason: computer.EndedLost, At: time.Now()}
 	d := p.container.driver

@@ -134,8 +134,8 @@ func parseIdentity(text string) (i agent.Identity, err error) {
 	return i, err
 }
 
-// hostPID returns the process id on this machine of a held process, or 0 if the engine runs on another one or in another
-// process namespace. The engine's answer is verified: the process must have the same id in the container.
+// hostPID returns the process id on this machine of a held process, or 0 if the engine runs on a different machine or in a
+// different process namespace. The engine's answer is verified: the process must have the same id in the container.
 func (c *runningContainer) hostPID(ctx context.Context, execID string, i agent.Identity) int {
 	pid := c.enginePID(ctx, execID)
 	if pid <= 0 {

@@ -38,7 +38,7 @@ func memoryOf(groups []computer.Usage) (sum uint64) {
 	return sum
 }
 
-// memoryOfAll is Memory of all containers, which are measured side by side. A container that is frozen has what it had before, and a
+// memoryOfAll is Memory of all containers, which are measured side by side. A frozen container counts with its last measurement, and a
 // container that ends meanwhile uses nothing.
 func (d *Driver) memoryOfAll(ctx context.Context) (used, limit uint64, err error) {
 	if d.options.MaxMemory <= 0 {

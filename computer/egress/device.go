@@ -44,7 +44,7 @@ func openDevice(file *os.File) (*device, error) {
 	return newDevice(fd)
 }
 
-// newDevice returns a device with a non-blocking descriptor, each read and write of which is one packet.
+// newDevice returns a device with a non-blocking descriptor. Each read and write of the device is one packet.
 func newDevice(fd int) (*device, error) {
 	file := os.NewFile(uintptr(fd), "tun")
 	raw, err := file.SyscallConn()

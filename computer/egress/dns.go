@@ -25,7 +25,7 @@ import (
 )
 
 const (
-	// queriesAtOnce is the number of queries of one computer that may be open, and queryConnections that of its connections
+	// queriesAtOnce is the number of queries of one computer that may be open. queryConnections is the number of its connections
 	// for queries.
 	queriesAtOnce, queryConnections = 64, 16
 	// queriesPerSecond is the rate of queries of one computer, after twice as many at once. Further ones are dropped.
@@ -64,7 +64,7 @@ func (n *network) serveDNS() error {
 	return nil
 }
 
-// answerPackets answers the queries that arrive by UDP, and drops those beyond the limits: the computer repeats them.
+// answerPackets answers the queries that arrive by UDP, and drops queries beyond the limits: the computer repeats them.
 func (d *dns) answerPackets(packets *gonet.UDPConn) {
 	buffer := make([]byte, maxDatagram)
 	for {
@@ -82,7 +82,7 @@ func (d *dns) answerPackets(packets *gonet.UDPConn) {
 	}
 }
 
-// answerPacket begins to answer a query, a copy of which it keeps, unless the computer asks too much or is detached.
+// answerPacket begins to answer a copy of a query, unless the computer sends too many queries or is detached.
 func (d *dns) answerPacket(query []byte, send func(answer []byte)) {
 	if !d.admitQuery() {
 		return
@@ -194,7 +194,7 @@ func (d *dns) answer(network string, query []byte) []byte {
 			d.egress.metrics.queries.WithLabelValues("answered").Inc()
 			return answer
 		}
-		// The name is not logged: it reveals what a person does.
+		// The name is not logged: it reveals the activity of a person.
 		d.log.Debug("a resolver of the node did not answer", "resolver", resolver, "error", err)
 	}
 	d.egress.metrics.queries.WithLabelValues("failed").Inc()
@@ -289,7 +289,7 @@ func writeMessage(w io.Writer, message []byte) error {
 	return err
 }
 
-// systemResolvers returns the DNS servers of /etc/resolv.conf, or the one of this machine if it names none (resolv.conf(5)).
+// systemResolvers returns the DNS servers of /etc/resolv.conf, or the DNS server of this machine if it names none (resolv.conf(5)).
 func systemResolvers() []netip.AddrPort {
 	var all []netip.AddrPort
 	if file, err := os.Open("/etc/resolv.conf"); err == nil {

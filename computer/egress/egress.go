@@ -44,17 +44,17 @@ type Options struct {
 	// Policy applies with the mode On. A proxy has a policy of its own.
 	Policy Policy
 	Limits Limits
-	// Resolvers returns the DNS servers that queries are forwarded to, in the order of preference; nil: those of
+	// Resolvers returns the DNS servers that queries are forwarded to, in the order of preference; nil: the servers of
 	// /etc/resolv.conf, which is read for each query.
 	Resolvers func() []netip.AddrPort
 	// Log receives refused flows, at the level debug, and failures; nil: slog.Default.
 	Log *slog.Logger
 }
 
-// Limits bound what computers use of the node. A value of 0 selects the default.
+// Limits bound the use of the node by computers. A value of 0 selects the default.
 type Limits struct {
-	// Flows is the number of open flows of one computer with all of its links, and NodeFlows that of all computers. Each uses a
-	// file descriptor and up to about 600 KB of memory. Default: 256 and 4096.
+	// Flows is the number of open flows of one computer with all of its links. NodeFlows is the number of open flows of all
+	// computers. Each flow uses a file descriptor and up to about 600 KB of memory. Default: 256 and 4096.
 	Flows, NodeFlows int
 	// FlowsPerSecond is the rate at which a computer may open flows after FlowBurst at once. Connections beyond it are delayed,
 	// since the computer's kernel tries again after a second, and datagrams are dropped. Default: 100 and 200.
@@ -105,13 +105,13 @@ type Egress struct {
 	log       *slog.Logger
 	metrics   *metrics
 	dialer    net.Dialer
-	// warnings bounds what computers can make the server log.
+	// warnings bounds the log messages that computers can cause.
 	warnings rate.Sometimes
 	// flows is the number of open flows of all computers.
 	flows atomic.Int64
 
 	mu sync.Mutex
-	// budgets has those of the computers with a link, by workspace.
+	// budgets has the budgets of the computers with a link, by workspace.
 	budgets map[string]*budget
 }
 
@@ -149,7 +149,7 @@ func (e *Egress) ResolvConf() []byte { return e.mode.ResolvConf() }
 // case. It does so until ctx ends or stop is called; the caller must see to that when the computer ends, because the network
 // namespace exists as long. stop resets the computer's flows, and returns when all of its files are closed. It may be called more
 // than once. A computer may have several networks, each with a link of its own; they share the limits of the computer. Attach
-// returns an error if the files are not those of the mode.
+// returns an error if the files do not fit the mode.
 func (e *Egress) Attach(ctx context.Context, workspaceID string, files []*os.File) (stop func(), err error) {
 	defer func() {
 		for _, f := range files {

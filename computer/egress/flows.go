@@ -10,7 +10,7 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// The reasons to refuse a flow besides those of the policy.
+// The reasons to refuse a flow that are not reasons of the policy.
 const (
 	refusedRate      refusal = "rate"
 	refusedFlows     refusal = "flows"
@@ -18,7 +18,7 @@ const (
 	refusedDetached  refusal = "detached"
 )
 
-// A budget is what the links of one computer may use together.
+// A budget is the budget that the links of one computer share.
 type budget struct {
 	rate *rate.Limiter
 	// links counts the links that share the budget. Egress.mu guards it.
@@ -137,7 +137,7 @@ func (c *computer) begin() bool {
 }
 
 // admit counts a flow with a destination that the policy allows, and returns the function that must be called when the flow has
-// ended. Otherwise it returns why the flow is refused, which it counts and logs. A zero destination is that of the proxy.
+// ended. Otherwise it returns, counts and logs the reason of the refusal. A zero destination is the destination of the proxy.
 func (c *computer) admit(protocol string, to netip.AddrPort) (release func(), reason refusal) {
 	e := c.egress
 	if reason = c.count(to); reason != allowed {

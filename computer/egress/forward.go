@@ -16,7 +16,7 @@ import (
 const acceptPause = 100 * time.Millisecond
 
 // serveProxy forwards the connections to a listener of the computer to the proxy, and only there. The computer sends the proxy's
-// protocol itself, so what it reaches is the decision of the proxy.
+// protocol itself, so the proxy decides on the destinations.
 func (c *computer) serveProxy(file *os.File) error {
 	l, err := net.FileListener(file)
 	if err != nil {

@@ -94,7 +94,7 @@ func echoRequest() []byte {
 const (
 	// correct: the checksums are corrected.
 	correct = 1 << 15
-	// relative: the packet is of the connection that is open, and its numbers are relative to those of the connection.
+	// relative: the packet is of the connection that is open, and its numbers are relative to the numbers of the connection.
 	relative = 1 << 14
 )
 
@@ -190,7 +190,7 @@ func openConnection(t *testing.T, socket int, port uint16) uint32 {
 	return number
 }
 
-// newPacketComputer returns a computer whose device is a socket, and the other end of it.
+// newPacketComputer returns a computer that has a socket as its device, and the other end of the socket.
 func newPacketComputer(t *testing.T, e *Egress) (c *computer, socket int) {
 	t.Helper()
 	sockets, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)

@@ -34,7 +34,7 @@ const (
 	ownAddress = "93.184.215.15"
 )
 
-// roleVariable tells a process of the test what it is: empty, "node", or "computer".
+// roleVariable tells a process of the test its role: empty, "node", or "computer".
 const roleVariable = "ATELIER_EGRESS_TEST_ROLE"
 
 // errNotIsolated says why the process has no network namespace of its own; nil: it has.
@@ -265,10 +265,10 @@ func listen(t testing.TB, address string, serve func(*net.TCPConn)) string {
 	return l.Addr().String()
 }
 
-// echo sends back what it receives.
+// echo sends back the bytes that it receives.
 func echo(conn *net.TCPConn) { _, _ = io.Copy(conn, conn) }
 
-// metric returns the sum of the values of a metric whose labels contain a value; an empty value sums all.
+// metric returns the sum of the values of a metric with a label that contains a value; an empty value sums all.
 func metric(t testing.TB, e *Egress, name, label string) (sum float64) {
 	t.Helper()
 	registry := prometheus.NewRegistry()
@@ -291,7 +291,7 @@ func metric(t testing.TB, e *Egress, name, label string) (sum float64) {
 	return sum
 }
 
-// eventually waits until a condition holds, whose change no event announces.
+// eventually waits until a condition holds. No event announces the change of the condition.
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	again := time.NewTicker(5 * time.Millisecond)

@@ -81,7 +81,7 @@ func (c *computer) serveDevice(d *device) (err error) {
 	return nil
 }
 
-// destroy ends all endpoints of the stack, also those that are created until all work of the computer is done.
+// destroy ends all endpoints of the stack, also endpoints that are created until all work of the computer is done.
 func (n *network) destroy() {
 	retry := time.NewTicker(50 * time.Millisecond)
 	defer retry.Stop()

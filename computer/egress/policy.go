@@ -16,9 +16,9 @@ import (
 //
 // An address that is not public is refused unless one of Networks contains it. Addresses that lead to the node itself or to the
 // metadata of a cloud, which often has credentials, are refused unless a network consists of this one address, so that no large
-// network allows them by mistake: loopback and link-local addresses, those of the node's interfaces and those of metadata.
-// Unspecified, broadcast and multicast addresses are always refused. An IPv6 address that contains an IPv4 address (RFC 4291,
-// 3056, 6052) is refused also if the IPv4 address is.
+// network allows them by mistake: loopback and link-local addresses, the addresses of the node's interfaces and of metadata.
+// Unspecified, broadcast and multicast addresses are always refused. An IPv6 address that contains an IPv4 address (RFC 4291, 3056,
+// 6052) is refused also if the IPv4 address is.
 type Policy struct {
 	Networks []netip.Prefix
 	// Ports are the TCP and UDP ports that may be reached; empty: all.
@@ -64,7 +64,7 @@ func ParsePolicy(networks, ports []string) (Policy, error) {
 	return p, nil
 }
 
-// A refusal is the reason for which a flow is refused, a label of a metric. The empty refusal allows the flow.
+// A refusal is the reason to refuse a flow, a label of a metric. The empty refusal allows the flow.
 type refusal string
 
 const (
@@ -89,8 +89,8 @@ type class struct {
 	refusal refusal
 }
 
-// classes are the special-purpose addresses of the registries of IANA (RFC 6890). Of IPv6 only 2000::/3 and the prefix of
-// NAT64, whose embedded address is checked too, are public.
+// classes are the special-purpose addresses of the registries of IANA (RFC 6890). Of IPv6 only 2000::/3 and the prefix of NAT64
+// are public. The IPv4 address in an address of NAT64 is checked too.
 var classes = func() (all []class) {
 	for _, line := range []struct {
 		refusal  refusal
@@ -132,8 +132,8 @@ func embedded(a netip.Addr) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// check returns why a computer must not reach a destination, whose address must not be an IPv4 address mapped to IPv6. The
-// caller must connect to that same address.
+// check returns the reason why a computer must not reach a destination. The address must not be an IPv4 address mapped to IPv6.
+// The caller must connect to that same address.
 func (p *Policy) check(to netip.AddrPort, own *ownAddresses) refusal {
 	inRange := func(r PortRange) bool { return r.First <= to.Port() && to.Port() <= r.Last }
 	if to.Port() == 0 || len(p.Ports) > 0 && !slices.ContainsFunc(p.Ports, inRange) {
@@ -169,7 +169,7 @@ func (p *Policy) checkAddress(a netip.Addr, own *ownAddresses) refusal {
 	return reason
 }
 
-// ownAddressesAge is the age up to which the addresses of the node's interfaces are not read again.
+// ownAddressesAge is the age at which the addresses of the node's interfaces are read again.
 const ownAddressesAge = time.Second
 
 // ownAddresses are the addresses of the node's interfaces. It is safe for concurrent use.

@@ -81,7 +81,7 @@ func TestProcess(t *testing.T) {
 				m, address := On, server
 				if mode == "on" {
 					requireTUN(t)
-				} else { // what is passed on is the same for each protocol
+				} else { // each protocol passes on the bytes in the same way
 					var err error
 					if m, err = Parse("socks5://" + server); err != nil {
 						t.Fatal(err)

@@ -19,7 +19,7 @@ type stream interface {
 	CloseWrite() error
 	// abort closes the stream with a reset, so that reads and writes fail. It may be called more than once.
 	abort()
-	// finish closes a stream whose peer has closed, too. It returns when the peer has all bytes, or never will have them.
+	// finish closes a stream after the peer has closed it. It returns when the peer has all bytes, or never will have them.
 	finish(ctx context.Context)
 }
 

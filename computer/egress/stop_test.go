@@ -84,7 +84,7 @@ func TestStop(t *testing.T) {
 func TestStopWhileConnectionsOpen(t *testing.T) {
 	requireTUN(t)
 	server := listen(t, publicAddress, echo)
-	// The files do not include the pipes with which the test's server copies.
+	// The files do not include the pipes that the test's server copies through.
 	openFiles := func() (count int) {
 		files, err := os.ReadDir("/proc/self/fd")
 		if err != nil {

@@ -21,8 +21,8 @@ import (
 // separator separates the name and the arguments of an attack in the argument "batch".
 const separator = "\x1f"
 
-// runAttack runs the attack that the environment names: the test program is the hostile process. It prints "succeeded" or the name
-// of the error. The attack "batch" runs those that its arguments are. TestMain calls it.
+// runAttack runs the attack that the environment names: the test program is the hostile process. It prints "succeeded" or the name of
+// the error. The attack "batch" runs the attacks that its arguments name. TestMain calls it.
 func runAttack(name string) {
 	if name != "batch" {
 		report(name, os.Args[1:])
@@ -46,7 +46,7 @@ func report(name string, arguments []string) {
 	fmt.Println(strings.ReplaceAll(err.Error(), "\n", " "))
 }
 
-// attacks are what hostile processes try. An attack that fails returns an error, usually one with an errno.
+// attacks are the attacks of hostile processes. An attack that fails returns an error, usually an error with an errno.
 var attacks = map[string]func(arguments []string) error{
 	"mount":   func([]string) error { return unix.Mount("tmpfs", "/tmp", "tmpfs", 0, "") },
 	"remount": func([]string) error { return unix.Mount("", "/", "", unix.MS_REMOUNT|unix.MS_BIND, "") },
@@ -81,7 +81,7 @@ var attacks = map[string]func(arguments []string) error{
 		}
 		return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, request)
 	},
-	// make_device makes a device of the same number as another one.
+	// make_device makes a device with the number of an existing device.
 	"make_device": func(a []string) error {
 		var of unix.Stat_t
 		if err := unix.Stat(a[0], &of); err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/atelier-run/atelier/tests/testmachine"
 )
 
-// BenchmarkComputer measures the time from the first process of a computer to its end, with the start and the stop of the computer,
-// and as a ratio that of a process in namespaces by unshare, without a root file system, limits or filters.
+// BenchmarkComputer measures the time from the first process of a computer to its end, with the start and the stop of the computer. It
+// divides the time by the time of a process in namespaces by unshare, without a root file system, limits or filters.
 func BenchmarkComputer(b *testing.B) {
 	d, _ := openHost(b, nil)
 	if _, err := d.Provision(b.Context(), "ws_1", "vm-1"); err != nil {
@@ -33,8 +33,8 @@ func BenchmarkComputer(b *testing.B) {
 	}, "unshare", "--mount", "--pid", "--fork", "--net", "--ipc", "--uts", "--cgroup", "--mount-proc", "true")
 }
 
-// BenchmarkProcess measures a process in a running computer from Start to the end of Wait, and as a ratio that of a process that
-// nsenter starts in the same namespaces, without limits or filters.
+// BenchmarkProcess measures a process in a running computer from Start to the end of Wait. It divides the time by the time of a
+// process that nsenter starts in the same namespaces, without limits or filters.
 func BenchmarkProcess(b *testing.B) {
 	d, _ := openHost(b, nil)
 	if _, err := d.Provision(b.Context(), "ws_1", "vm-1"); err != nil {
@@ -61,7 +61,7 @@ func BenchmarkProcess(b *testing.B) {
 	}, "nsenter", "--target", strconv.Itoa(pid), "--mount", "--net", "--ipc", "--uts", "--pid", "--cgroup", "echo", "text")
 }
 
-// compare reports the time of f, and its ratio to that of a command in the same run.
+// compare reports the time of f, and its ratio to the time of a command in the same run.
 func compare(b *testing.B, f func(), command ...string) {
 	b.Helper()
 	if os.Geteuid() != 0 {

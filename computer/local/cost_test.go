@@ -15,7 +15,7 @@ import (
 	"github.com/atelier-run/atelier/entity"
 )
 
-// descriptorsOf returns the descriptors of this process and what they refer to.
+// descriptorsOf returns the descriptors of this process and their targets.
 func descriptorsOf(t *testing.T) map[string]string {
 	t.Helper()
 	paths, err := filepath.Glob("/proc/self/fd/*")
@@ -24,14 +24,14 @@ func descriptorsOf(t *testing.T) map[string]string {
 	}
 	files := map[string]string{}
 	for _, path := range paths {
-		if target, err := os.Readlink(path); err == nil { // or it was that of the glob
+		if target, err := os.Readlink(path); err == nil { // or it was the descriptor of the glob
 			files[path] = target
 		}
 	}
 	return files
 }
 
-// opened names what was opened since a measurement.
+// opened returns the names of the files that were opened since a measurement.
 func opened(t *testing.T, before map[string]string) (names []string) {
 	t.Helper()
 	now := descriptorsOf(t)
@@ -44,8 +44,8 @@ func opened(t *testing.T, before map[string]string) (names []string) {
 	return names
 }
 
-// TestDescriptorsOfProcesses counts the descriptors of a process that starts its computer, and of a second one, from which
-// cmd/node derives how many processes fit the limit of open files.
+// TestDescriptorsOfProcesses counts the descriptors of a process that starts its computer, and of a second process. From the two
+// counts cmd/node derives how many processes fit the limit of open files.
 func TestDescriptorsOfProcesses(t *testing.T) {
 	const ofComputer = 5 // two of its init, its connection, its messages and its link
 	network, err := egress.New(egress.Options{Mode: egress.On})

@@ -89,7 +89,7 @@ func serve(dir string) error {
 	return err
 }
 
-// initOf returns the init of the computer to which a process belongs.
+// initOf returns the init of the computer that a process belongs to.
 func initOf(pid int) (int, error) {
 	for {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -107,7 +107,7 @@ func initOf(pid int) (int, error) {
 	}
 }
 
-// startServer starts a server, and returns its process and that of its computer's init.
+// startServer starts a server, and returns its process and the process of its computer's init.
 func startServer(t *testing.T, dir string, variables ...string) (server *exec.Cmd, init *os.File) {
 	t.Helper()
 	server = exec.Command(os.Args[0])

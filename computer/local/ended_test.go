@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestEndedContext begins nothing for a caller that has gone, also while the computer runs and nobody else uses it.
+// TestEndedContext begins nothing for a caller that has gone, also while the computer runs without any other caller.
 func TestEndedContext(t *testing.T) {
 	d, _ := openHost(t, nil)
 	if _, err := d.Provision(t.Context(), "ws_1", "vm-1"); err != nil {

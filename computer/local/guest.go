@@ -61,7 +61,8 @@ type guest struct {
 	idleAt time.Time
 	// measured is the last measurement of the running computer.
 	measured measurement
-	// failed is the error of the last start, after which failures starts in a row have failed; retryAt is the time of the next.
+	// failed is the error of the last start. failures is the number of starts in a row that have failed. retryAt is the time of the
+	// next start.
 	failed   error
 	failures int
 	retryAt  time.Time
@@ -268,7 +269,8 @@ func (g *guest) checkProcess(p *process) error {
 	return nil
 }
 
-// createControl creates the control group of a process, and that of its group if it is the first. The caller holds mu.
+// createControl creates the control group of a process, and the control group of the process's group if it is the first
+// process. The caller holds mu.
 func (g *guest) createControl(p *process) error {
 	shared := g.groups[p.spec.Group]
 	if shared == nil {

@@ -100,7 +100,7 @@ func TestHostileMemory(t *testing.T) {
 	bystander.expect(t, "hello")
 }
 
-// TestHostileMemoryOfAll has two computers whose own limits are above the limit of all computers together.
+// TestHostileMemoryOfAll has two computers with own limits above the limit of all computers together.
 func TestHostileMemoryOfAll(t *testing.T) {
 	race.Skip(t, "it starts hundreds of processes, each of which would begin with the detector's initialization")
 	const most = 96 << 20
@@ -124,7 +124,7 @@ func TestHostileMemoryOfAll(t *testing.T) {
 	bystander.expect(t, "hello")
 }
 
-// TestMemoryOfAllWithoutControlGroups verifies that computers use what is not available to them.
+// TestMemoryOfAllWithoutControlGroups verifies that computers use all memory that is not available on the machine.
 func TestMemoryOfAllWithoutControlGroups(t *testing.T) {
 	dir := t.TempDir()
 	writeProc(t, dir, 0, 1)

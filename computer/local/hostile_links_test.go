@@ -22,8 +22,8 @@ import (
 
 const secret = "the secret of another workspace"
 
-// A lair is a drive that the server serves, and in whose computer hostile processes run. Beside it are the drive of another
-// workspace and the files of the server.
+// A lair is a drive that the server serves. Hostile processes run in its computer. Beside it are the drive of another workspace
+// and the files of the server.
 type lair struct {
 	*enemy
 	server *httptest.Server
@@ -153,7 +153,7 @@ func TestHostileLinks(t *testing.T) {
 	l.refuses("EXDEV", "rename", "/drive/attack", "/tmp/attack")
 	l.refuses("EACCES|EROFS|EXDEV", "rename", "/drive", "/tmp/drive")
 	l.settle(t)
-	// A pipe blocks nobody.
+	// A pipe blocks no request.
 	l.run(t, "mkfifo pipe")
 	if status := l.do(t, "GET", "pipe", ""); status != 404 {
 		t.Errorf("GET of a pipe: %d", status)
@@ -199,7 +199,7 @@ func TestHostileRaces(t *testing.T) {
 	t.Logf("%d uploads found the folder", through)
 }
 
-// TestHostileNames has the server list and delete what a process has named to confuse it.
+// TestHostileNames has the server list and delete files with names that a process has chosen to confuse it.
 func TestHostileNames(t *testing.T) {
 	race.Skip(t, "it starts hundreds of processes, each of which would begin with the detector's initialization")
 	l := newLair(t)

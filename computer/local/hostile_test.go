@@ -145,7 +145,7 @@ func (e *enemy) attack(t *testing.T, name string, arguments ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// A refusal is an attack and the errors with which it may fail, separated by "|".
+// A refusal is an attack and the errors that it may fail with, separated by "|".
 type refusal struct {
 	want string
 	call []string
@@ -175,7 +175,7 @@ func (e *enemy) settle(t *testing.T) {
 	e.planned = nil
 }
 
-// works verifies that an attack would succeed outside of a computer, with the rights of this process, if it has those of root.
+// works verifies that an attack would succeed outside of a computer, with the rights of this process, if this process is root.
 func works(t *testing.T, name string, arguments ...string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -336,7 +336,7 @@ func TestHostilePrograms(t *testing.T) {
 		testmachine.Lacks(t, "a server without root has no files of root on its drives")
 	}
 	e := provision(t, d, files, "ws_1")
-	// A program of root on the drive that runs as its owner, which is what the filter prevents processes from making.
+	// A program of root on the drive that runs as its owner. The filter prevents processes from making such a program.
 	program := filepath.Join(e.files, "attack")
 	if err := unix.Chmod(program, 0o4755); err != nil {
 		t.Fatal(err)

@@ -52,7 +52,7 @@ func (g *guest) awaken(ctx context.Context) (*sandbox.Computer, error) {
 	return g.box, nil
 }
 
-// A listener is a socket that is closed when the computer, or the process of which it is a listener, ends.
+// A listener is a socket of the computer or of one process. It is closed when the computer or that process ends.
 type listener struct {
 	socket *net.TCPListener
 	// slots has an element for each open connection.

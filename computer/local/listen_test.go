@@ -62,7 +62,7 @@ func TestListenerOfLostComputer(t *testing.T) {
 	}
 }
 
-// TestListenerDoesNotKeepComputerRunning listens in a computer that never has a process, and in one whose last process ends.
+// TestListenerDoesNotKeepComputerRunning listens in a computer that never has a process, and in a computer after its last process.
 func TestListenerDoesNotKeepComputerRunning(t *testing.T) {
 	d, _ := openHost(t, nil)
 	if _, err := d.Provision(t.Context(), "ws_1", "vm-1"); err != nil {

@@ -21,16 +21,16 @@
 //
 // # What ends with the server
 //
-// An init ends when its connection to the server does. The keeper, a small process that learns of each init, ends what is
-// left a moment after the server has died, and removes the control groups. Recover does the same at the next start.
+// An init ends when its connection to the server does. The keeper, a small process that learns of each init, ends the remaining
+// processes a moment after the server has died, and removes the control groups. Recover does the same at the next start.
 // Computers have no mounts outside of their namespaces.
 //
 // # Without isolation
 //
-// New examines what the kernel permits, and Driver.Report tells it. If the kernel cannot isolate, Host's methods return
-// Forbidden, unless Options.AllowUnisolated is set: then processes are plain descendants of the server in the folder of the
-// drive, with the rights of the server's user. That is unsafe for every workspace whose members are not trusted with the machine.
-// A listener of Host.Listen is then on the machine's loopback interface.
+// New examines the kernel, and Driver.Report returns the result. If the kernel cannot isolate, Host's methods return Forbidden, unless
+// Options.AllowUnisolated is set: then processes are plain descendants of the server in the folder of the drive, with the rights of the
+// server's user. That is unsafe for every workspace with members that are not trusted with the machine. A listener of Host.Listen is then
+// on the machine's loopback interface.
 package local
 
 import (
@@ -90,14 +90,14 @@ type Network interface {
 // Options configures a Driver. Zero values mean the defaults.
 type Options struct {
 	Drives Drives
-	// Proc is the folder of the proc file system from which the machine is measured. Empty: /proc.
+	// Proc is the folder of the proc file system that the machine is measured from. Empty: /proc.
 	Proc string
-	// Node identifies the data directory among those of this machine. It consists of letters, digits and hyphens. Empty: the
-	// driver runs no processes.
+	// Node identifies the data directory among the data directories of this machine. It consists of letters, digits and hyphens.
+	// Empty: the driver runs no processes.
 	Node string
 	// AllowUnisolated permits running processes that are not isolated.
 	AllowUnisolated bool
-	// Limits are those of each computer. 0: half of the machine's memory, 2048 processes and threads, and any share of the
+	// Limits are the limits of each computer. 0: half of the machine's memory, 2048 processes and threads, and any share of the
 	// processors.
 	Limits computer.Limits
 	// MaxMemory limits the memory of all computers together, in bytes; 0: no limit.
@@ -106,13 +106,12 @@ type Options struct {
 	Network Network
 	// IdleAfter is the time after which a computer without processes stops. 0: 5 minutes.
 	IdleAfter time.Duration
-	// MaxComputers limits how many computers run at the same time. At the limit, a computer that is to start replaces the one that has
+	// MaxComputers limits how many computers run at the same time. At the limit, a computer that is to start replaces the computer that has
 	// been without a process for the longest time. 0: maxComputers.
 	MaxComputers int
 	// ScratchBytes limits the temporary folders of a computer, the home folder included. 0: 1 GiB. They count as memory.
 	ScratchBytes int64
-	// FirstUID is the first of the user ids of computers, of which there are maxComputers. 0: 1879048192, the beginning of a range
-	// that systemd reserves for nobody.
+	// FirstUID is the first of the maxComputers user ids of computers. 0: 1879048192, the beginning of a range that systemd leaves unused.
 	FirstUID int
 	// Log receives the failures of computers. nil: slog.Default.
 	Log *slog.Logger
@@ -143,7 +142,7 @@ type Driver struct {
 
 	mu     sync.Mutex
 	closed bool
-	// guests has the computers that have been used, released the workspaces whose computers have been released.
+	// guests has the computers that have been used. released has the workspaces with a computer that has been released.
 	guests   map[string]*guest
 	released map[string]bool
 	uids     map[int]bool
@@ -186,7 +185,7 @@ func New(o Options) (*Driver, error) {
 	return d, nil
 }
 
-// Close stops all computers and removes what the driver has on this machine. It returns an error if ctx ends first.
+// Close stops all computers and removes the driver's files and control groups on this machine. It returns an error if ctx ends first.
 func (d *Driver) Close(ctx context.Context) error {
 	d.mu.Lock()
 	d.closed = true

@@ -18,7 +18,7 @@ import (
 )
 
 // drives is a fake of local.Drives. lost has the existing drives: true if a drive cannot be read. full is the error of
-// Provision and CheckSpace, and check, if it is not nil, what CheckSpace does.
+// Provision and CheckSpace. CheckSpace calls check if check is not nil.
 type drives struct {
 	dir  string
 	mu   sync.Mutex
@@ -76,7 +76,7 @@ func TestConformance(t *testing.T) {
 	computertest.Test(t, driver, func(id string) { d.set(id, true) }, func(id string) { d.set(id, false) })
 }
 
-// writeProc writes files like those of /proc to a folder. busy and idle are in hundredths of seconds.
+// writeProc writes files like the files of /proc to a folder. busy and idle are in hundredths of seconds.
 func writeProc(t *testing.T, dir string, busy, idle int) {
 	t.Helper()
 	for name, content := range map[string]string{

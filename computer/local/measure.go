@@ -60,7 +60,7 @@ func (m *meter) available() uint64 {
 	return *memory.MemAvailable << 10
 }
 
-// memoryOfAll is Memory of all computers. Without control groups, computers use what is not available to them on the machine, or in the
+// memoryOfAll is Memory of all computers. Without control groups, computers use all memory that is not available on the machine, or in the
 // control group of the server.
 func (d *Driver) memoryOfAll() (used, limit uint64, err error) {
 	if limit = uint64(max(d.o.MaxMemory, 0)); limit == 0 || d.forbidden != nil {
@@ -111,8 +111,8 @@ func splitTimes(s procfs.CPUStat) (busy, idle float64) {
 
 func megabytes(bytes uint64) float64 { return float64(bytes) / (1 << 20) }
 
-// measure replaces the values of the machine in a sample by those of the computer: memory and processor time of its control
-// group, of what its limits allow. The use of a computer that does not run is 0. g is nil if it has not been used.
+// measure replaces the values of the machine in a sample by the values of the computer: memory and processor time of its control
+// group, relative to its limits. The use of a computer that does not run is 0. g is nil if it has not been used.
 func (d *Driver) measure(s *computerv1.Sample, g *guest) {
 	if d.root == nil {
 		return // without control groups only the machine can be measured
@@ -126,7 +126,7 @@ func (d *Driver) measure(s *computerv1.Sample, g *guest) {
 	}
 }
 
-// measure sets the use of memory and processors in a sample, that of processors since the last call.
+// measure sets the use of memory in a sample, and the use of processors since the last call.
 func (g *guest) measure(s *computerv1.Sample) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -155,7 +155,7 @@ func (g *guest) measure(s *computerv1.Sample) {
 
 // A measurement is the processor time that a computer has used until a time.
 type measurement struct {
-	// control is the computer's control group, which is another one after each start.
+	// control is the computer's control group. Each start has a new one.
 	control   *cgroup.Group
 	at        time.Time
 	processor time.Duration

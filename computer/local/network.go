@@ -31,7 +31,7 @@ func newNetwork(g *guest, processID string) *network {
 	return &network{guest: g, processID: processID, closed: make(chan struct{})}
 }
 
-// attach connects the process's own network as that of the computer is.
+// attach connects the process's own network in the same way as the network of the computer.
 func (n *network) attach() (err error) {
 	outside := n.guest.driver.o.Network
 	if outside == nil {
@@ -42,7 +42,7 @@ func (n *network) attach() (err error) {
 	return err
 }
 
-// close ends the listeners, and gives up what the server has of the network.
+// close ends the listeners, and closes the server's side of the network.
 func (n *network) close() {
 	n.once.Do(func() {
 		close(n.closed)

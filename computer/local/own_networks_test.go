@@ -59,7 +59,7 @@ func descendantsOf(pid int) (all []int) {
 	return all
 }
 
-// namespaceUsers returns what keeps a network namespace besides sockets: threads that are in it and open files.
+// namespaceUsers returns the users of a network namespace besides sockets: threads that are in it and open files.
 func namespaceUsers(namespace string) (found []string) {
 	for _, pattern := range []string{"/proc/[0-9]*/task/*/ns/net", "/proc/[0-9]*/fd/*"} {
 		paths, _ := filepath.Glob(pattern)
@@ -85,7 +85,8 @@ func awaitUnused(t *testing.T, namespaces []string) {
 	}
 }
 
-// eventually waits until a condition holds, whose change no event announces. explain says why it does not; empty: it does.
+// eventually waits until a condition holds. No event announces the change of the condition. explain returns why it does not
+// hold; empty: it holds.
 func eventually(t *testing.T, explain func() string) {
 	t.Helper()
 	again := time.NewTicker(10 * time.Millisecond)

@@ -23,7 +23,7 @@ type process struct {
 	guest *guest
 	spec  computer.Spec
 	group *group
-	// network is the process's own, or that of the computer.
+	// network is the process's own network, or the network of the computer.
 	network *network
 	// control is the control group of the process and its descendants; nil without control groups.
 	control *cgroup.Group
@@ -126,7 +126,7 @@ func (p *process) Wait(ctx context.Context) (computer.Exit, error) {
 	}
 }
 
-// follow waits for the end of the process, ends what it has left behind, and publishes how it has ended.
+// follow waits for the end of the process, ends the descendants that it has left behind, and publishes how it has ended.
 func (p *process) follow() {
 	<-p.process.Ended()
 	exit := computer.Exit{At: time.Now()}

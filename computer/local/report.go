@@ -18,8 +18,7 @@ import (
 	"github.com/atelier-run/atelier/entity"
 )
 
-// A Report says what the kernel permits the driver to do. An empty text means that it is permitted; otherwise the text says why
-// not.
+// A Report has the reasons why the kernel does not permit parts of the isolation. An empty text means that the kernel permits the part.
 type Report struct {
 	// Isolation is why processes cannot be isolated.
 	Isolation string
@@ -33,7 +32,7 @@ type Report struct {
 	Unisolated bool
 }
 
-// Report returns what the kernel permits.
+// Report returns the result of the examination of the kernel.
 func (d *Driver) Report() Report { return d.report }
 
 // LogValue implements slog.LogValuer.
@@ -53,7 +52,7 @@ func (r Report) LogValue() slog.Value {
 // examineTimeout limits the examination of the kernel.
 const examineTimeout = 30 * time.Second
 
-// examine finds out what the kernel permits, by starting a computer on an empty folder, and starts the keeper.
+// examine examines the kernel by starting a computer on an empty folder, and starts the keeper.
 func (d *Driver) examine() {
 	d.report = Report{Unprivileged: os.Geteuid() != 0}
 	if d.o.Node == "" {
@@ -68,7 +67,7 @@ func (d *Driver) examine() {
 	if try == nil {
 		try = d.tryComputer
 	}
-	// The keeper of an earlier server would also remove what this server creates. Recover removes what that keeper has not removed yet.
+	// The keeper of an earlier server would also remove things that this server creates. Recover removes the leftovers of that keeper.
 	ctx, cancel := context.WithTimeout(d.running, examineTimeout)
 	defer cancel()
 	err := sandbox.EndKeeper(ctx, d.o.Node)
@@ -124,7 +123,7 @@ func (d *Driver) probe() sandbox.Config {
 	config := d.config("probe")
 	config.Files = filepath.Join(d.dir, ".probe") // on the file system of the drives, which must be able to map users
 	config.Link = guestnet.NoLink
-	config.MaxProcesses = 0 // the kernel would also count what an earlier process of the server has left
+	config.MaxProcesses = 0 // the kernel would also count processes that an earlier process of the server has left
 	if config.UID == 0 {
 		config.UID = d.o.FirstUID
 	}

@@ -54,7 +54,7 @@ func (d *Driver) argv(asked []string) (argv []string, program string, err error)
 	return append([]string{program}, asked[1:]...), program, nil
 }
 
-// environment returns the environment of a process. Variables of the spec replace those that the driver provides.
+// environment returns the environment of a process. Variables of the spec replace variables of the driver.
 func (d *Driver) environment(workspaceID string, s *computer.Spec) []string {
 	home := sandbox.Home
 	if d.report.Unisolated {

@@ -199,7 +199,7 @@ func (g *guest) halt(ctx context.Context) error {
 	return nil
 }
 
-// discard removes what a computer that has ended has left.
+// discard removes the leftovers of a computer that has ended.
 func (g *guest) discard() {
 	g.mu.Lock()
 	control, uid, detach := g.control, g.uid, g.detach

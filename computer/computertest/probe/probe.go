@@ -21,8 +21,8 @@ const (
 	Say = "say"
 	// Send sends the standard input to a TCP address, and prints the answer.
 	Send = "send"
-	// Serve listens on a TCP address, prints "ready", and answers each connection with its last argument, a colon and what it has
-	// received. It ends only when it is ended.
+	// Serve listens on a TCP address, prints "ready", and answers each connection with its last argument, a colon and the bytes that it
+	// has received. It ends only when it is ended.
 	Serve = "serve"
 	// Greet is as Serve, but sends its last argument to each connection at once, and closes its own direction. It does not wait for the
 	// client.
@@ -33,7 +33,7 @@ const (
 	Spy = "spy"
 )
 
-// IsRequested reports whether the arguments of a program, as in os.Args, are those of a probe.
+// IsRequested reports whether the arguments of a program, as in os.Args, request a probe.
 func IsRequested(arguments []string) bool { return len(arguments) > 2 && arguments[1] == Command }
 
 // Run carries out the command of the arguments with the standard streams of the program, and returns the exit status.

@@ -19,8 +19,8 @@ const mostSpied = 1 << 10
 // spied are the folders that processes of a computer write outside of the drive.
 var spied = []string{"/tmp", "/var/tmp", "/run", "/home", "/dev/shm", "/private"}
 
-// spy looks for the secret on its standard input in other processes: in the one with a process id, or, for "all", in all of the process
-// namespace but its first. It prints each way that succeeds, and at last "done".
+// spy looks for the secret on its standard input in other processes: in the process with a process id, or, for "all", in all processes of
+// the process namespace but its first. It prints each way that succeeds, and at last "done".
 func spy(which string, in io.Reader, out, errors io.Writer) int {
 	text, err := io.ReadAll(in)
 	if err != nil {
@@ -57,7 +57,7 @@ func isThread(id int) bool {
 	return err == nil && found && group != strconv.Itoa(id)
 }
 
-// waysInto returns the ways by which the caller gets at a process.
+// waysInto returns the ways that give the caller access to a process.
 func waysInto(pid int, secret []byte) (ways []string) {
 	at := func(name string) string { return filepath.Join("/proc", strconv.Itoa(pid), name) }
 	try := func(way string, succeeds bool) {

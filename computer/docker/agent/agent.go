@@ -15,7 +15,7 @@
 // # How no descendant escapes
 //
 // run makes itself a subreaper (PR_SET_CHILD_SUBREAPER), a property that outlives execve: if a descendant of the program loses
-// its parent, the program becomes its parent. When the program ends, the kernel gives what it has left to init. A process
+// its parent, the program becomes its parent. When the program ends, the kernel gives the remaining descendants to init. A process
 // below init is therefore the leftover of a program that has ended, and init kills it. Neither a new session, nor a double
 // fork, nor an empty environment changes this. A program that takes the property back makes its own leftovers end earlier.
 // The price is that a program that does not wait for unknown children gets zombies if its descendants turn into daemons.
@@ -43,8 +43,8 @@ const DriveDir = "/drive"
 // MaxLine is the maximum length of a line of the protocols in bytes.
 const MaxLine = 256 << 10
 
-// Main runs a command of the agent in a container: "init", "run", "dial", or "listen". It returns the status with which the program
-// exits. The files are the program's standard streams.
+// Main runs a command of the agent in a container: "init", "run", "dial", or "listen". It returns the exit status of the program. The
+// files are the program's standard streams.
 func Main(arguments []string, in, out, errors *os.File) int {
 	s := streams{in, out, errors}
 	if len(arguments) == 0 {
@@ -87,9 +87,9 @@ type Request struct {
 	// Watch, Signal and End name a process by its process id in the container.
 	Watch  *Watch  `json:"watch,omitzero"`
 	Signal *Signal `json:"signal,omitzero"`
-	// End ends a process and its descendants, and what processes that have ended have left.
+	// End ends a process and its descendants, and the leftovers of processes that have ended.
 	End int `json:"end,omitzero"`
-	// Sweep ends what processes that have ended have left.
+	// Sweep ends the leftovers of processes that have ended.
 	Sweep bool `json:"sweep,omitzero"`
 	// Usage measures all watched processes.
 	Usage bool `json:"usage,omitzero"`

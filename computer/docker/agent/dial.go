@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// PortSize is the number of bytes with which the server begins each Stream to "dial": the port, big endian.
+// PortSize is the number of bytes of the port, big endian, at the beginning of each Stream to "dial". The server sends it.
 const PortSize = 2
 
-// MaxAnswer is the maximum length of the line with which "dial" begins what it sends over a Stream. The line is empty if the
-// connection is made, and otherwise the reason why it is not, which the end of the Stream follows.
+// MaxAnswer is the maximum length of the first line that "dial" sends over a Stream. The line is empty if the connection is made.
+// Otherwise it has the reason of the failure, and the Stream ends after it.
 const MaxAnswer = 1 << 10
 
-// connectTime limits the attempt to connect to a port: a program whose queue of connections is full does not refuse them.
+// connectTime limits the attempt to connect to a port: a program with a full queue of connections refuses no further connection.
 const connectTime = 10 * time.Second
 
 // dial connects each Stream of a Mux that the server opens with a port of the loopback interface, until the standard input ends.

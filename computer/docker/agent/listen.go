@@ -64,7 +64,7 @@ func accept(l net.Listener, m *Mux) error {
 	}
 }
 
-// linger is how long a connection may take to receive what the server wrote before it closed the stream.
+// linger limits the time in which a connection receives the bytes that the server wrote before it closed the stream.
 const linger = 10 * time.Second
 
 // relay copies between a connection and a stream until both directions have ended.

@@ -10,9 +10,9 @@ import (
 	"sync"
 )
 
-// A Mux carries connections over one stream of bytes in each direction. The agent's "listen" opens a Stream for each connection
-// that it accepts, and the server accepts the Streams. For "dial" the server opens them. A Stream has a window of its own in each direction, so that one whose
-// bytes nobody reads does not delay the others. The server does not trust its peer: after a frame that an agent does not send,
+// A Mux carries connections over one stream of bytes in each direction. The agent's "listen" opens a Stream for each connection that it
+// accepts, and the server accepts the Streams. For "dial" the server opens them. A Stream has a window of its own in each direction, so
+// that a Stream without a reader does not delay the others. The server does not trust its peer: after a frame that an agent does not send,
 // the Mux fails, with all Streams.
 //
 // A frame is the number of the Stream (4 bytes), the kind of the frame (1 byte), the length of its payload (4 bytes, all numbers
@@ -22,7 +22,7 @@ import (
 //	data    bytes of the connection
 //	credit  the number of bytes (4 bytes) that the receiver of data has read since its last credit
 //	end     no data follows
-//	abort   as end, and the sender discards what it receives
+//	abort   as end, and the sender discards the bytes that it receives
 //
 // A Stream is gone when each side has sent end or abort.
 type Mux struct {
@@ -95,7 +95,7 @@ func (m *Mux) fail(err error) {
 	m.changed.Broadcast()
 }
 
-// Open opens a stream. Errors: ErrTooMany, or that of a Mux that has ended.
+// Open opens a stream. Errors: ErrTooMany, or the error of a Mux that has ended.
 func (m *Mux) Open() (*Stream, error) {
 	m.mu.Lock()
 	if m.err != nil || len(m.streams) >= MaxStreams {
@@ -211,7 +211,7 @@ func (m *Mux) handle(number uint32, kind byte, payload []byte) error {
 type Stream struct {
 	mux    *Mux
 	number uint32
-	// aborted is closed when the other side discards what it receives.
+	// aborted is closed when the other side discards the bytes that it receives.
 	aborted chan struct{}
 	// writing is held from the decision to send a frame until it is sent, and locked before Mux.mu, so that no data follow the end.
 	writing sync.Mutex
@@ -219,7 +219,7 @@ type Stream struct {
 	// The fields below are guarded by Mux.mu.
 
 	received []byte
-	// unread is the number of bytes for which the other side has no credit: those in received, and those that were read since the
+	// unread is the number of bytes without a credit for the other side: the bytes in received, and the bytes that were read since the
 	// last credit.
 	unread int
 	read   int
@@ -227,7 +227,7 @@ type Stream struct {
 	credit int
 	// isEnding is set when this side sends no more data; hasEnded, when the other side was notified; hasAborted, if with abort.
 	isEnding, hasEnded, hasAborted bool
-	// isClosed is set when what is received is discarded.
+	// isClosed is set when received bytes are discarded.
 	isClosed     bool
 	hasPeerEnded bool
 }
@@ -335,7 +335,7 @@ func (s *Stream) Write(b []byte) (sent int, err error) {
 // CloseWrite notifies the other side that no more bytes follow.
 func (s *Stream) CloseWrite() error { return s.finish(frameEnd) }
 
-// Close discards what was not read, and lets neither side send more.
+// Close discards the unread bytes, and lets neither side send more.
 func (s *Stream) Close() error { return s.finish(frameAbort) }
 
 func (s *Stream) finish(kind byte) error {

@@ -110,7 +110,7 @@ func TestMuxWithSlowReader(t *testing.T) {
 	})
 }
 
-// TestClosedStream closes one end. The other may read what was sent before, and cannot write any more.
+// TestClosedStream closes one end. The other end may read the bytes that were sent before, and cannot write any more.
 func TestClosedStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		agent, server := pair(t)

@@ -12,7 +12,7 @@ import (
 // A process is an entry of the table of processes.
 type process struct {
 	pid, parent int
-	// isEnded is set for a process of which only the exit status remains.
+	// isEnded is set for a process with nothing left but its exit status.
 	isEnded bool
 	// foreground is the foreground process group of the process's terminal, or -1.
 	foreground int
@@ -100,8 +100,8 @@ func readTable() (table, error) {
 // errBrokenChain means that a process's ancestors have changed while the table was read.
 var errBrokenChain = errors.New("a process's parent has ended")
 
-// root returns the ancestor of a process that the engine has started, whose parent is outside of the container, or whose
-// parent is init.
+// root returns the oldest ancestor of a process below the engine or init: the parent of the ancestor is outside of the
+// container, or is init.
 func (t table) root(pid int) (process, error) {
 	for range len(t) + 1 {
 		p, found := t[pid]

@@ -18,7 +18,7 @@ import (
 const (
 	// Held: run waits for a line on its standard input. The text is its Identity.
 	Held = "held"
-	// Started: everything that follows is of the program or of the Mux. The text of "dial" is its Identity, and that of "listen" the
+	// Started: everything that follows is of the program or of the Mux. The text of "dial" is its Identity. The text of "listen" is the
 	// port, a space and its Identity.
 	Started = "started"
 	// Refused: the arguments cannot be used. The text says why.

@@ -34,7 +34,7 @@ var requirements = []string{"podman", "runc", "conmon", "busybox"}
 
 // An Engine is a running container engine.
 type Engine struct {
-	// Address is that of its API, Agent the static program that Start has built.
+	// Address is the address of the engine's API. Agent is the path of the static program that Start has built.
 	Address string
 	Agent   string
 	dir     string
@@ -92,7 +92,7 @@ func (e *Engine) configure(t testing.TB) {
 	}
 }
 
-// Podman returns a command of the engine, for what its API does not have.
+// Podman returns a command of the engine, for operations that its API does not have.
 func (e *Engine) Podman(arguments ...string) *exec.Cmd {
 	global := []string{
 		"--root", e.dir + "/root", "--runroot", e.dir + "/run", "--tmpdir", e.dir + "/tmp", "--storage-driver", "vfs",
@@ -296,7 +296,7 @@ func (e *Engine) remove(t testing.TB) {
 	for _, mount := range []string{"root/vfs", "run"} {
 		_ = syscall.Unmount(filepath.Join(e.dir, mount), syscall.MNT_DETACH)
 	}
-	// Podman leaves the control groups of containers in the second hierarchy of a machine that has both versions. Only those
+	// Podman leaves the control groups of containers in the second hierarchy of a machine that has both versions. Only groups
 	// without processes can be removed.
 	groups, _ := filepath.Glob("/sys/fs/cgroup/unified/libpod_parent/libpod-*")
 	for _, name := range e.groups {
@@ -313,9 +313,9 @@ func (e *Engine) remove(t testing.TB) {
 	}
 }
 
-// endProcesses ends the processes that Podman leaves: monitors for five minutes after the end of each process in a container, in case
-// that a client asks for its exit status, and the commands with which monitors remove containers. When it returns, none of them
-// writes to the folder of the engine.
+// endProcesses ends the processes that Podman leaves: monitors for five minutes after the end of each process in a container, in case that
+// a client asks for its exit status, and the commands that monitors run to remove containers. When it returns, none of them writes to the
+// folder of the engine.
 func (e *Engine) endProcesses(t testing.TB) {
 	await.Seen(t, "the end of the processes of the engine", func() (any, bool) {
 		left := e.processes()
@@ -326,7 +326,7 @@ func (e *Engine) endProcesses(t testing.TB) {
 	})
 }
 
-// processes returns the running processes of Podman whose command lines name the folder of the engine.
+// processes returns the running processes of Podman with the folder of the engine in their command lines.
 func (e *Engine) processes() (found []int) {
 	all, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, name := range all {

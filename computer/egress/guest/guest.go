@@ -21,7 +21,7 @@ type Link string
 const (
 	// NoLink: the computer has its loopback interface only.
 	NoLink Link = "none"
-	// TUN: the computer has an interface whose packets the server reads and writes.
+	// TUN: the computer has an interface, and the server reads and writes its packets.
 	TUN Link = "tun"
 	// Proxy: the server accepts the connections to ProxyAddress.
 	Proxy Link = "proxy"
@@ -33,7 +33,7 @@ const (
 	// MTU is the MTU of the interface. It is that large because each packet costs the same, and because no packet leaves the
 	// machine: the server ends all connections and opens its own.
 	MTU = 32 << 10
-	// Device is the path of the device with which the link TUN is made.
+	// Device is the path of the device that makes the link TUN.
 	Device = "/dev/net/tun"
 )
 
@@ -49,11 +49,10 @@ var (
 	ProxyAddress = netip.MustParseAddrPort("127.0.0.1:3128")
 )
 
-// PrepareNamespace brings up the loopback interface of the calling thread's network namespace and creates the link. It returns
-// the files that the caller passes to egress.Attach, and then closes; without a link there are none. It must be called with
-// CAP_NET_ADMIN in the user namespace that owns the network namespace, and before any process of the workspace runs in it. device
-// is a path of Device, which is another one where /dev has been replaced. If PrepareNamespace fails, the namespace must not be
-// used.
+// PrepareNamespace brings up the loopback interface of the calling thread's network namespace and creates the link. It returns the
+// files that the caller passes to egress.Attach, and then closes; without a link there are none. It must be called with CAP_NET_ADMIN
+// in the user namespace that owns the network namespace, and before any process of the workspace runs in it. device is the path of
+// Device, or its replacement where /dev has been replaced. If PrepareNamespace fails, the namespace must not be used.
 func PrepareNamespace(link Link, device string) ([]*os.File, error) {
 	loopback, err := net.InterfaceByName("lo")
 	if err != nil {

@@ -1,6 +1,6 @@
 // Package cgroup limits, measures, suspends and ends groups of processes with the control groups of Linux (cgroups(7)).
 //
-// A Root is the group of a node. Below it are the groups of computers, and below these those of process groups:
+// A Root is the group of a node. Below it are the groups of computers, and below a computer's group the groups of processes:
 //
 //	<base>/<parent>/<name>/<child>
 //
@@ -59,8 +59,8 @@ type Root struct {
 }
 
 // Open returns the group of a node and creates it if it does not exist. The name parent identifies the node on this machine. It
-// consists of letters, digits and "-_.:". Open returns an error that says what the administrator can do if no hierarchy with
-// the controllers cpu, memory and pids is mounted or may be changed.
+// consists of letters, digits and "-_.:". Open returns an error with advice for the administrator if no hierarchy with the
+// controllers cpu, memory and pids is mounted or may be changed.
 func Open(parent string) (*Root, error) {
 	return open(parent, "/proc/self/mountinfo", "/proc/self/cgroup", mkdir, os.Remove)
 }

@@ -21,10 +21,10 @@ import (
 	"github.com/atelier-run/atelier/tests/testmachine"
 )
 
-// limit bounds what a test waits for.
+// limit bounds each wait of a test.
 const limit = 3 * time.Minute
 
-// openRoot returns a node's group of this machine, and removes it and what is left in it after the test.
+// openRoot returns a node's group of this machine, and removes it and its remaining groups after the test.
 func openRoot(t *testing.T) *Root {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -398,7 +398,7 @@ func TestInvalidNames(t *testing.T) {
 	}
 }
 
-// TestEntrances has a process join a group by itself. Its descendants are in the group too, and nobody joins after Kill.
+// TestEntrances has a process join a group by itself. Its descendants are in the group too, and no process joins after Kill.
 func TestEntrances(t *testing.T) {
 	r := openRoot(t)
 	g := create(t, r, Limits{})

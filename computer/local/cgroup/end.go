@@ -15,7 +15,7 @@ import (
 	"github.com/atelier-run/atelier/retry"
 )
 
-// freezeLimit limits the time for which Freeze waits.
+// freezeLimit limits the time that Freeze waits.
 const freezeLimit = 2 * time.Second
 
 // Freeze suspends all processes of the group and of its children, and returns when none of them runs, or resumes them. A
@@ -39,7 +39,7 @@ func (g *Group) Suspend(suspended bool) error {
 	return g.wrap("suspend or resume", g.setFrozen(suspended))
 }
 
-// looking has the pauses between two looks at a group whose processes stop or end.
+// looking has the pauses between two looks at a group while its processes stop or end.
 var looking = retry.Policy{First: time.Millisecond, Longest: 50 * time.Millisecond}
 
 // freeze suspends the group's processes. If ctx ends first, some may be suspended.
@@ -72,9 +72,9 @@ func (g *Group) isFrozen() (bool, error) {
 	return strings.TrimSpace(string(state)) == "FROZEN", err
 }
 
-// Kill ends all processes of the group and of its children, and returns nil when none is left, also if they were suspended or
-// the group does not exist. It returns an error if ctx ends first, or if a process cannot be killed. With version 1, a group
-// whose parent is suspended cannot be killed before the parent is resumed.
+// Kill ends all processes of the group and of its children, and returns nil when none is left, also if they were suspended or the
+// group does not exist. It returns an error if ctx ends first, or if a process cannot be killed. With version 1, a group in a
+// suspended parent cannot be killed before the parent is resumed.
 func (g *Group) Kill(ctx context.Context) error {
 	g.mu.Lock()
 	g.isKilled = true

@@ -49,7 +49,7 @@ func readField(dir, name, field string) (uint64, error) {
 	return 0, nil
 }
 
-// listProcesses returns the ids of the processes in a group, without those in groups below it.
+// listProcesses returns the ids of the processes in a group, without the processes of groups below it.
 func listProcesses(dir string) (processes []int, err error) {
 	content, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
 	if err != nil {

@@ -128,8 +128,8 @@ func quota(processors float64) int64 {
 	return int64(math.Min(math.Max(processors*period, 1000), 1e12))
 }
 
-// Join moves a process to the group. Its children are in the group too, but not those that it has already. So the process waits
-// before its first fork until Join has returned. Join returns an error that matches syscall.ESRCH if there is no such
+// Join moves a process to the group. Children that the process starts later are in the group too; existing children are not. So the
+// process waits before its first fork until Join has returned. Join returns an error that matches syscall.ESRCH if there is no such
 // process, and an error after Kill. After an error the process may be in the group.
 func (g *Group) Join(pid int) error {
 	g.mu.RLock()

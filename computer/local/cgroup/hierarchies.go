@@ -55,7 +55,7 @@ type mount struct {
 	// root is the group of the hierarchy that is mounted at point.
 	root, point string
 	unified     bool
-	// controllers are those of a hierarchy of version 1.
+	// controllers are the controllers of a hierarchy of version 1.
 	controllers []string
 }
 

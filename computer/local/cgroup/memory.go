@@ -77,8 +77,8 @@ func readMemory(mountinfo, own string, ofBase bool) (least Memory) {
 	return least
 }
 
-// upward returns the directories of the process's group own and of all groups above it, or with ofBase those of the base, if this
-// process may change one.
+// upward returns the directories of the process's group own and of all groups above it. With ofBase it begins at the base instead, if
+// this process may change a base.
 func (m mount) upward(own string, ofBase bool) (dirs []string) {
 	at := m.point
 	if below, err := filepath.Rel(m.root, own); err == nil && below != ".." && !strings.HasPrefix(below, "../") {

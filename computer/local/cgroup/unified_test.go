@@ -17,7 +17,7 @@ import (
 	"github.com/atelier-run/atelier/tests/testmachine"
 )
 
-// files are those that the kernel makes in a group of version 2, with values of a group in use.
+// files are the files that the kernel makes in a group of version 2, with values of a group in use.
 var files = map[string]string{
 	"cgroup.controllers": "cpuset cpu io memory pids\n", "cgroup.subtree_control": "", "cgroup.procs": "",
 	"cgroup.events": "populated 0\nfrozen 0\n", "cgroup.freeze": "0\n", "cgroup.kill": "",
@@ -53,7 +53,7 @@ func fakeRmdir(dir string) error {
 	return os.RemoveAll(dir)
 }
 
-// A machine is a fake machine: files that stand for those of /proc, and a folder in which hierarchies are mounted.
+// A machine is a fake machine: files that stand for the files of /proc, and a folder with the mounted hierarchies.
 type machine struct {
 	*testing.T
 	dir string
@@ -284,7 +284,7 @@ func TestDelegatedGroup(t *testing.T) {
 	}
 }
 
-// TestReadMemory has a service whose slice has the lowest limit. The base is the service if it was delegated, and otherwise the root.
+// TestReadMemory has a service in a slice with the lowest limit. The base is the service if it was delegated, and otherwise the root.
 func TestReadMemory(t *testing.T) {
 	const own = "0::/system.slice/a.service\n"
 	m := newMachine(t)

@@ -18,8 +18,8 @@ func (c *Config) capabilities() []uintptr {
 	return kept
 }
 
-// ambient returns the capabilities that a process of an unprivileged server must be given explicitly when it starts. Those
-// of root are given by the kernel.
+// ambient returns the capabilities that a process of an unprivileged server must be given explicitly when it starts. The kernel
+// gives root its capabilities.
 func (c *Config) ambient() []uintptr {
 	if !c.Unprivileged {
 		return nil

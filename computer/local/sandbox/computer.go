@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// startTimeout limits the start of a computer, and that of a process.
+// startTimeout limits the start of a computer, and the start of a process.
 const startTimeout = 30 * time.Second
 
 // maxDiagnosis limits the bytes of the messages of a failed init that are kept.
@@ -40,7 +40,7 @@ type Computer struct {
 	calls     map[uint64]chan<- answer
 }
 
-// An answer is that of an init to a call.
+// An answer is the answer of an init to a call.
 type answer struct {
 	file *os.File
 	err  error
@@ -330,7 +330,7 @@ func (d *diagnosis) String() string {
 	return strings.TrimSpace(d.text.String())
 }
 
-// openMapping returns a user namespace that maps the server's user and group to another one.
+// openMapping returns a user namespace that maps the server's user and group to a different user and group.
 func openMapping(uid int) (*os.File, error) {
 	hold, release, err := os.Pipe()
 	if err != nil {

@@ -23,10 +23,10 @@ const lastCall = 462
 const namespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWUSER |
 	unix.CLONE_NEWPID | unix.CLONE_NEWNET
 
-// setIDs are the bits of a mode with which a file runs as its owner or group. On the disk that is the server's user.
+// setIDs are the bits of a mode that make a file run as its owner or group. On the disk the owner is the server's user.
 const setIDs = unix.S_ISUID | unix.S_ISGID
 
-// denied are system calls that a process never needs, or with which it could reach what the computer does not have.
+// denied are system calls that a process never needs, or that could reach things outside of the computer.
 var denied = []uint32{
 	unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_CHROOT, unix.SYS_OPEN_TREE, unix.SYS_MOVE_MOUNT, unix.SYS_FSOPEN,
 	unix.SYS_FSCONFIG, unix.SYS_FSMOUNT, unix.SYS_FSPICK, unix.SYS_MOUNT_SETATTR, unix.SYS_SETNS,
@@ -40,15 +40,14 @@ var denied = []uint32{
 	unix.SYS_SETHOSTNAME, unix.SYS_SETDOMAINNAME,
 }
 
-// absent are system calls whose callers try another way if the kernel does not know them. The filter cannot read the flags of
-// clone3 and openat2.
+// absent are system calls that callers replace if the kernel does not know them. The filter cannot read the flags of clone3 and openat2.
 var absent = []uint32{
 	unix.SYS_CLONE3, unix.SYS_OPENAT2, unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER,
 	unix.SYS_MEMFD_SECRET,
 }
 
-// deniedControls are requests of ioctl that put characters into a terminal's input, or change the project of a file, by which
-// its size is counted.
+// deniedControls are requests of ioctl that put characters into a terminal's input, or change the project of a file. Quotas count
+// the size of a file by its project.
 var deniedControls = []uint32{
 	unix.TIOCSTI, unix.TIOCLINUX, unix.FS_IOC_SETFLAGS,
 	0x401c5820, // FS_IOC_FSSETXATTR
@@ -56,11 +55,11 @@ var deniedControls = []uint32{
 }
 
 // freeing are the modes of fallocate that free space. With the others one call takes any part of the disk before anybody can notice. They
-// are refused as by file systems that cannot preallocate, for which programs are prepared.
+// are refused as by file systems that cannot preallocate; programs are prepared for this refusal.
 const freeing = unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_COLLAPSE_RANGE
 
-// allocating are requests of ioctl that are other ways to those modes of fallocate, on all file systems. They are refused alike. Requests
-// that free space, as FS_IOC_UNRESVSP does, are permitted.
+// allocating are requests of ioctl that do the work of the refused modes of fallocate, on all file systems. They are refused alike.
+// Requests that free space, as FS_IOC_UNRESVSP does, are permitted.
 var allocating = []uint32{
 	0x40305828, // FS_IOC_RESVSP
 	0x4030582a, // FS_IOC_RESVSP64
@@ -70,8 +69,8 @@ var allocating = []uint32{
 // families are the families of sockets that a process may open. Others may reach beyond the network namespace, as AF_VSOCK does.
 var families = []uint32{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6}
 
-// protocols are the protocols of sockets that a process may open; 0 is the usual one of a family and type, and for AF_NETLINK
-// the one that configures interfaces.
+// protocols are the protocols of sockets that a process may open; 0 is the usual protocol of a family and type, and for AF_NETLINK
+// the protocol that configures interfaces.
 var protocols = []uint32{0, unix.IPPROTO_ICMP, unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_ICMPV6, unix.IPPROTO_MPTCP}
 
 // personalities are the execution domains that a process may choose: the usual one, and the question for the current one.
@@ -95,7 +94,7 @@ func (f *filter) on(call uint32, instructions ...bpf.Instruction) {
 	f.instructions = append(f.instructions, bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW})
 }
 
-// onMode refuses a system call whose argument has bits for running as another user.
+// onMode refuses a system call if the argument has bits for running as another user.
 func (f *filter) onMode(call, argument uint32) {
 	f.on(call, load(argument), bpf.JumpIf{Cond: bpf.JumpBitsNotSet, Val: setIDs, SkipTrue: 1}, refuse(unix.EPERM))
 }

@@ -48,11 +48,11 @@ type child struct {
 // runInit is the life of the first process of a computer. It ends when its connection to the server does, and the kernel then
 // ends all other processes of the computer.
 func runInit() error {
-	// Nobody else may look into this process: it runs on the machine's file of the program and has the server's socket.
+	// No other process may look into this process: it runs on the machine's file of the program and has the server's socket.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return err
 	}
-	unix.Umask(0o022) // that of the server may be stricter than processes can do with
+	unix.Umask(0o022) // the server's umask may be stricter than processes can do with
 	// Processes of an unprivileged server have the init's user and may send it signals. They are received and forgotten; if they
 	// were ignored, the programs that it starts would ignore them, too.
 	signal.Notify(make(chan os.Signal, 1))
@@ -89,7 +89,7 @@ func runInit() error {
 	return err
 }
 
-// prepare makes the computer around the calling process, and returns what makes networks of processes, and the files of the
+// prepare makes the computer around the calling process, and returns the maker of networks of processes, and the files of the
 // computer's own link to the network.
 func prepare(c *Config, files []*os.File) (*networks, []*os.File, error) {
 	if c.Unisolated {
@@ -115,7 +115,7 @@ func prepare(c *Config, files []*os.File) (*networks, []*os.File, error) {
 	return networks, link, errors.Join(networks.limit(c), limitCapabilities(c.capabilities()))
 }
 
-// serve handles the server's requests. It runs on the main thread, because the control group namespace is that of the thread.
+// serve handles the server's requests. It runs on the main thread, because the thread has the control group namespace.
 func (p *initProcess) serve() error {
 	for {
 		var r request

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Keeper is the server's side of a process that outlives the server for a moment, to end the computers and remove what they
-// have left on the machine. All methods may be called concurrently.
+// A Keeper is the server's side of a process that outlives the server for a moment, to end the computers and remove their leftovers
+// on the machine. All methods may be called concurrently.
 type Keeper struct {
 	node string
 	// groups is the name of the node's control group; empty: there is none.
@@ -102,8 +102,8 @@ const keeperTimeout = time.Minute
 // IsKeeper reports whether this process is a keeper.
 func IsKeeper() bool { return filepath.Base(os.Args[0]) == roleKeeper && len(os.Args) == 3 }
 
-// RunKeeper is the life of a keeper, and ends the process. removeGroups removes the node's control group of a name. It is not in
-// this package, so that the other roles, which are executed more often, need not initialize what it depends on.
+// RunKeeper is the life of a keeper, and ends the process. removeGroups removes the node's control group of a name. It is not in this
+// package, so that the other roles, which are executed more often, need not initialize the packages that it imports.
 func RunKeeper(removeGroups func(ctx context.Context, name string) error) {
 	exit(keep(removeGroups))
 }

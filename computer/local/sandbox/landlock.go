@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The rights of Landlock's version 1, and those that later versions have added.
+// The rights of Landlock's version 1, and the rights that later versions have added.
 const (
 	landlockFirst  = unix.LANDLOCK_ACCESS_FS_REFER - 1
 	landlockRead   = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
@@ -64,8 +64,8 @@ func restrictFiles(s *spec) error {
 	return restrictSelf(fd)
 }
 
-// writable returns the folders in which a process may write. Files of /proc are not writable, so that a process cannot set its
-// oom_score_adj to that of the server. Without isolation, what is at PrivateDir is the machine's.
+// writable returns the folders where a process may write. Files of /proc are not writable, so that a process cannot set its
+// oom_score_adj to the value of the server. Without isolation, the folder at PrivateDir is the machine's.
 func (s *spec) writable() []string {
 	folders := []string{s.Drive, s.Home, "/tmp", "/var/tmp", "/run", "/dev"}
 	if !s.Unisolated {
@@ -113,8 +113,8 @@ func restrictSelf(ruleset int) error {
 	return nil
 }
 
-// permit adds rights for some files, or for the entries below some folders, to a ruleset. Paths that do not exist are left out.
-// flags are added to those with which the paths are opened.
+// permit adds rights for some files, or for the entries below some folders, to a ruleset. Paths that do not exist are left out. flags
+// are added to the flags that open the paths.
 func permit(ruleset int, rights uint64, flags int, paths ...string) error {
 	for _, path := range paths {
 		fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC|flags, 0)

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestWritableFolders verifies that only isolated processes, each of which has a folder of its own there, may write to PrivateDir.
+// TestWritableFolders verifies that only isolated processes may write to PrivateDir. Each isolated process has a folder of its own there.
 func TestWritableFolders(t *testing.T) {
 	for _, isUnisolated := range []bool{false, true} {
 		s := &spec{Drive: "/drive", Home: Home, Unisolated: isUnisolated}

@@ -27,7 +27,7 @@ func EndLeftovers(ctx context.Context, node string) ([]Leftover, error) {
 	return endAll(ctx, roleInit, node)
 }
 
-// EndKeeper ends the keeper of an earlier process of the node, which would also remove what this one creates.
+// EndKeeper ends the keeper of an earlier process of the node, which would also remove things that this process creates.
 func EndKeeper(ctx context.Context, node string) error {
 	_, err := endAll(ctx, roleKeeper, node)
 	return err

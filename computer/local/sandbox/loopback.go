@@ -11,7 +11,7 @@ import (
 )
 
 // dial connects to a port of the loopback interface in the background, and passes the connection to the server. files has the
-// namespace of a process's own network, if it is not that of the computer.
+// namespace of a process's own network, and is empty for the network of the computer.
 func (p *initProcess) dial(r request, files []*os.File) error {
 	select {
 	case p.dials <- struct{}{}:
@@ -39,7 +39,7 @@ func (p *initProcess) dial(r request, files []*os.File) error {
 	return nil
 }
 
-// inNetwork calls f in the network whose namespace is in files, or in that of the computer if there is none.
+// inNetwork calls f in the network with the namespace in files, or in the network of the computer if files is empty.
 func (p *initProcess) inNetwork(files []*os.File, f func() error) error {
 	switch len(files) {
 	case 0:
@@ -51,7 +51,7 @@ func (p *initProcess) inNetwork(files []*os.File, f func() error) error {
 	}
 }
 
-// A loopbackSocket is a socket and the address to which it is to be connected.
+// A loopbackSocket is a socket and the address that it is to be connected to.
 type loopbackSocket struct {
 	file    *os.File
 	address unix.Sockaddr

@@ -102,7 +102,7 @@ func descendants(pid int) (all []int) {
 	for _, path := range threads {
 		text, err := os.ReadFile(path)
 		if err != nil {
-			continue // the thread has ended, and another one has its children
+			continue // the thread has ended, and a different thread has its children
 		}
 		for _, word := range strings.Fields(string(text)) {
 			if child, err := strconv.Atoi(word); err == nil {

@@ -8,15 +8,15 @@ import (
 	"sync"
 )
 
-// A Network is the server's side of a network: that of a computer, or the own one of a process. All methods may be called
-// concurrently.
+// A Network is the server's side of a network: the network of a computer, or the own network of a process. All methods may be
+// called concurrently.
 type Network struct {
 	computer *Computer
 	// link has the files of the link of a process's own network.
 	link []*os.File
 
 	mu sync.RWMutex
-	// namespace is that of a process's own network; nil: the network is that of the computer.
+	// namespace is the namespace of a process's own network; nil: the network is the network of the computer.
 	namespace *os.File
 	isClosed  bool
 }
@@ -99,7 +99,7 @@ func (n *Network) sendCall(r *request) (<-chan answer, error) {
 	}
 }
 
-// adoptNetwork passes the files of a network to the process for which it was made.
+// adoptNetwork passes the files of a network to the process that the network was made for.
 func (c *Computer) adoptNetwork(e event, files []*os.File) {
 	c.mu.Lock()
 	p := c.processes[e.Process]

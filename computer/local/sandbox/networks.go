@@ -12,7 +12,7 @@ import (
 	"github.com/atelier-run/atelier/computer/egress/guest"
 )
 
-// networks makes the networks of processes that do not have that of the computer, and works in them. A network is a network
+// networks makes the networks of processes that do not use the network of the computer, and works in them. A network is a network
 // namespace with a loopback interface and a link like the computer's:
 //
 //	server                      init, main thread           init, the thread of networks
@@ -32,8 +32,8 @@ type networks struct {
 	calls chan func()
 	// proc is the path at which the thread finds the /proc of the init.
 	proc string
-	// reaper is the process id of the first process of the shared process namespace (private.go), of which the thread then forks
-	// members; 0: no namespace is shared.
+	// reaper is the process id of the first process of the shared process namespace (private.go). The thread forks members of that
+	// namespace. 0: no namespace is shared.
 	reaper int
 }
 

@@ -68,7 +68,7 @@ func runReaper() error {
 	}
 }
 
-// reaperReady is what a reaper reports when processes can be started beside it.
+// reaperReady is the report of a reaper when processes can be started beside it.
 const reaperReady = "ready"
 
 // startShared makes the namespace that processes share, and moves the thread of networks there. It is called in the root of the
@@ -132,8 +132,8 @@ func startReaper() (int, error) {
 	return pid, nil
 }
 
-// share moves the thread of n, which calls share, to the mount namespace mounts. The processes that the thread forks from then on are members
-// of the process namespace processes. proc is the /proc of the init, to which the thread has no path in its new mount namespace; share makes
+// share moves its caller, the thread of n, to the mount namespace mounts. The processes that the thread forks from then on are members of
+// the process namespace processes. proc is the /proc of the init. The thread has no path to it in the new mount namespace, so share makes
 // proc the working directory.
 func (n *networks) share(processes, mounts, proc int) error {
 	if err := unix.Unshare(unix.CLONE_FS); err != nil { // a thread changes its mounts only if it shares no working directory
@@ -160,7 +160,7 @@ func (n *networks) spawn(own *os.File, isPrivate bool, f func() error) error {
 	return n.run(f)
 }
 
-// devicePath returns the path by which the thread of networks opens the device of links.
+// devicePath returns the path that the thread of networks opens the device of links at.
 func (n *networks) devicePath() string {
 	if n.device == nil {
 		return guest.Device

@@ -10,7 +10,7 @@ import (
 	"github.com/atelier-run/atelier/computer/local/sandbox"
 )
 
-// TestPrivateProcesses starts processes that are private and others, and lists what each of them sees.
+// TestPrivateProcesses starts processes that are private and others, and lists the processes that each of them sees.
 func TestPrivateProcesses(t *testing.T) {
 	for name, nested := range map[string]bool{"with control groups": false, "without control groups": true} {
 		t.Run(name, func(t *testing.T) {

@@ -33,12 +33,12 @@ type Spec struct {
 	Cwd string
 	// Terminal is the size of the terminal of the process; nil: it has pipes.
 	Terminal *unix.Winsize
-	// OwnNetwork gives the process a network of its own. Otherwise it has that of the computer.
+	// OwnNetwork gives the process a network of its own. Otherwise it has the network of the computer.
 	OwnNetwork bool
 	// Private gives the process and its descendants a process namespace and a folder of their own (private.go). It has no effect on
 	// unisolated processes, and excludes OwnNetwork.
 	Private bool
-	// Group is the control group of the process; nil: that of the init.
+	// Group is the control group of the process; nil: the control group of the init.
 	Group Group
 	// Held is called with the process id in the namespace of the server, before any code of the program runs. If it fails, the
 	// program is not executed. own is the network of the process if OwnNetwork is set, and else nil. The callee owns it, and
@@ -68,7 +68,7 @@ type Process struct {
 	computer *Computer
 	number   uint64
 	terminal bool
-	// networked receives the own network of the process; nil: it has that of the computer.
+	// networked receives the own network of the process; nil: the process has the network of the computer.
 	networked chan *Network
 	ended     chan struct{}
 	once      sync.Once
@@ -222,7 +222,7 @@ func (s socket) passCredentials() error {
 	return errors.Join(controlErr, err)
 }
 
-// passGate waits for the process at its gate, tells it what to run and waits until it does.
+// passGate waits for the process at its gate, tells it the program to run and waits until the program runs.
 func (p *Process) passGate(ctx context.Context, gate socket, s Spec) error {
 	stop := context.AfterFunc(ctx, func() { _ = gate.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
@@ -390,7 +390,7 @@ func (p *Process) explain(ctx context.Context, err error) error {
 	return fmt.Errorf("the process has ended before its program ran: %w", err)
 }
 
-// abandon ends a process whose program was not executed, and returns when it has ended.
+// abandon ends a process that has not executed its program, and returns when the process has ended.
 func (p *Process) abandon() {
 	_ = p.Signal(unix.SIGKILL)
 	select {

@@ -45,8 +45,8 @@ var (
 	fixedProc = []string{"bus", "fs", "irq", "sys", "sysrq-trigger", "driver", "mtrr", "tty"}
 )
 
-// buildComputer makes the namespaces of the calling process those of a computer. files has the user namespace that maps the
-// owner of the drive to the user of the processes, if there is one.
+// buildComputer makes the namespaces of the calling process into the namespaces of a computer. files has the user namespace that
+// maps the owner of the drive to the user of the processes, if there is one.
 func buildComputer(c *Config, files []*os.File) error {
 	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
 		return fmt.Errorf("cannot make a control group namespace: %w", err)
@@ -169,8 +169,8 @@ func (t tree) attach() error {
 	return unix.MoveMount(t.fd, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH)
 }
 
-// openDrive copies the mount of the drive's files. With a user namespace, files of the server's user belong to the processes'
-// user in the copy, and those that processes create belong to the server's user on the disk.
+// openDrive copies the mount of the drive's files. With a user namespace, files of the server's user belong to the processes' user
+// in the copy, and files that processes create belong to the server's user on the disk.
 func openDrive(c *Config, files []*os.File) (int, error) {
 	fd, err := unix.OpenTree(unix.AT_FDCWD, c.Files, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if errors.Is(err, unix.EINVAL) && len(files) == 0 {
@@ -192,7 +192,7 @@ func openDrive(c *Config, files []*os.File) (int, error) {
 	return fd, nil
 }
 
-// systemAttributes are those of the mounts of the machine's programs.
+// systemAttributes are the attributes of the mounts of the machine's programs.
 const systemAttributes = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
 
 // openProgram copies the mount of the server's program, read-only. The program may have been removed from the machine since the

@@ -40,8 +40,8 @@
 //   - Processes of one computer share a process namespace, but a private process and its descendants have their own (private.go):
 //     private processes and the processes of the shared namespace do not see each other. With Landlock, each process has a domain of its
 //     own, so that a process cannot trace or read even the processes that it sees.
-//   - A process may have a network namespace of its own (networks.go). It keeps the ports of processes of one computer apart. What
-//     isolates a process from other computers, and from the machine, is the same with it and without.
+//   - A process may have a network namespace of its own (networks.go). It keeps the ports of processes of one computer apart. The
+//     isolation of a process from other computers, and from the machine, does not depend on it.
 //
 // # Files of the drive
 //
@@ -50,8 +50,8 @@
 // each other's files, and none has to be given away. The filter refuses to set the bits for running a file as another
 // user, which on the disk would be the server's.
 //
-// The home folder, /tmp and /run are lost when the computer stops: what must be kept belongs on the drive, where it is part of
-// backups and has a history. A home folder that is kept on the machine's disk would be lost with the machine.
+// The home folder, /tmp and /run are lost when the computer stops: files that must be kept belong on the drive, where they are part
+// of backups and have a history. A home folder that is kept on the machine's disk would be lost with the machine.
 package sandbox
 
 import (
@@ -73,7 +73,7 @@ const (
 	roleMonitor = "atelier-monitor"
 	rolePrivate = "atelier-private"
 	roleReaper  = "atelier-reaper"
-	// roleSupervisor is that of the monitor of an unisolated process.
+	// roleSupervisor is the role of the monitor of an unisolated process.
 	roleSupervisor = "atelier-supervisor"
 	roleKeeper     = "atelier-keeper"
 	roleMapping    = "atelier-mapping"
@@ -131,7 +131,7 @@ type Config struct {
 	ScratchBytes, ScratchFiles int64
 	// MaxProcesses limits the processes of the computer's user, where no control group does; 0: no limit.
 	MaxProcesses int
-	// Link is the computer's link to the network, whose files Computer.LinkFiles returns.
+	// Link is the computer's link to the network. Computer.LinkFiles returns the files of the link.
 	Link guest.Link
 	// Resolver is the content of /etc/resolv.conf.
 	Resolver string

@@ -68,7 +68,7 @@ func run(t testing.TB, c *sandbox.Computer, script string) string {
 	return string(output)
 }
 
-// TestComputerHasNothingOfTheMachine looks for what the machine has and a computer must not have.
+// TestComputerHasNothingOfTheMachine looks for properties of the machine that a computer must not have.
 func TestComputerHasNothingOfTheMachine(t *testing.T) {
 	c := open(t, false)
 	for script, want := range map[string]string{
@@ -95,7 +95,7 @@ func TestComputerHasNothingOfTheMachine(t *testing.T) {
 	}
 }
 
-// TestFilter tries what the filter of system calls refuses. A program that gets further prints "done".
+// TestFilter tries the system calls that the filter refuses. A program that gets further prints "done".
 func TestFilter(t *testing.T) {
 	c := open(t, false)
 	// space begins a program that opens a file for writing, with a struct space_resv for its first 4096 bytes.
@@ -204,7 +204,7 @@ func TestInitSurvivesSignals(t *testing.T) {
 	}
 }
 
-// TestStrictUmask starts a computer of a server whose new files are its own only.
+// TestStrictUmask starts a computer of a server with a umask that gives no other user access.
 func TestStrictUmask(t *testing.T) {
 	defer unix.Umask(unix.Umask(0o077))
 	c := open(t, false)

@@ -47,7 +47,7 @@ type setup struct {
 // A request is a message of the server to an init.
 type request struct {
 	Op string
-	// Process is the number of a process, Call that of a request with an answer. The server chooses them and never repeats one.
+	// Process is the number of a process. Call is the number of a request with an answer. The server chooses them and never repeats one.
 	Process uint64         `json:",omitempty"`
 	Signal  syscall.Signal `json:",omitempty"`
 	Call    uint64         `json:",omitempty"`
@@ -68,7 +68,7 @@ type event struct {
 	Error  string `json:",omitempty"`
 }
 
-// A spec tells a process what to run, after it was attributed.
+// A spec describes the program of a process. The process gets it after it was attributed.
 type spec struct {
 	Version  int
 	Argv     []string
@@ -85,7 +85,7 @@ type spec struct {
 	Program string `json:",omitempty"`
 }
 
-// A refusal is what a process reports if it cannot run its program.
+// A refusal is the report of a process that cannot run its program.
 type refusal struct {
 	// Invalid is true if the spec is the reason.
 	Invalid bool
@@ -109,7 +109,7 @@ func newSocketPair(kind int) (socket, *os.File, error) {
 	return s, other, err
 }
 
-// openSocket returns a socket, and closes the file of which it is a duplicate.
+// openSocket returns a socket that duplicates a file, and closes the file.
 func openSocket(file *os.File) (socket, error) {
 	defer file.Close()
 	c, err := net.FileConn(file)

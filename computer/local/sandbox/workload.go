@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// gateFD is the file of a process on which it waits for the server. reportFD is that of a monitor for the status.
+// gateFD is the descriptor of the gate, where a process waits for the server. reportFD is the descriptor for the status
+// that a monitor reports.
 const (
 	gateFD   = 3
 	reportFD = 4
@@ -71,7 +72,7 @@ func runWorkload() error {
 	return errors.Join(err, sendLong(gate, refused))
 }
 
-// enterGroup moves this thread, which executes the program, to the control group whose entrances the server sends.
+// enterGroup moves this thread, which executes the program, to a control group. The server sends the entrances of the group.
 func enterGroup(gate socket) error {
 	kind, files, _, err := gate.receiveByte()
 	if err != nil {
@@ -126,8 +127,8 @@ func execute(gate socket, s *spec) error {
 	return &invalidError{fmt.Sprintf("the program %q cannot be executed: %v", s.Argv[0], err)}
 }
 
-// limitResources limits what the control group does not, and makes the kernel prefer this process if the machine is out of
-// memory.
+// limitResources limits the resources that the control group does not limit, and makes the kernel prefer this process if the
+// machine is out of memory.
 func limitResources() error {
 	var files unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
@@ -144,7 +145,7 @@ func limitResources() error {
 	return RaiseOOMScore(os.Getpid())
 }
 
-// oomScore is the oom_score_adj of processes of computers. That of the server is 0 or less.
+// oomScore is the oom_score_adj of processes of computers. The server's score is 0 or less.
 const oomScore = "500"
 
 // RaiseOOMScore makes the kernel prefer a process to the server if the machine is out of memory. If the caller has CAP_SYS_RESOURCE, the
@@ -191,8 +192,8 @@ func becomeUser(s *spec) error {
 	return os.NewSyscallError("prctl", unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 }
 
-// setUser makes the calling thread that of another user and group, without other groups. The functions of package syscall would
-// interrupt all threads, which takes longer than everything else; the others end when the program is executed.
+// setUser gives the calling thread another user and group, without other groups. The functions of package syscall would interrupt all
+// threads, which takes longer than everything else; the others end when the program is executed.
 func setUser(id uintptr) error {
 	if _, _, errno := unix.RawSyscall(unix.SYS_SETGROUPS, 0, 0, 0); errno != 0 {
 		return os.NewSyscallError("setgroups", errno)

@@ -27,7 +27,7 @@ func main() {
 	os.Exit(agent.Main(arguments, os.Stdin, os.Stdout, os.Stderr))
 }
 
-// serve copies what the first connection to a port sends to the standard output, and then answers "bye".
+// serve copies the bytes of the first connection to a port to the standard output, and then answers "bye".
 func serve(port string) {
 	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", port))
 	if err != nil {

@@ -33,8 +33,8 @@ func AddAddress(index int, address netip.Prefix) error {
 	return os.NewSyscallError("rtnetlink: add "+address.String(), send(request))
 }
 
-// AddDefaultRoute sends all packets of the family of source, for which there is no better route, through an interface. They get
-// the source address source unless the socket is bound to another.
+// AddDefaultRoute sends all packets of the family of source without a better route through an interface. The packets get the source
+// address source unless the socket is bound to a different address.
 func AddDefaultRoute(index int, source netip.Addr) error {
 	header := unix.RtMsg{Table: unix.RT_TABLE_MAIN, Type: unix.RTN_UNICAST}
 	request := attribute(route(index, header, source), unix.RTA_PREFSRC, source.AsSlice())
@@ -63,7 +63,7 @@ func family(a netip.Addr) uint8 {
 	return unix.AF_INET6
 }
 
-// message returns a request whose length send sets.
+// message returns a request. send sets the length of the request.
 func message(kind, flags uint16, header any) []byte {
 	var b bytes.Buffer
 	nl := unix.NlMsghdr{Type: kind, Flags: unix.NLM_F_REQUEST | unix.NLM_F_ACK | flags, Seq: 1}
