@@ -30,7 +30,7 @@ type anchorAnswer struct {
 	Anchor Anchor `json:"anchor"`
 }
 
-// NewAnchorPath is the path to which an anchor is bound.
+// NewAnchorPath is the path that an anchor is bound to.
 type NewAnchorPath struct {
 	Path string `json:"path"`
 }

@@ -53,7 +53,7 @@ type AppCustomDomain struct {
 	Status   string `json:"status"`
 }
 
-// AppControls says what the caller may do with an app.
+// AppControls has the caller's rights to an app.
 type AppControls struct {
 	ManageDomain  bool `json:"manageDomain"`
 	UpdateRuntime bool `json:"updateRuntime"`
@@ -100,7 +100,7 @@ func (c InstallCommand) MarshalJSON() ([]byte, error) {
 // AppsQuery selects apps. Empty fields select all.
 type AppsQuery struct {
 	ID string
-	// Cwd selects the app whose folder contains a path and lies deepest.
+	// Cwd selects the app with the deepest folder that contains a path.
 	Cwd string
 	// Path and Scope select apps by their folder; Scope is self (the default), children or subtree. Nil: any.
 	Path  *string
@@ -120,13 +120,13 @@ func (q AppsQuery) values() url.Values {
 	return query
 }
 
-// AppPage is a page of apps, with what the caller may do.
+// AppPage is a page of apps, with the caller's rights to the list.
 type AppPage struct {
 	Page[App]
 	Meta AppsMeta `json:"meta"`
 }
 
-// AppsMeta says what the caller may do with the list of apps.
+// AppsMeta has the caller's rights to the list of apps.
 type AppsMeta struct {
 	Capabilities AppsCapabilities `json:"capabilities"`
 }
@@ -153,7 +153,7 @@ func (c *Client) Apps(slug string, q AppsQuery) Collection[App] {
 	return Collection[App]{c, workspacePath(slug, "/apps"), q.values()}
 }
 
-// AppPage returns one page of Apps, and what the caller may do.
+// AppPage returns one page of Apps, and the caller's rights to the list.
 func (c *Client) AppPage(ctx context.Context, slug string, q AppsQuery, p Paging) (AppPage, error) {
 	query := q.values()
 	p.add(query)

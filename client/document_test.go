@@ -17,7 +17,7 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 )
 
-// otherTags are the tags of operations that this client does not call: those for operators, WebDAV, OAuth and MCP clients, and
+// otherTags are the tags of operations that this client does not call: operations for operators, WebDAV, OAuth and MCP clients, and
 // browsers; or not with its key.
 var otherTags = []string{"operation", "drive", "oauth", "pages", "tools", "uploads"}
 
@@ -159,8 +159,8 @@ func answerSchema(t *testing.T, op *openapi3.Operation) *openapi3.Schema {
 	return nil
 }
 
-// fields returns the properties of a schema. Of variants it returns the properties of all, and those are required that each
-// variant requires.
+// fields returns the properties of a schema. Of variants it returns the properties of all. A property is required if each variant
+// requires it.
 func fields(s *openapi3.Schema) (properties map[string]*openapi3.Schema, required map[string]bool) {
 	properties, required = map[string]*openapi3.Schema{}, map[string]bool{}
 	for name, p := range s.Properties {

@@ -31,10 +31,10 @@ type EventsQuery struct {
 	Reads bool
 }
 
-// Events streams the activity of a workspace: the rows so far, and then each new row. If a connection ends or is silent
-// for a minute, Events opens another one that resumes after the last row, so that it yields each row exactly once. It
-// ends when ctx ends or the server refuses with an error that is not temporary. The last value that it yields is the
-// error, unless the caller stops the iteration.
+// Events streams the activity of a workspace: the rows so far, and then each new row. If a connection ends or is silent for a
+// minute, Events opens a new connection that resumes after the last row, so that it yields each row exactly once. It ends
+// when ctx ends or the server refuses with an error that is not temporary. The last value that it yields is the error, unless
+// the caller stops the iteration.
 func (c *Client) Events(ctx context.Context, slug string, q EventsQuery) iter.Seq2[Frame, error] {
 	return func(yield func(Frame, error) bool) {
 		f := &follower{client: c, path: workspacePath(slug, activityPath+"/events"), cursor: q.Cursor, retry: firstRetry}

@@ -71,8 +71,7 @@ type endOfProcess struct {
 	} `json:"error"`
 }
 
-// result returns the exit status, or the error with which the server has ended the process. hasEnded is false if the process has
-// not ended.
+// result returns the exit status, or the error that the server has ended the process with. hasEnded is false if the process has not ended.
 func (e endOfProcess) result() (status int, hasEnded bool, err error) {
 	switch {
 	case e.Error != nil:

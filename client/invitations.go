@@ -31,14 +31,14 @@ func (c *Client) Invitations(slug string) Collection[Invitation] {
 	return Collection[Invitation]{c, workspacePath(slug, "/invites"), nil}
 }
 
-// InvitationDelivery is what became of the last mail of an invitation.
+// InvitationDelivery is the state of the last mail of an invitation.
 type InvitationDelivery struct {
 	ID    string `json:"id"`
 	Email string `json:"email"`
 	// State is none, sending, sent, refused or given_up.
 	State   string `json:"state"`
 	EndedAt int64  `json:"endedAt,omitempty"`
-	// Reply is the code of the reply with which the mail server refused the mail, as "550 5.1.1".
+	// Reply is the code of the mail server's reply when it refused the mail, as "550 5.1.1".
 	Reply string `json:"reply,omitempty"`
 }
 

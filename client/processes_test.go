@@ -319,7 +319,7 @@ func TestTerminalEndsWithTheServer(t *testing.T) {
 	newScreen(t, terminal).expectEnd(0, "unavailable")
 }
 
-// TestExecReportsBrokenLines has servers whose response breaks off within a line, which is no mistake of the response.
+// TestExecReportsBrokenLines has servers that break off within a line of the response. A broken line is no mistake of the response.
 func TestExecReportsBrokenLines(t *testing.T) {
 	for _, isAborted := range []bool{true, false} {
 		server := httptest.NewServer(nethttp.HandlerFunc(func(w nethttp.ResponseWriter, _ *nethttp.Request) {

@@ -63,7 +63,7 @@ type SessionPlanStep struct {
 
 // HistoryQuery selects the rows of a history.
 type HistoryQuery struct {
-	// Oldest orders the rows oldest first; AfterSeq then selects those with a greater seq.
+	// Oldest orders the rows oldest first; AfterSeq then selects the rows with a greater seq.
 	Oldest   bool
 	AfterSeq uint64
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// row returns the event of a row of a session, delta that of text that is being written.
+// row returns the event of a row of a session. delta returns the event of text that is being written.
 func row(seq int, kind, fields string) string {
 	return fmt.Sprintf("id: c%d\nevent: %s\ndata: {\"seq\":%d,\"createdAt\":1,\"kind\":%q%s}\n\n", seq, kind, seq, kind, fields)
 }
@@ -104,7 +104,7 @@ func TestSessionEventsMalformed(t *testing.T) {
 	}
 }
 
-// TestWait checks which failures of a request that waits are repeated: only those after the server has taken the input.
+// TestWait checks which failures of a request that waits are repeated: only failures after the server has taken the input.
 func TestWait(t *testing.T) {
 	const (
 		waiting = `{"sessionId":"ses_1","inputSeq":2}`

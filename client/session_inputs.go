@@ -145,7 +145,7 @@ type SessionRead struct {
 	Seq uint64 `json:"seq"`
 }
 
-// MarkSessionRead sets up to which row the caller has read a session. Codes: not_found.
+// MarkSessionRead sets the last row that the caller has read in a session. Codes: not_found.
 func (c *Client) MarkSessionRead(ctx context.Context, slug, sessionID string, in SessionRead) (Session, error) {
 	return c.changeSession(ctx, http.MethodPut, sessionPath(slug, sessionID, "/read"), in)
 }
@@ -203,7 +203,7 @@ type UploadOffer struct {
 	MediaType string `json:"mediaType,omitempty"`
 }
 
-// Upload is a URL to which one file can be sent once, without a credential, and the path that it gets on the drive.
+// Upload is a URL that accepts one file once, without a credential, and the path that the file gets on the drive.
 type Upload struct {
 	UploadURL string `json:"uploadUrl"`
 	Path      string `json:"path"`
@@ -215,7 +215,7 @@ func (c *Client) OfferUpload(ctx context.Context, slug string, in UploadOffer) (
 	return call[Upload](ctx, c, request{method: http.MethodPost, path: workspacePath(slug, sessionsPath+"/uploads"), in: in})
 }
 
-// UploadFile offers an upload, sends the file, and returns it as an attachment. body has exactly Size bytes. Codes: those of the
+// UploadFile offers an upload, sends the file, and returns it as an attachment. body has exactly Size bytes. Codes: the codes of the
 // drive.
 func (c *Client) UploadFile(ctx context.Context, slug string, in UploadOffer, body io.Reader) (SessionAttachment, error) {
 	offered, err := c.OfferUpload(ctx, slug, in)

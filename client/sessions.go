@@ -69,7 +69,7 @@ type SessionArchives struct {
 	Reason             *string `json:"reason"`
 }
 
-// SessionPermissions says what the caller may do with a session.
+// SessionPermissions has the caller's rights to a session.
 type SessionPermissions struct {
 	Send            bool `json:"send"`
 	Answer          bool `json:"answer"`
@@ -161,7 +161,7 @@ type NewSession struct {
 	ClientRequestID string              `json:"clientRequestId,omitempty"`
 	Images          []SessionImage      `json:"images,omitempty"`
 	Attachments     []SessionAttachment `json:"attachments,omitempty"`
-	// Cwd is a folder of the drive. nil: the folder of the agent or that of the parent, or the root.
+	// Cwd is a folder of the drive. nil: the folder of the agent or of the parent, or the root.
 	Cwd *string `json:"cwd,omitempty"`
 	// MemberUserIDs restricts the audience. nil: all members of the workspace.
 	MemberUserIDs *[]string `json:"memberUserIds,omitempty"`
@@ -185,7 +185,7 @@ type SessionWaited struct {
 	Terminal *SessionTerminal `json:"terminal"`
 }
 
-// SessionTerminal is the row with which the turn of an input has ended. TurnStatus is complete, ask, interrupted or sleep.
+// SessionTerminal is the row that has ended the turn of an input. TurnStatus is complete, ask, interrupted or sleep.
 type SessionTerminal struct {
 	Seq        uint64          `json:"seq"`
 	CreatedAt  int64           `json:"createdAt"`
@@ -195,7 +195,7 @@ type SessionTerminal struct {
 	Error      *SessionFailure `json:"error,omitempty"`
 }
 
-// SessionFailure is the reason for which a turn was interrupted.
+// SessionFailure is the reason why a turn was interrupted.
 type SessionFailure struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
@@ -221,7 +221,7 @@ type SessionsQuery struct {
 	Bucket string
 	// Archived selects the archived sessions, otherwise only the others are listed.
 	Archived bool
-	// Search selects sessions whose title contains it, AgentID those of an agent.
+	// Search selects sessions with a title that contains it. AgentID selects the sessions of an agent.
 	Search, AgentID string
 	// ExcludeDefault leaves out default sessions, TopLevel children of other sessions.
 	ExcludeDefault, TopLevel bool

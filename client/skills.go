@@ -5,7 +5,7 @@ import "net/url"
 // Skill is a folder with a SKILL.md, which a session reads when it needs the skill.
 type Skill struct {
 	Name string `json:"name"`
-	// Path is that of the SKILL.md on the drive, or builtin: and the name.
+	// Path is the path of the SKILL.md on the drive, or builtin: and the name.
 	Path        string `json:"path"`
 	Description string `json:"description,omitempty"`
 	// Scope is project or builtin.

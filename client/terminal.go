@@ -24,17 +24,16 @@ type TerminalOptions struct {
 	Columns, Rows int
 	// Cwd is the working directory of a new terminal, a path of the drive; empty: its root.
 	Cwd string
-	// ID is the id of an open terminal, to resume it; empty: a new one. Position is the position from which it is read; 0: the
-	// oldest output that the server has.
+	// ID is the id of an open terminal, to resume it; empty: a new one. Position is the position to read from; 0: the oldest output
+	// that the server has.
 	ID       string
 	Position uint64
-	// Notify, if it is set, is called with an error when the connection breaks, and with nil when another one has been opened.
+	// Notify, if it is set, is called with an error when the connection breaks, and with nil when a new connection has been opened.
 	Notify func(err error)
 }
 
-// Terminal is a terminal in the computer of a workspace. If its connection breaks, it opens another one and continues where the
-// output has stopped. Input that was on its way then is lost. The methods may be called concurrently, except for Read with
-// itself.
+// Terminal is a terminal in the computer of a workspace. If its connection breaks, it opens a new connection and continues where the
+// output has stopped. Input that was on its way then is lost. The methods may be called concurrently, except for Read with itself.
 type Terminal struct {
 	client *Client
 	path   string
@@ -105,7 +104,7 @@ func (c *Client) OpenTerminal(ctx context.Context, slug string, o TerminalOption
 	return t, nil
 }
 
-// ID returns the id of the terminal, with which OpenTerminal resumes it.
+// ID returns the id of the terminal. OpenTerminal resumes the terminal with this id.
 func (t *Terminal) ID() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -115,8 +114,7 @@ func (t *Terminal) ID() string {
 // Read reads output. It returns io.EOF when the terminal has ended; see Wait.
 func (t *Terminal) Read(p []byte) (int, error) { return t.reader.Read(p) }
 
-// Write sends input. It returns ErrDisconnected while there is no connection: what a person types then would otherwise run
-// later, and unseen.
+// Write sends input. It returns ErrDisconnected while there is no connection: input would otherwise run later, and unseen.
 func (t *Terminal) Write(p []byte) (written int, err error) {
 	for len(p) > 0 {
 		part := p[:min(len(p), maxInputBytes)]
@@ -233,7 +231,7 @@ func (t *Terminal) connect(cwd string) (*websocket.Conn, error) {
 	isResized := t.columns != columns || t.rows != rows
 	t.mu.Unlock()
 	if isResized { // while the connection was opened; then Resize has not sent the size
-		_ = t.sendSize() // if the connection has broken, run opens another one
+		_ = t.sendSize() // if the connection has broken, run opens a new one
 	}
 	return conn, nil
 }
@@ -269,7 +267,7 @@ func (t *Terminal) receiveText(message []byte) error {
 	return nil
 }
 
-// run reads connections until the terminal ends, and opens another one when one has broken.
+// run reads connections until the terminal ends, and opens a new connection when one has broken.
 func (t *Terminal) run(conn *websocket.Conn) {
 	err := t.receive(conn)
 	for !t.isFinal(err) {
@@ -350,7 +348,7 @@ func (t *Terminal) receive(conn *websocket.Conn) error {
 	}
 }
 
-// ping closes a connection whose server does not answer. read is even while the connection is being read, and grows with each
+// ping closes a connection if the server does not answer. read is even while the connection is being read, and grows with each
 // message: while the caller does not read the output, answers cannot arrive.
 func ping(ctx context.Context, conn *websocket.Conn, read *atomic.Int64) {
 	ticker := time.NewTicker(pingEvery)

@@ -5,7 +5,7 @@ import (
 	"net/http"
 )
 
-// Workspace is a workspace of which the caller is a member.
+// Workspace is a workspace with the caller as a member.
 type Workspace struct {
 	ID   string `json:"id"`
 	Slug string `json:"slug"`
@@ -59,7 +59,7 @@ type WorkspaceCreated struct {
 	Status      string `json:"status"`
 }
 
-// CreateWorkspace creates a workspace, of which the caller is the owner and billing user. Codes: slug_taken.
+// CreateWorkspace creates a workspace with the caller as the owner and billing user. Codes: slug_taken.
 func (c *Client) CreateWorkspace(ctx context.Context, w NewWorkspace) (WorkspaceCreated, error) {
 	return call[WorkspaceCreated](ctx, c, request{method: http.MethodPost, path: "/v1/workspaces", in: w})
 }
