@@ -169,7 +169,7 @@ func TestProvenance(t *testing.T) {
 	}
 }
 
-// TestPages compares the parameters of a request with those of the query to the entity, for every list of a workspace.
+// TestPages compares the parameters of a request with the parameters of the query to the entity, for every list of a workspace.
 func TestPages(t *testing.T) {
 	w := newFakeEntities()
 	s, key := w.server(t), w.key(alice)
@@ -360,7 +360,7 @@ func TestMachinesHaveALimit(t *testing.T) {
 	}
 }
 
-// TestReceivedInvitations lists many invitations of which few are pending.
+// TestReceivedInvitations lists many invitations. Few of them are pending.
 func TestReceivedInvitations(t *testing.T) {
 	w := newFakeEntities()
 	s, key := w.server(t), w.key(alice)

@@ -132,7 +132,7 @@ func TestStartsWithoutMemoryForTheAnswer(t *testing.T) {
 	}
 }
 
-// TestMemoryOfSmallAnswers expects that a read admits memory for what it asks for, and not for the most that it could ask for.
+// TestMemoryOfSmallAnswers expects that a read admits memory for the rows that it asks for, and not for the most that it could ask for.
 func TestMemoryOfSmallAnswers(t *testing.T) {
 	w, clock := newFakeEntities(), newClock()
 	w.before = func(_ context.Context, c entity.Command) (proto.Message, error) {

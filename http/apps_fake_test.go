@@ -21,7 +21,7 @@ import (
 
 // fakeApps plays the edge, and the supervisor of the apps of one workspace.
 type fakeApps struct {
-	// workspace is the id of the workspace, does what its supervisor does, and reason why it refuses.
+	// workspace is the id of the workspace. does is the behaviour of its supervisor. reason is the supervisor's reason to refuse.
 	workspace, does, reason string
 	// router returns the router of the node.
 	router func() *cluster.Router
@@ -53,7 +53,7 @@ func (f *fakeApps) Launch(ctx context.Context, p *wirev1.Principal, workspaceID,
 	return grants.ReplaceAllString(to, edge.GrantParameter+"=<grant>"), err
 }
 
-// OpenLog implements api.AppLogs with a log of two lines, of which the first was lost.
+// OpenLog implements api.AppLogs with a log of two lines. The first line of the log was lost.
 func (f *fakeApps) OpenLog(_ context.Context, _, _ string, isFollowed bool) (func(context.Context, uint64, func([]api.AppLine, bool) error) error, error) {
 	return func(ctx context.Context, after uint64, send func([]api.AppLine, bool) error) error {
 		all := []api.AppLine{
@@ -75,8 +75,8 @@ func (f *fakeApps) OpenLog(_ context.Context, _, _ string, isFollowed bool) (fun
 	}, nil
 }
 
-// supervise changes what the supervisor of a workspace's apps does during requests: it accepts, refuses with the reason in the input of the
-// command, or does nothing, which it does at first. The node starts again if requests wait for another time from then on.
+// supervise changes the behaviour of the supervisor of a workspace's apps during requests: it accepts, refuses with the reason in the input
+// of the command, or does nothing, which it does at first. The node starts again if requests wait for another time from then on.
 func (s *stage) supervise(workspaceID, does, reason string) {
 	restarts := (s.apps.does == "nothing") != (does == "nothing")
 	s.apps.workspace, s.apps.does, s.apps.reason = workspaceID, does, strings.TrimSpace(reason)
@@ -96,7 +96,7 @@ func (s *stage) supervised(run func() string) string {
 	for {
 		select {
 		case answer := <-answered:
-			s.reportOnApps() // on those for which the request has not waited
+			s.reportOnApps() // on the apps that the request has not waited for
 			return answer
 		default:
 			s.reportOnApps()
@@ -152,7 +152,7 @@ func (s *stage) runApp(does, identity, input string) string {
 		m = &appv1.ReportReconciled{Generation: a.GetGeneration()}
 	case "failed":
 		m = &appv1.ReportReconciled{Generation: a.GetGeneration(), Failure: reason}
-	case "key": // the input names the key, with which the transcript continues
+	case "key": // the input names the key; the transcript continues with it
 		text, hash := newKeyOf(kindApp, a.GetId())
 		s.keys[reason] = text
 		m = &appv1.IssueKey{Generation: a.GetAcceptedGeneration(), SecretSha256: hash}

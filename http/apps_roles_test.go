@@ -15,7 +15,7 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// sceneOfApps returns a workspace with the app shop, which the owner made, the app team, whose scope is members, and the replicas reader and
+// sceneOfApps returns a workspace with the app shop, which the owner made, the app team with the scope members, and the replicas reader and
 // writer, which a recipient may only read, or change.
 func (b *boundary) sceneOfApps(t *testing.T, isSuspended bool) *scene {
 	sc := b.scene(t, visitor{}, true)
@@ -51,7 +51,7 @@ func expectedControls(v visitor, slug string) shownControls {
 	}
 }
 
-// TestControlsOfApps reads the controls of each kind of app as every visitor, one by one and in the list, and what the visitor may do with
+// TestControlsOfApps reads the controls of each kind of app as every visitor, one by one and in the list, and the visitor's rights to
 // domains.
 func TestControlsOfApps(t *testing.T) {
 	b := newBoundary(t)
@@ -126,11 +126,11 @@ func (sc *scene) appIdentity(t *testing.T, slug string) string {
 // commandSuffix ends the name of a change of an app that sets the command.
 const commandSuffix = " with a command"
 
-// scopesOfCommands are the scopes that set what an app runs: apps, and those of every process in a computer.
+// scopesOfCommands are the scopes that set the processes of an app: apps, and the scopes of every process in a computer.
 var scopesOfCommands = []string{"apps", "files:read", "files:write", "services"}
 
-// TestScopesOfCredentials sends every operation of apps with tokens and keys of one scope each, and with the scopes of a command: apps alone
-// suffices unless the operation sets what an app runs, and no other scope does.
+// TestScopesOfCredentials sends every operation of apps with tokens and keys of one scope each, and with the scopes of a command: apps
+// alone suffices unless the operation sets the command of an app, and no other scope does.
 func TestScopesOfCredentials(t *testing.T) {
 	b := newBoundary(t)
 	shared := b.sceneOfApps(t, false)

@@ -43,7 +43,7 @@ func describeShop(_ context.Context, c entity.Command) (proto.Message, error) {
 	}
 }
 
-// A change of an app ends what its processes do with their key only if the change has replaced the key.
+// A change of an app ends the streams that its processes have opened with their key only if the change has replaced or removed the key.
 func TestChangesOfAppsAndTheirKeys(t *testing.T) {
 	for name, number := range map[string]uint64{"the key remains": 1, "the key is replaced": 2, "the key is gone": 0} {
 		t.Run(name, func(t *testing.T) {

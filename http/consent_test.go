@@ -16,7 +16,7 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// TestConsentWhileWorkspacesAreAway consents for a person with two workspaces, of which some cannot be reached.
+// TestConsentWhileWorkspacesAreAway consents for a person with two workspaces. Some of them cannot be reached.
 func TestConsentWhileWorkspacesAreAway(t *testing.T) {
 	const (
 		other    = "ws_01j0000000000000000000000z"

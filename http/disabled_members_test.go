@@ -2,8 +2,7 @@ package http_test
 
 import "testing"
 
-// An owner whose account an operator has disabled does not count as an owner who is left, and a member whose account is disabled becomes no
-// owner.
+// An owner with a disabled account does not count as a remaining owner, and a member with a disabled account becomes no owner.
 func TestDisabledMembers(t *testing.T) {
 	s := newSite(t)
 	alice, _ := s.signUp("alice")

@@ -205,7 +205,7 @@ func (m *machine) waitRunning(n int) {
 	}
 }
 
-// create creates a file for which a command waits with untilFile.
+// create creates a file that a command waits for with untilFile.
 func (m *machine) create(name string) {
 	m.Helper()
 	if err := os.WriteFile(filepath.Join(m.computers.Dir(), name), nil, 0o600); err != nil {
@@ -355,7 +355,7 @@ func TestExecWaitsForItsClient(t *testing.T) {
 	if err == nil {
 		t.Error("the response ends as if it were whole")
 	}
-	if read > 64<<20 { // the buffers of the kernel, and not what yes writes in a second
+	if read > 64<<20 { // the buffers of the kernel, and not the output of yes in a second
 		t.Errorf("the server has sent %d bytes to a client that did not read", read)
 	}
 }

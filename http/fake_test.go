@@ -228,7 +228,8 @@ func (w *fakeEntities) Agent(context.Context, string, string) (skill.Agent, erro
 	return skill.Agent{Name: "Notes", Description: "Writes notes."}, nil
 }
 
-// hosts are the host names in the requests of tests: the name of httptest.NewRequest, and those of requests that tests write themselves.
+// hosts are the host names in the requests of tests: the name of httptest.NewRequest, and the names in requests that tests write
+// themselves.
 var hosts = []string{"example.com", "atelier", "x", "a"}
 
 func (w *fakeEntities) server(t testing.TB, edit ...func(*http.Options)) *http.Server {

@@ -61,7 +61,7 @@ func TestForgottenPassword(t *testing.T) {
 	b.get(links[0]).expectPage(403, "This link is no longer valid", `href="/sign-in"`)
 	s.browser().post("/sign-in", "email", "alice@example.com", "password", better).expectRedirect("/account")
 
-	// A used link stays invalid: a further request mails another one.
+	// A used link stays invalid: a further request mails a new link.
 	b.post("/sign-in/forgotten", "email", "alice@example.com").expectPage(200)
 	if links = s.mailed(mail); len(links) != 2 || links[1] == links[0] {
 		t.Fatalf("links: %q", links)

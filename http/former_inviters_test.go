@@ -21,8 +21,8 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// An editor who has invited a second address loses the right to invite: the invitation ends with it, in the audit log, and
-// cannot be accepted.
+// An editor with a pending invitation to a second address loses the right to invite: the invitation ends with it, in the audit
+// log, and cannot be accepted.
 func TestInvitationsOfFormerInviters(t *testing.T) {
 	for name, lose := range map[string]func(s *site, key, bob string){
 		"removed": func(s *site, key, bob string) {
@@ -132,7 +132,7 @@ func TestInvitationsOfAnApp(t *testing.T) {
 		status             int
 	}{
 		"disabled": {"PUT", "/apps/site/disabled", `{"disabled":true}`, 200},
-		// The request waits for the end of the process, which nobody reports here. The invitation ends with the request.
+		// The request waits for the end of the process. No computer reports the end here. The invitation ends with the request.
 		"removed":           {"DELETE", "/apps/site", "", 503},
 		"without_the_scope": {"PATCH", "/apps/site", `{"apiScopes":["files:read"]}`, 200},
 		"without_a_folder":  {"DELETE", "/drive/site", "", 204},
@@ -192,7 +192,7 @@ func TestInvitationsOfAnApp(t *testing.T) {
 	}
 }
 
-// The invitations that were sent with a limited key expire with the key, so that its holder gives nobody access after its end.
+// The invitations that were sent with a limited key expire with the key, so that the holder of the key gives no access after its end.
 func TestInvitationsOfAnExpiredKey(t *testing.T) {
 	s := newSite(t)
 	key, _ := s.signUp("alice")

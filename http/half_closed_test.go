@@ -52,7 +52,7 @@ func (c noticingConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// halfClosedStage is a stage whose clients close their sending side after the request.
+// halfClosedStage is a stage with clients that close their sending side after the request.
 type halfClosedStage struct {
 	*stage
 	noticing

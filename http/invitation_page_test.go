@@ -137,7 +137,7 @@ func TestInvitationLinkOpensNoExistingAccount(t *testing.T) {
 	}
 }
 
-// The owner of the invited address accepts by signing in; nobody else can accept.
+// The owner of the invited address accepts by signing in; no other person can accept.
 func TestPersonAccepts(t *testing.T) {
 	s := newSite(t)
 	key, alice := s.signUp("alice")

@@ -19,8 +19,8 @@ import (
 
 var errAway = entity.Errorf(entity.Unavailable, "the workspace moves")
 
-// TestLimitedKeyIsShownAlthoughItsWorkspaceIsAway creates a key in a workspace that cannot be reached once the key is issued: the answer, which
-// alone has the secret, is built from what was known before.
+// TestLimitedKeyIsShownAlthoughItsWorkspaceIsAway creates a key in a workspace that cannot be reached once the key is issued: the answer,
+// which alone has the secret, is built from values that were read before.
 func TestLimitedKeyIsShownAlthoughItsWorkspaceIsAway(t *testing.T) {
 	w := newFakeEntities()
 	isIssued := false
@@ -116,8 +116,8 @@ func TestAccountShowsGrantsThatAreAway(t *testing.T) {
 	}
 }
 
-// TestKeyWhoseSecretIsLostIsRevoked issues keys whose answers have no secret: the entity has issued the key, but the key is not valid in time,
-// or the entity's reply is lost. The key is revoked, so that no valid key remains that nobody knows.
+// TestKeyWhoseSecretIsLostIsRevoked issues keys, and the answers have no secret: the entity has issued the key, but the key is not valid in
+// time, or the entity's reply is lost. The key is revoked, so that no valid key remains with a secret that is lost.
 func TestKeyWhoseSecretIsLostIsRevoked(t *testing.T) {
 	bodies := map[string]string{"/v1/user/api-keys": `{"name":"x"}`, "/v1/user/limited-keys": `{"name":"x","capabilities":["files:read"]}`}
 	for path, body := range bodies {

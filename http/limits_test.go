@@ -125,7 +125,7 @@ func TestConnections(t *testing.T) {
 	}, func(o *http.Options) { o.Limits.Connections = 1 })
 }
 
-// A connection without a request is closed for a new one, that which has been idle for the longest time first.
+// A connection without a request is closed for a new one, the connection that has been idle for the longest time first.
 func TestIdleConnectionsGiveWay(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		var idle []net.Conn

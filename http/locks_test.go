@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// effectOfDoor is what a door does to a folder with the file a.txt.
+// effectOfDoor is the effect of a door on a folder with the file a.txt.
 type effectOfDoor int
 
 const (

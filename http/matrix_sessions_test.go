@@ -59,7 +59,7 @@ const (
 	onlyPeople  = "belongs to no person"
 )
 
-// personal are operations that change only what belongs to the caller, so that viewers may use them.
+// personal are operations that change only things of the caller, so that viewers may use them.
 var personal = map[string]bool{
 	"PUT " + sessionsAt + "/{sessionId}/archive": true, "PUT " + sessionsAt + "/{sessionId}/read": true,
 }

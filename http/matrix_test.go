@@ -131,7 +131,8 @@ func (v visitor) has(capability string) bool {
 	return granted && slices.Contains(roleCapabilities[v.role], capability)
 }
 
-// alsoNeeds has what the example of an operation gives to a person, or to a process, which a credential with grants must have itself.
+// alsoNeeds has the capabilities that the example of an operation gives to a person, or to a process. A credential with grants must have
+// them itself.
 var alsoNeeds = map[string][]string{
 	"POST /v1/ws/{workspaceSlug}/invites":               roleCapabilities["editor"],
 	"PATCH /v1/ws/{workspaceSlug}/members/{userId}":     roleCapabilities["viewer"],

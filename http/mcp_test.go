@@ -220,7 +220,7 @@ func (sc *scene) grantFor(audience string) headers {
 	return bearer(token)
 }
 
-// A session that nobody runs is awaited until the client goes, the credential is revoked, or the time is over.
+// A session that no runner runs is awaited until the client goes, the credential is revoked, or the time is over.
 func TestToolsAwaitSession(t *testing.T) {
 	b := newBoundary(t)
 	sc := b.scene(t, visitor{role: "owner"}, true)
@@ -252,14 +252,14 @@ func TestToolsAwaitSession(t *testing.T) {
 	}()
 	waitFor(t, func() bool { return openStreams(t, sc.stage.live.URL) == 1 })
 	sc.stage.node.Server.EndCredential(grant) // as the revocation of the grant does
-	// The end of the tool and that of the request race: the answer is one of the two.
+	// The end of the tool and the end of the request race: the answer is one of the two.
 	if got := <-answered; !strings.Contains(got, "Unauthorized") && !strings.HasPrefix(got, "unavailable: ") {
 		t.Errorf("after the revocation: %s", got)
 	}
 	waitFor(t, func() bool { return openStreams(t, sc.stage.live.URL) == 0 })
 }
 
-// TestRequestIDsOfTools sends a message with a request id that begins with that of a later request.
+// TestRequestIDsOfTools sends a message with a request id that begins with the id of a later request.
 func TestRequestIDsOfTools(t *testing.T) {
 	b := newBoundary(t)
 	sc := b.scene(t, visitor{name: "owner", role: "owner"}, true)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// attemptCookie returns the name of the first cookie of a sign-in for which the browser was sent to a provider.
+// attemptCookie returns the name of the first cookie of a sign-in that has sent the browser to a provider.
 func attemptCookie(to string) string {
 	_, query, _ := strings.Cut(to, "?")
 	values, _ := url.ParseQuery(query)

@@ -21,7 +21,7 @@ func (p *idp) asserts(name, subject string) {
 	p.claims = map[string]any{"email": name + "@example.com", "email_verified": true, "sub": subject}
 }
 
-// signInAtProvider goes to the provider and returns the URL by which the browser comes back.
+// signInAtProvider goes to the provider and returns the URL that brings the browser back.
 func (b *browser) signInAtProvider(p *idp) (back string) {
 	b.Helper()
 	return p.visit(b.get("/sign-in/oidc").to)
@@ -209,7 +209,7 @@ func TestEarlierLinksAreClaimed(t *testing.T) {
 	}
 }
 
-// Of two accounts whose addresses one free subject has at the same time, one is opened and linked.
+// One free subject has the addresses of two accounts at the same time: one account is opened and linked.
 func TestOneSubjectRace(t *testing.T) {
 	p, s := newProvided(t)
 	names := []string{"kim", "lee"}

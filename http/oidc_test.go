@@ -356,7 +356,7 @@ func TestProviderSignInEndsTheInvitationLink(t *testing.T) {
 	s.browser().post(link).expectPage(409)
 }
 
-// A person who is invited, and signs in with the provider before accepting, is told of the invitation.
+// An invited person signs in with the provider before accepting, and is told of the invitation.
 func TestProviderNamesTheInvitation(t *testing.T) {
 	p, s := newProvided(t)
 	key, _ := s.signUp("alice")

@@ -40,7 +40,7 @@ func TestDocumentIsValid(t *testing.T) {
 	}
 }
 
-// operationsOf returns the operations of a path, including those of WebDAV: summary, scope, idempotent.
+// operationsOf returns the operations of a path, including the operations of WebDAV: summary, scope, idempotent.
 func operationsOf(item *openapi3.PathItem) map[string]string {
 	found := map[string]string{}
 	for method, op := range item.Operations() {
@@ -137,7 +137,7 @@ func conforms(t testing.TB, r *nethttp.Request, body []byte, response *nethttp.R
 	}
 	item := doc.Paths.Value(path)
 	if r.Method == "HEAD" && item != nil && item.Head == nil && item.Get != nil {
-		return // what GET is answered, without the body
+		return // HEAD is answered as GET, without the body
 	}
 	if item == nil || item.GetOperation(r.Method) == nil {
 		if item == nil && response.StatusCode != 404 || item != nil && operationsOf(item)[r.Method] == "" && response.StatusCode != 405 {

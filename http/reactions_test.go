@@ -11,7 +11,7 @@ import (
 	journalv1 "github.com/atelier-run/atelier/messages/journal/v1"
 )
 
-// fakeReactions has two parked streams, of which the first one is resumed by somebody else after it was listed.
+// fakeReactions has two parked streams. The first one is resumed by somebody else after it was listed.
 type fakeReactions struct{ resumed []string }
 
 func (*fakeReactions) ParkedReactions(context.Context) ([]*journalv1.Parked, error) {

@@ -182,8 +182,8 @@ func (sc *scene) admit(id string, who account, role workspacev1.Role) {
 	})
 }
 
-// createThings creates files, a pending invitation, an anchor, and an agent in the folder notes. Things that belong to an
-// account are created by the functions whose names begin with own.
+// createThings creates files, a pending invitation, an anchor, and an agent in the folder notes. Functions with names that
+// begin with own create the things that belong to an account.
 func (sc *scene) createThings() {
 	sc.invitation, sc.anchor = sc.stage.newID("inv_"), sc.stage.newID("anc_")
 	sc.invite(sc.invitation, fmt.Sprintf("guest%d@example.com", sc.made), workspacev1.Role_ROLE_EDITOR)

@@ -33,8 +33,8 @@ func exampleOf(sc *scene, r server.Route) exampleRequest {
 // bearerOf returns the credential of an account.
 func (sc *scene) bearerOf(name string) headers { return bearer(sc.people[name].key) }
 
-// TestHiddenSessions sends every operation of a session to one whose audience the caller does not belong to, to one that does
-// not exist, and to a text that is no id, each with valid and with invalid input. The answers are the same.
+// TestHiddenSessions sends every operation of a session to a session with an audience that excludes the caller, to a session that
+// does not exist, and to a text that is no id, each with valid and with invalid input. The answers are the same.
 func TestHiddenSessions(t *testing.T) {
 	b := newBoundary(t)
 	sc := b.scene(t, visitor{name: "owner", role: "owner"}, true)

@@ -192,7 +192,7 @@ func TestDefaultStreamGoesOn(t *testing.T) {
 	if !strings.Contains(frame, `"text":"One"`) {
 		t.Fatalf("the first frame is %s", frame)
 	}
-	choose("null") // it does not end the stream: there is nothing with which it could go on
+	choose("null") // it does not end the stream: there is no other session to go on with
 	choose(strconv.Quote(second))
 	for stream.lines.Scan() {
 	}

@@ -94,7 +94,7 @@ func testImages(t *testing.T, newStage func(*testing.T) *stage) {
 	}
 }
 
-// TestImagesOfARefusedChild starts a child whose parent is deleted at the moment.
+// TestImagesOfARefusedChild starts a child while its parent is being deleted.
 func TestImagesOfARefusedChild(t *testing.T) {
 	w := newFakeEntities()
 	w.before = func(_ context.Context, c entity.Command) (proto.Message, error) {
@@ -128,7 +128,7 @@ func (f fakeImages) KeepImages(_ context.Context, _, _ string, _ map[string][]by
 	return commit()
 }
 
-// TestImagesWithoutSpace sends an input whose images have no space: the answer says so, and the input is not accepted.
+// TestImagesWithoutSpace sends an input with images that have no space: the answer says so, and the input is not accepted.
 func TestImagesWithoutSpace(t *testing.T) {
 	w := newFakeEntities()
 	w.before = func(_ context.Context, c entity.Command) (proto.Message, error) {

@@ -113,7 +113,7 @@ func TestHistoryPages(t *testing.T) {
 	}
 }
 
-// TestSenders checks who is the author of the inputs of each kind of credential.
+// TestSenders checks the author of the inputs of each kind of credential.
 func TestSenders(t *testing.T) {
 	b := newBoundary(t)
 	sc := b.scene(t, visitor{name: "owner", role: "owner"}, true)
@@ -141,7 +141,7 @@ func TestSenders(t *testing.T) {
 	}
 }
 
-// TestUploadEndsWithAccess uses the URL of an upload after the person to whom it was given has lost the access.
+// TestUploadEndsWithAccess uses the URL of an upload after the person who requested it has lost the access.
 func TestUploadEndsWithAccess(t *testing.T) {
 	for _, loss := range accessLosses {
 		t.Run(loss.name, func(t *testing.T) {

@@ -22,7 +22,7 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// newWaitingStage returns a stage whose requests wait until there is a terminal.
+// newWaitingStage returns a stage that lets requests wait until there is a terminal.
 func newWaitingStage(t *testing.T) *stage {
 	s := newStage(t)
 	s.stop()
@@ -188,7 +188,7 @@ func TestAudienceEndsWaitsAndStreams(t *testing.T) {
 	}
 }
 
-// TestCwdConflict checks the answer to a move that lost against another one.
+// TestCwdConflict checks the answer to a move that lost against an earlier move.
 func TestCwdConflict(t *testing.T) {
 	w := newFakeEntities()
 	w.before = func(_ context.Context, c entity.Command) (proto.Message, error) {

@@ -119,7 +119,7 @@ func TestSessionCursors(t *testing.T) {
 	sc.page("owner", sessionsIn+"?limit=2&cursor="+all) // the limit may change
 	below := *sc.page("owner", children+"?limit=1").NextCursor
 	rows := *sc.page("owner", histories+"?limit=1").NextCursor
-	sc.page("editor", histories+"?limit=1&cursor="+rows) // rows are the same for everybody
+	sc.page("editor", histories+"?limit=1&cursor="+rows) // all readers have the same rows
 	for _, cursor := range []string{"", "x", all[:len(all)-2], all + "A", flipped(all), below, rows} {
 		sc.expectInvalidCursor("owner", sessionsIn, cursor)
 	}
@@ -180,7 +180,7 @@ func flipped(cursor string) string {
 	return cursor[:10] + letter + cursor[11:]
 }
 
-// TestReadersOfSessions checks what each reader has for themself: the read marker, the personal archive, and what is hidden.
+// TestReadersOfSessions checks the values that each reader has alone: the read marker, the personal archive, and the hidden sessions.
 func TestReadersOfSessions(t *testing.T) {
 	b := newBoundary(t)
 	sc := b.scene(t, visitor{name: "owner", role: "owner"}, true)
@@ -213,7 +213,7 @@ func TestReadersOfSessions(t *testing.T) {
 		}
 	}
 
-	// The personal archive and the marker of the viewer are not those of others.
+	// The personal archive and the marker of the viewer are not the archive and the marker of other readers.
 	unread := func(who string) bool { return sc.page(who, sessionsIn+"?search=parent&limit=1").Items[0].Unread }
 	if !unread("viewer") || !unread("editor") || unread("owner") {
 		t.Error("a new session is unread for everybody but its author")

@@ -43,7 +43,8 @@ func TestSessions(t *testing.T) {
 	first.get("/account").expectRedirect("/sign-in?next=%2Faccount")
 }
 
-// The form that ends a session has no effect on the credentials of others, whose ids the activity of a shared workspace shows.
+// The form that ends a session has no effect on the credentials of others. The activity of a shared workspace shows the ids of these
+// credentials.
 func TestEndingASessionLeavesStreamsOfOthers(t *testing.T) {
 	s := newSite(t)
 	bob := s.person("bob")

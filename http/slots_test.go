@@ -96,7 +96,7 @@ func (c *crowd) send(conn net.Conn, head string) int {
 	return status
 }
 
-// crowdOut starts requests whose bodies never arrive until one is refused. It returns their number and the status of the refusal.
+// crowdOut starts requests without ever sending their bodies, until one is refused. It returns their number and the status of the refusal.
 func (c *crowd) crowdOut(from, line, header string) (accepted, refusal int) {
 	c.Helper()
 	return c.crowdOutWith(from, line, header+"\r\nContent-Length: 100")
@@ -193,7 +193,7 @@ func TestMemoryOfBodies(t *testing.T) {
 		least, most int
 	}{
 		"announced": {"Content-Length: 300000", 13, 18},
-		"small":     {"Content-Length: 16000", 80, 97}, // what remains are slots of requests
+		"small":     {"Content-Length: 16000", 80, 97}, // the remaining slots are slots of requests
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCrowd(t, func(o *http.Options) { o.Limits.Requests, o.Limits.BodyMemory = 109, memory })
@@ -208,7 +208,7 @@ func TestMemoryOfBodies(t *testing.T) {
 	}
 }
 
-// A body whose length is not announced is admitted as it arrives.
+// A body without an announced length is admitted as it arrives.
 func TestMemoryOfBodiesWithoutLength(t *testing.T) {
 	c := newCrowd(t, func(o *http.Options) { o.Limits.BodyMemory = 1 << 20 })
 	key, part := c.world.key(alice), strings.Repeat(" ", 64<<10)
@@ -329,7 +329,7 @@ func TestFewIdleConnectionsStay(t *testing.T) {
 	for range 64 {
 		c.dial("127.0.0.3")
 	}
-	for address := range 40 { // more than there are slots for, each of which is idle after its request
+	for address := range 40 { // more than there are slots for; each connection is idle after its request
 		c.expect("another address", c.send(c.dial(fmt.Sprint("127.0.0.", 10+address)), head+c.world.key(bob)+"\r\n\r\n"), 200)
 	}
 	c.expect("the second request", c.send(first, head+c.world.key(alice)+"\r\n\r\n"), 200)

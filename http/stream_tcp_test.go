@@ -19,8 +19,8 @@ import (
 // follows runs a stream of acme.
 type follows = func(ctx context.Context, s activity.Subscription) error
 
-// overTCP opens a stream whose frames come from follow over a TCP connection, since frames can be sent without waiting over
-// those only. It returns the connection, from which the test reads the answer.
+// overTCP opens a stream over a TCP connection, because frames can be sent without waiting over TCP only. The frames of the
+// stream come from follow. overTCP returns the connection, and the test reads the answer from it.
 func overTCP(t *testing.T, version string, follow follows, edit ...func(*http.Options)) (net.Conn, *http.Server) {
 	t.Helper()
 	w := newFakeEntities()
@@ -81,7 +81,7 @@ func stall(s activity.Subscription) (begun int) {
 	return begun + 1
 }
 
-// expectFrames reports frames that are not those of stall.
+// expectFrames reports frames that differ from the frames of stall.
 func expectFrames(t *testing.T, text string, frames int) {
 	t.Helper()
 	var want bytes.Buffer
@@ -213,7 +213,7 @@ func readFrame(r *bufio.Reader) (string, error) {
 	}
 }
 
-// TestStreamWithoutChunks has a client of HTTP/1.0, whose answers have no chunks.
+// TestStreamWithoutChunks has a client of HTTP/1.0. Answers to it have no chunks.
 func TestStreamWithoutChunks(t *testing.T) {
 	c, _ := overTCP(t, "HTTP/1.0", func(_ context.Context, s activity.Subscription) error {
 		for i := range 10 {

@@ -38,7 +38,7 @@ func checkTerminalsOfMembers(t *testing.T, start func(*testing.T) *stage) {
 			}
 			editor.waitEnded(attached.id)
 			editor.waitEnded(detached.id)
-			if loss.name == "suspended" { // nobody may run anything
+			if loss.name == "suspended" { // no member may run anything
 				of.closed()
 				return
 			}
@@ -50,7 +50,7 @@ func checkTerminalsOfMembers(t *testing.T, start func(*testing.T) *stage) {
 	}
 }
 
-// TestCommandsOfMembers runs commands until their members lose access. A suspension ends those of all members.
+// TestCommandsOfMembers runs commands until their members lose access. A suspension ends the commands of all members.
 func TestCommandsOfMembers(t *testing.T) {
 	for _, loss := range accessLosses {
 		t.Run(loss.name, func(t *testing.T) {

@@ -206,7 +206,7 @@ func TestStreamOverHTTPS(t *testing.T) {
 	}
 }
 
-// overHTTP2 makes the clients of a bubble use HTTP/2, whose deadlines end a request also while nothing is read or written.
+// overHTTP2 makes the clients of a bubble use HTTP/2. Deadlines of HTTP/2 end a request also while nothing is read or written.
 func (b *bubble) overHTTP2() {
 	b.Helper()
 	roots, file := x509.NewCertPool(), certificateFile(b.T, "atelier")

@@ -31,9 +31,9 @@ import (
 //	credential KIND NAME       registers a credential from its JSON and continues with it: APP, SYSTEM_VM, IMPERSONATION
 //	grant NAME PERSON WS SCOPE allows a client and continues with its token
 //	wait WS                    waits for the work on the workspace's computer
-//	runner DOES WS SESSION     claims the turn of a session (claim), or sends what its run reports: record, end, delta; the input is
+//	runner DOES WS SESSION     claims the turn of a session (claim), or sends the reports of its run: record, end, delta; the input is
 //	                           the message as JSON
-//	app DOES WS APP            sends what the supervisor of an app reports: reconciled, failed, crashed, asleep, stopped or survives, with
+//	app DOES WS APP            sends the reports of the supervisor of an app: reconciled, failed, crashed, asleep, stopped or survives, with
 //	                           the reason in the input; gives its process a key, which the input names (key); or wakes it (wake)
 //
 // An ID is written without the brackets of its label.

@@ -89,7 +89,7 @@ type stage struct {
 	streams map[string]*follower
 	// computers runs the processes of workspaces on this machine.
 	computers *apitest.Computers
-	// sessions has the times for which requests wait for a runner.
+	// sessions has the times that requests wait for a runner.
 	sessions api.SessionOptions
 	// apps plays the parts of a node that run and open apps.
 	apps *fakeApps

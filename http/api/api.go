@@ -19,8 +19,8 @@
 //  3. The reaction of the slug sends the workspace CreateWorkspace, or RenameWorkspace as the caller. The workspace
 //     authorizes the rename again, in order with changes of its members. If it refuses the rename, the reaction sends the
 //     slug ReleaseSlug, with the id of the refused claim.
-//  4. The reactions of a new workspace add it to its creator's list and create its computer. Those of a renamed one send
-//     its previous slug ReleaseSlug, which reserves that slug for the workspace for some time.
+//  4. The reactions of a new workspace add it to its creator's list and create its computer. The reactions of a renamed
+//     workspace send its previous slug ReleaseSlug, which reserves that slug for the workspace for some time.
 //  5. claimSlug waits for all that: for the slug (Settle), which includes step 3, then for the workspace, which includes
 //     step 4, and removes the slugs from the cache of server.
 //  6. checkRenamed asks the slug for the outcome of this claim. After a creation that was refused, releaseReservation
@@ -58,7 +58,8 @@ type Drive interface {
 	// the path on the drive. If the access was refused or has ended in the meantime, ServeDrive returns the *entity.Error,
 	// for the caller to answer; it answers all other errors itself.
 	ServeDrive(w http.ResponseWriter, r *http.Request, prefix string, access entity.DriveAccess) error
-	// ServeUpload is ServeDrive for a request whose body becomes a new file at a path on the drive. prefix is for the URLs in the answer.
+	// ServeUpload is ServeDrive for a request with a body that becomes a new file at a path on the drive. prefix is for the URLs in the
+	// answer.
 	ServeUpload(w http.ResponseWriter, r *http.Request, prefix, path string, access entity.DriveAccess) error
 	// Exists reports whether a path names a file or a folder; the empty path is the root. It fails if the drive cannot be
 	// read.
@@ -79,10 +80,10 @@ type Options struct {
 	Drive   Drive
 	Skills  Skills
 	Links   *invitation.Links
-	// Sessions configures the operations of agent sessions, whose steps SessionService has.
+	// Sessions configures the operations of agent sessions. SessionService has the steps of the operations.
 	Sessions       SessionOptions
 	SessionService *sessionservice.Service
-	// Apps configures the operations of apps, whose steps AppService has.
+	// Apps configures the operations of apps. AppService has the steps of the operations.
 	Apps       AppOptions
 	AppService *appservice.Service
 	// Computers runs processes; nil: the server runs none, and refuses to.

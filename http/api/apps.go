@@ -29,8 +29,8 @@ type AppOptions struct {
 	Logs AppLogs
 	// Addresses has the parts of the addresses of apps.
 	Addresses app.Addresses
-	// WaitTime is the time for which a request waits until the computer has accepted a configuration, or ended a process; 0: one minute.
-	// The response then says that the app is reconciling.
+	// WaitTime limits the time that a request waits until the computer has accepted a configuration, or ended a process; 0: one minute. The
+	// response then says that the app is reconciling.
 	WaitTime time.Duration
 }
 
@@ -194,8 +194,8 @@ func (a apps) pathApp(c *server.Call) (string, error) {
 	return anchor.GetApp().GetId(), err
 }
 
-// ofApp returns a decoder whose errors are returned only for an app that exists. The caller of the decoder withholds them from callers
-// without access.
+// ofApp returns a decoder that returns errors only for an app that exists. The caller of the decoder withholds them from callers without
+// access.
 func ofApp[In any](a apps, decode func(*server.Call) (In, error)) func(*server.Call) (In, error) {
 	return func(c *server.Call) (In, error) {
 		in, err := decode(c)

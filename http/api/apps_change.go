@@ -105,7 +105,7 @@ func (a apps) setDisabled(c *server.Call, in disabledRequest) (appAnswer, error)
 }
 
 // set sends a command to the app in the path, and describes the app. If the command has ended the key of the app, the key is refused from
-// then on. Errors: those of appservice.Request.Set.
+// then on. Errors: the errors of appservice.Request.Set.
 func (a apps) set(c *server.Call, command appv1.Command) (*appv1.Description, error) {
 	found, err := a.request(c).Set(c.Context, pathSlug(c), command)
 	if err == nil && found.GetApp().GetKey() == nil {
@@ -155,7 +155,8 @@ func (a apps) remove(c *server.Call) error {
 	})
 }
 
-// requestRemoval begins the removal of the app in the path, whose key is refused from then on. The change has no app if there is none.
+// requestRemoval begins the removal of the app in the path. The key of the app is refused from then on. The change has no app if there is
+// none.
 func (a apps) requestRemoval(c *server.Call, _ server.None) (appservice.Change, error) {
 	made, err := a.request(c).Remove(c.Context, pathSlug(c))
 	if err == nil && made.AppID != "" {

@@ -46,7 +46,7 @@ func answerDomain(found *appv1.Description, err error) (domainAnswer, error) {
 	return domainAnswer{viewDomain(found.GetApp())}, nil
 }
 
-// decodeDomain decodes a request for a custom domain, whose host name becomes canonical. Errors: invalid_request, also for a name of the
+// decodeDomain decodes a request for a custom domain, and makes the host name canonical. Errors: invalid_request, also for a name of the
 // platform.
 func (a apps) decodeDomain(c *server.Call) (domainRequest, error) {
 	in, err := server.Body[domainRequest](c)

@@ -61,7 +61,7 @@ func RefuseLaunch(w *server.Response, refused *entity.Error) {
 }
 
 // isDocumentRequest reports whether a browser requests a page to show in a window, without a key, and not for a script or a frame. Browsers
-// that do not say what they request (Fetch Metadata) are recognized by the types that they accept.
+// without Fetch Metadata are recognized by the types that they accept.
 func isDocumentRequest(r *http.Request) bool {
 	if _, authorized := r.Header["Authorization"]; authorized || r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return false

@@ -14,7 +14,7 @@ import (
 // maxAppCwd is the greatest length of the parameter cwd, in characters (specification, Limits).
 const maxAppCwd = 1024
 
-// appCollection is a page of apps. Meta says what the caller may do with the list.
+// appCollection is a page of apps. Meta has the caller's rights to the list.
 type appCollection struct {
 	server.Collection[appView]
 	Meta appsMeta `json:"meta"`

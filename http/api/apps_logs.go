@@ -23,9 +23,9 @@ type AppLine struct {
 
 // AppLogs has the output of the processes of apps.
 type AppLogs interface {
-	// OpenLog opens the log of an app and returns the function that reads it. read calls send with the lines whose Seq is greater than
-	// after, in order, then, if the log is followed, with each further line, until ctx ends (nil) or send fails. missed is set if lines
-	// before the first one are not available any more. Errors: *entity.Error.
+	// OpenLog opens the log of an app and returns the function that reads it. read calls send with the lines with a Seq greater than after,
+	// in order, then, if the log is followed, with each further line, until ctx ends (nil) or send fails. missed is set if lines before the
+	// first one are not available any more. Errors: *entity.Error.
 	OpenLog(ctx context.Context, workspaceID, appID string, isFollowed bool) (read func(ctx context.Context, after uint64, send func(lines []AppLine, missed bool) error) error, err error)
 }
 
@@ -55,8 +55,8 @@ func decodeLogRequest(c *server.Call) (logRequest, error) {
 }
 
 // followLog sends the lines of the log of the app in the path as server-sent events. It requires the right to change apps, because programs
-// write secrets to their output. If the log is not followed, the stream ends after the lines that there are, with an event of its own, by which
-// the client knows that it has them all. Package server describes the flow of a stream.
+// write secrets to their output. If the log is not followed, the stream ends after the lines that there are, with an event of its own. The
+// event tells the client that it has all lines. Package server describes the flow of a stream.
 func (a apps) followLog(c *server.Call) error {
 	in, err := ofApp(a, decodeLogRequest)(c)
 	if err != nil {

@@ -29,7 +29,7 @@ type AuditView struct {
 	Provenance *provenanceView `json:"provenance,omitzero"`
 }
 
-// provenanceView has those fields of the specification's provenance that some event sets.
+// provenanceView has the fields of the specification's provenance that some event sets.
 type provenanceView struct {
 	Action            string   `json:"action,omitzero"`
 	Actor             string   `json:"actor,omitzero"`

@@ -25,7 +25,7 @@ type execRequest struct {
 	TimeoutSeconds *int64            `json:"timeoutSeconds"`
 }
 
-// Limits of a command, which are narrower than those of computer.Spec.
+// Limits of a command, which are narrower than the limits of computer.Spec.
 const (
 	maxArguments     = 256
 	maxArgumentBytes = 128 << 10
@@ -61,7 +61,7 @@ func checkExec(in *execRequest) error {
 	return checkVariables(in.Env)
 }
 
-// checkVariables checks an environment. Any name is allowed, also those that the dynamic linker reads: the caller may run any
+// checkVariables checks an environment. Any name is allowed, also the names that the dynamic linker reads: the caller may run any
 // program in the computer anyway.
 func checkVariables(env map[string]string) error {
 	size := 0
@@ -174,7 +174,7 @@ func follow(ctx context.Context, c *server.Call, in execRequest, r *running) err
 	case <-r.Ended():
 	case <-ctx.Done():
 		c.EndLasting(r)
-		<-r.Ended() // what it changed may still have to be recorded
+		<-r.Ended() // its changes may still have to be recorded
 	}
 	timer.Stop()
 	stopKeepAlive()

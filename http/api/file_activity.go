@@ -104,8 +104,8 @@ func readPage(c *server.Call, query proto.Message) (server.RawJSON, error) {
 	return server.RawJSON{pageStart, page.GetItems(), pageMore, next, pageMoreEnd}, nil
 }
 
-// linkToNewer adds a Link header with rel="next" to the last page in ascending order: the same request with a cursor after
-// the newest row, with which a polling client gets the rows that are recorded later.
+// linkToNewer adds a Link header with rel="next" to the last page in ascending order: the same request with a cursor after the
+// newest row. A polling client follows it to get the rows that are recorded later.
 func linkToNewer(c *server.Call, query proto.Message, page *activityv1.Page) {
 	if feed, is := query.(*activityv1.ReadFeed); is && feed.GetDescending() {
 		return

@@ -73,8 +73,8 @@ func parseInvitedRole(in *inviteRequest) (workspacev1.Role, bool) {
 	return role, ok && role != workspacev1.Role_ROLE_OWNER
 }
 
-// invite makes an invitation, or renews the pending one for the address. It sets the Link header if there is no mail server. Errors: those
-// of Links.Invite.
+// invite makes an invitation, or renews the pending one for the address. It sets the Link header if there is no mail server. Errors: the
+// errors of Links.Invite.
 func (i invitations) invite(c *server.Call, in inviteRequest) (view invitationView, made bool, err error) {
 	role, _ := parseInvitedRole(&in)
 	invited, err := i.links.Invite(c, invitation.Invite{WorkspaceID: c.Workspace.ID, Email: in.Email, Role: role, Authorize: c.Authorize})

@@ -24,7 +24,7 @@ func (k limitedKeys) routes() []server.Route {
 }
 
 // limitedKeyRequest is the body of a request for a new key with limits. Workspaces has the slugs of the workspaces that the key reaches;
-// nil: all workspaces of the caller, also those that the caller joins later.
+// nil: all workspaces of the caller, also workspaces that the caller joins later.
 type limitedKeyRequest struct {
 	apiKeyRequest
 	Capabilities []string `json:"capabilities"`
@@ -94,7 +94,7 @@ func viewLimitedKey(key *userv1.ApiKey, lastUsedAt int64, described []*workspace
 	return record
 }
 
-// viewKeyWorkspaces returns the workspaces that the limits of a key name, with the slugs and names of those that are described.
+// viewKeyWorkspaces returns the workspaces that the limits of a key name, with the slugs and names of the described workspaces.
 func viewKeyWorkspaces(limits *userv1.KeyLimits, described []*workspacev1.Description) []keyWorkspaceView {
 	views := make([]keyWorkspaceView, len(limits.GetWorkspaceIds()))
 	for i, id := range limits.GetWorkspaceIds() {

@@ -61,8 +61,8 @@ func (g grants) list(c *server.Call, in server.Listing) (server.Collection[grant
 	return server.Page(c, in, items, nextID(found.GetGrants(), found.GetMore())), err
 }
 
-// viewGrant returns a grant as JSON. Only the entity of the grant knows its last use, and when its last code or token expires, with
-// which it ends like with a revocation.
+// viewGrant returns a grant as JSON. Only the entity of the grant knows its last use, and the time when its last code or token expires.
+// The grant ends then as by a revocation.
 func viewGrant(c *server.Call, g *userv1.Grant) (grantView, error) {
 	view := grantView{
 		ID: g.GetId(), ClientID: g.GetClientId(), ClientName: g.GetClientName(), RedirectHost: g.GetRedirectHost(),

@@ -12,7 +12,7 @@ import (
 )
 
 // Computers runs processes in the computers of workspaces. Errors are *entity.Error: unavailable if the computer cannot run
-// processes now, limit_reached, forbidden if this server must not run code, and those of the workspace's rules.
+// processes now, limit_reached, forbidden if this server must not run code, and the errors of the workspace's rules.
 type Computers interface {
 	// Exec starts a process with pipes. The context bounds the start only.
 	Exec(ctx context.Context, workspaceID string, p *wirev1.Principal, o ExecOptions) (Process, error)
@@ -95,7 +95,7 @@ func checkCwd(cwd string) error {
 	return server.CheckPath("cwd", cwd)
 }
 
-// endReasons has the message for each reason for which a computer ends a process.
+// endReasons has the message for each reason why a computer ends a process.
 var endReasons = map[string]string{
 	"out_of_memory": "the process was ended because it exceeded a limit on memory",
 	"disk_full":     "the process was ended because the workspace's drive is full",

@@ -14,16 +14,16 @@ import (
 
 // Timelines opens live streams of the timelines of entities.
 type Timelines interface {
-	// FollowTimeline registers for a timeline and returns the function that runs the stream. Its contract is that of
-	// Streams.Subscribe.
+	// FollowTimeline registers for a timeline and returns the function that runs the stream. Its contract is the contract
+	// of Streams.Subscribe.
 	FollowTimeline(ctx context.Context, s entity.TimelineSubscription) (follow func(ctx context.Context) error, err error)
 }
 
 // Folders looks up and creates the files and folders of drives.
 type Folders interface {
 	sessionservice.Folders
-	// MakeFolders creates the folders of a path that do not exist, as the principal. Errors: path_in_use if the path has something
-	// else than folders or is locked, limit_reached if no space is left, those of access and of the drive.
+	// MakeFolders creates the folders of a path that do not exist, as the principal. Errors: path_in_use if the path has something else
+	// than folders or is locked, limit_reached if no space is left, the errors of access and of the drive.
 	MakeFolders(ctx context.Context, workspaceID, path string, access entity.DriveAccess) error
 }
 
@@ -34,7 +34,7 @@ type SessionOptions struct {
 	Images    sessionservice.Images
 	// DeliveryTime is the time in which a run may take an input before the response says that it is queued; 0: one second.
 	DeliveryTime time.Duration
-	// WaitTime is the time for which a request waits for the terminal of its input; 0: 30 seconds.
+	// WaitTime limits the time that a request waits for the terminal of its input; 0: 30 seconds.
 	WaitTime time.Duration
 }
 
@@ -51,7 +51,7 @@ func (o SessionOptions) withDefaults() SessionOptions {
 // sessions serves the agent sessions of a workspace.
 //
 // A request decodes and validates its input (sessions_input.go), computes the digest of the request, and calls an operation of package
-// service/session, whose comment has the steps of an input. The answer to an input says whether a run has taken it within
+// service/session. The package comment has the steps of an input. The answer to an input says whether a run has taken it within
 // SessionOptions.DeliveryTime; a request that waits (sessions_wait.go) waits for the terminal instead, for SessionOptions.WaitTime.
 type sessions struct {
 	SessionOptions
@@ -127,8 +127,8 @@ func pathSession(c *server.Call, variable string) (string, error) {
 	return id, nil
 }
 
-// withhold returns err, which describes an invalid input, only to callers who have the access that the operation requires and who
-// see the session in its path, if it names one. Errors: not_found, those of Authorize.
+// withhold returns err, which describes an invalid input, only to callers who have the access that the operation requires and who see
+// the session in its path, if it names one. Errors: not_found, the errors of Authorize.
 func withhold(c *server.Call, err error) error {
 	if denied := c.Authorize(); denied != nil {
 		return denied
@@ -148,7 +148,7 @@ func withhold(c *server.Call, err error) error {
 	return err
 }
 
-// ofSession returns a decoder whose errors only callers get who see the session in the path; see withhold.
+// ofSession returns a decoder that returns errors only to callers who see the session in the path; see withhold.
 func ofSession[In any](decode func(*server.Call) (In, error)) func(*server.Call) (In, error) {
 	return func(c *server.Call) (In, error) {
 		in, err := decode(c)

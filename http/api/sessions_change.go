@@ -146,7 +146,7 @@ func decodeAudience(c *server.Call) (audienceRequest, error) {
 }
 
 // withholdAudience returns err, which describes an invalid input, only to callers who see the session and have the permission to
-// change its audience. Errors: not_found, forbidden, those of withhold.
+// change its audience. Errors: not_found, forbidden, the errors of withhold.
 func withholdAudience(c *server.Call, err error) error {
 	_, refused := changeSession[*sessionv1.Description](c, &sessionv1.ChangeAudience{}) // without a change
 	if refused != nil {

@@ -21,7 +21,7 @@ type defaultView struct {
 	Session *sessionDetail `json:"session"`
 }
 
-// pathOwner returns the owner in the path, after it has authorized the caller. Errors: not_found, those of Authorize.
+// pathOwner returns the owner in the path, after it has authorized the caller. Errors: not_found, the errors of Authorize.
 func pathOwner(c *server.Call) (sessionservice.Owner, error) {
 	if err := c.Authorize(); err != nil {
 		return sessionservice.Owner{}, err
@@ -34,7 +34,7 @@ func pathOwner(c *server.Call) (sessionservice.Owner, error) {
 	return sessionservice.Owner{ID: agent.GetAgent().GetId(), Agent: agent}, err
 }
 
-// ofOwner returns a decoder whose errors are withheld if the owner in the path does not exist.
+// ofOwner returns a decoder that withholds its errors if the owner in the path does not exist.
 func ofOwner[In any](decode func(*server.Call) (In, error)) func(*server.Call) (In, error) {
 	return func(c *server.Call) (In, error) {
 		in, err := decode(c)
@@ -165,8 +165,8 @@ func awaitAnotherDefault(c *server.Call, owner sessionservice.Owner, sessionID s
 }
 
 // defaultPositions returns the positions in the stream of the default session of an owner, which contain the id of the session. A position
-// in a session that is not the default any more is before the first row of the one that is. Positions in the stream of the session itself
-// are valid, too.
+// in a session that is not the default any more is before the first row of the present default session. Positions in the stream of the
+// session itself are valid, too.
 func defaultPositions(c *server.Call, owner sessionservice.Owner, sessionID string) positions {
 	of, binding := sessionPositions(c, sessionID), server.Binding("default session events", c.Workspace.ID, owner.ID)
 	return positions{

@@ -58,7 +58,7 @@ func (s sessions) follow(c *server.Call, sessionID string, at positions, awaitEn
 	if err != nil {
 		return withhold(c, err)
 	}
-	if c.Request.Method == http.MethodHead { // for which StreamTo does not subscribe
+	if c.Request.Method == http.MethodHead { // StreamTo does not subscribe for HEAD
 		if _, err := describeSession(c, sessionID); err != nil {
 			return err
 		}

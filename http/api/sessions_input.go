@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// maxInputBody bounds the body of a request that may have images, in bytes: those of MaxImagesBytes in base64, and the text.
+	// maxInputBody bounds the body of a request that may have images, in bytes: images of MaxImagesBytes in base64, and the text.
 	maxInputBody = 18 << 20
 	// maxLabel bounds the name and the media type of an attachment, in characters.
 	maxLabel = 255
@@ -114,8 +114,8 @@ func (in *sessionInput) start(parentID string) sessionservice.Start {
 	return start
 }
 
-// requestDigest has the values from which the digest of a request is computed. A request with the same id in which one of them
-// differs is another request, and is refused.
+// requestDigest has the values that the digest of a request is computed from. A request with the id of an earlier request and with a
+// different value is another request, and is refused.
 type requestDigest struct {
 	Sender      string
 	Target      string
@@ -135,8 +135,8 @@ type requestDigest struct {
 	Members     []string
 }
 
-// setDigest sets the digest of the request. target is the parent of a session that the input starts, or the session or owner to
-// which it is sent.
+// setDigest sets the digest of the request. target is the parent of a session that the input starts, or the session or owner that the
+// input is sent to.
 func (in *sessionInput) setDigest(c *server.Call, target string) error {
 	sender := session.SenderOf(c.Caller.Principal)
 	d := requestDigest{

@@ -62,7 +62,7 @@ func isTrue(q *server.Query, name string) bool {
 	return q.Has(name)
 }
 
-// binding returns the binding of the cursors of a walk: its filters, the parent, and the reader, whose lists differ.
+// binding returns the binding of the cursors of a walk: its filters, the parent, and the reader, because readers have different lists.
 func (in sessionListing) binding(c *server.Call) []byte {
 	p := c.Caller.Principal
 	reader := p.GetUserId()
@@ -152,8 +152,8 @@ func listSessionsAs(
 	return rows, string(found.GetNext()), err
 }
 
-// activeWork returns how many agent sessions and jobs of the workspace a replacement of its computer would interrupt: those that
-// run or wait for an answer. A job is not counted as a session.
+// activeWork returns how many agent sessions and jobs of the workspace a replacement of its computer would interrupt: the sessions and
+// jobs that run or wait for an answer. A job is not counted as a session.
 func activeWork(c *server.Call) (sessions, jobs uint32, err error) {
 	for _, bucket := range []string{session.BucketRunning, session.BucketAsking} {
 		for _, archived := range []bool{false, true} {

@@ -162,9 +162,9 @@ const historyRowBytes = 4 << 10
 type timelineRequest struct {
 	descending bool
 	limit      int32
-	// bytes bounds the rows, in bytes of JSON: the page ends before the row with which it would have more, but has at least one row.
+	// bytes bounds the rows, in bytes of JSON: the page ends before the row that would exceed it, but has at least one row.
 	bytes int
-	// afterSeq is the seq after which the page begins; cursor is the position of the next page, and has precedence.
+	// afterSeq is the seq before the first row of the page; cursor is the position of the next page, and has precedence.
 	afterSeq uint64
 	cursor   string
 }
@@ -206,7 +206,7 @@ func (in timelineRequest) binding(c *server.Call, sessionID string) []byte {
 	return server.Binding("session history", c.Workspace.ID, sessionID, strconv.FormatBool(in.descending), strconv.FormatUint(in.afterSeq, 10))
 }
 
-// from returns the version with which the page begins; 0: the first one, or the last one if descending. Errors: invalid_cursor.
+// from returns the first version of the page; 0: the first one, or the last one if descending. Errors: invalid_cursor.
 func (in timelineRequest) from(c *server.Call, sessionID string) (uint64, error) {
 	if in.cursor == "" {
 		if in.afterSeq == 0 {

@@ -43,7 +43,7 @@ func (s sessions) sendToPath(c *server.Call, in *sessionInput) (sessionservice.A
 }
 
 // deliver waits for a run that takes an input, for DeliveryTime. It returns the session afterwards, and whether the input was
-// accepted or is queued. Errors: those of Deliver.
+// accepted or is queued. Errors: the errors of Deliver.
 func (s sessions) deliver(c *server.Call, sent sessionservice.Accepted) (*sessionv1.Description, string, error) {
 	found, isTaken, err := s.request(c).Deliver(c.Context, sent, s.DeliveryTime)
 	if isTaken {

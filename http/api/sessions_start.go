@@ -50,7 +50,7 @@ func (s sessions) createBelow(c *server.Call, parentID string, in *sessionInput)
 }
 
 // The limits of the history in the response to a request that starts a session. Its memory is admitted before the session starts, when the
-// size is not known: it is less than that of a page.
+// size is not known: it is less than the memory of a page.
 const (
 	initialHistoryRows  = 50
 	initialHistoryBytes = 256 << 10

@@ -171,7 +171,7 @@ func previewOf(s *sessionv1.Session) []string {
 	return users[:min(len(users), maxPreview)]
 }
 
-// describeMembers returns those users that are members of the workspace, as the platform. Errors: those of the workspace.
+// describeMembers returns the given users who are members of the workspace, as the platform. Errors: the errors of the workspace.
 func describeMembers(c *server.Call, userIDs []string) ([]*workspacev1.Membership, error) {
 	found, err := server.Ask[*workspacev1.Memberships](c, workspaceQuery(c, &workspacev1.DescribeMembers{UserIds: userIDs}))
 	return found.GetMembers(), err

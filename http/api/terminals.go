@@ -88,7 +88,7 @@ func (p processes) terminal(c *server.Call) error {
 		}
 		socket, err := c.AcceptWebSocket(maxInput)
 		if err != nil {
-			if in.id == "" { // nobody knows its id
+			if in.id == "" { // no client knows its id
 				c.EndLasting(t)
 			}
 			return err
@@ -101,7 +101,7 @@ func (p processes) terminal(c *server.Call) error {
 }
 
 // openTerminal opens a terminal, which then ends with the access of the caller, or returns the open one that the request
-// names. Errors: not_found, those of Computers.
+// names. Errors: not_found, the errors of Computers.
 func (p processes) openTerminal(c *server.Call, in terminalRequest) (Terminal, error) {
 	if p.computers == nil {
 		return nil, errNoProcesses

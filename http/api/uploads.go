@@ -29,7 +29,7 @@ const (
 	uploadPath = "/v1/uploads/{token}"
 	// uploadFolder is the folder of the drive for uploads.
 	uploadFolder = "uploads"
-	// uploadTime is the time for which the URL of an upload is valid.
+	// uploadTime is the time in which the URL of an upload is valid.
 	uploadTime = time.Hour
 	// maxUploadName bounds the name of an uploaded file, in bytes.
 	maxUploadName = 200
@@ -49,8 +49,8 @@ type uploadView struct {
 	ExpiresAt int64  `json:"expiresAt"`
 }
 
-// uploadToken is the content of the token in the URL of an upload. It has no media type, with which it could be longer than the
-// text of a cursor may be; the drive stores none.
+// uploadToken is the content of the token in the URL of an upload. It has no media type: the token could then be longer than the text
+// of a cursor may be, and the drive stores none.
 type uploadToken struct {
 	WorkspaceID  string `json:"w"`
 	CredentialID string `json:"c"`
@@ -113,8 +113,8 @@ var (
 	errUploadUsed  = entity.Errorf(entity.UploadEnded, "the file was uploaded already")
 )
 
-// upload writes the file of the token in the path. Errors: not_found if the token is none, upload_ended if it has expired or was
-// used, invalid_request if the body has another size, unauthorized if the credential was revoked, those of access and of the drive.
+// upload writes the file of the token in the path. Errors: not_found if the token is none, upload_ended if it has expired or was used,
+// invalid_request if the body has another size, unauthorized if the credential was revoked, the errors of access and of the drive.
 func (s sessions) upload(c *server.Call) error {
 	var token uploadToken
 	text, err := c.OpenCursor(c.Variable("token"), uploadBinding)

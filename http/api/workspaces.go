@@ -156,8 +156,8 @@ func checkRename(in *renameRequest) error {
 	return nil
 }
 
-// rename claims the new slug, and waits until the workspace has it and has released its previous slug. If the workspace has
-// the slug already, only its name changes. Errors: those of Authorize, slug_taken.
+// rename claims the new slug, and waits until the workspace has it and has released its previous slug. If the workspace has the
+// slug already, only its name changes. Errors: the errors of Authorize, slug_taken.
 func (w workspaces) rename(c *server.Call, in renameRequest) (workspaceRenamed, error) {
 	done := workspaceRenamed{true, true}
 	if err := c.Authorize(); err != nil {

@@ -132,8 +132,8 @@ func addGrants(c *server.Call, shown *pages.Account) error {
 	return nil
 }
 
-// noteUnreached notes that a page is incomplete, if err says that workspaces, keys or grants were not reached. The page is shown without what
-// they know: the account page is also where a person revokes keys and grants, and one workspace is not to close the others.
+// noteUnreached notes that a page is incomplete, if err says that workspaces, keys or grants were not reached. The page is shown without
+// their details: the account page is also where a person revokes keys and grants, and one workspace is not to close the others.
 func noteUnreached(c *server.Call, isIncomplete *bool, err error) {
 	if err != nil {
 		*isIncomplete = true

@@ -75,7 +75,7 @@ func describeLimits(limits *userv1.KeyLimits, described []*workspacev1.Descripti
 	return text
 }
 
-// addKeyChoices adds what the form for a new key offers as limits, with the choices that were made before the form was refused.
+// addKeyChoices adds the limits that the form for a new key offers, with the choices that were made before the form was refused.
 func addKeyChoices(c *server.Call, shown *pages.Account) error {
 	for _, capability := range entity.AllCapabilities() {
 		shown.KeyForm.Scopes = append(shown.KeyForm.Scopes, pages.Choice{

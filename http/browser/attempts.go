@@ -18,9 +18,9 @@ import (
 	"github.com/atelier-run/atelier/http/server"
 )
 
-// An attempt is a sign-in for which the browser is at the provider. It is stored in sealed cookies of its own, so that several
-// tabs can be at the provider at the same time. A long path to continue with needs more than one cookie. The attempts that
-// began first are dropped from the browser if all together would make requests too long for proxies.
+// An attempt is a sign-in while the browser is at the provider. It is stored in sealed cookies of its own, so that several tabs can
+// be at the provider at the same time. A long path to continue with needs more than one cookie. The attempts that began first are
+// dropped from the browser if all together would make requests too long for proxies.
 type attempt struct {
 	State    string `json:"state"`
 	Nonce    string `json:"nonce"`
@@ -148,7 +148,7 @@ func endAttempt(c *server.Call, state string) {
 	}
 }
 
-// dropAttempts deletes the cookies of other attempts than the one with the state kept, those that began first, until the rest
+// dropAttempts deletes the cookies of all attempts but the attempt with the state kept, the oldest attempts first, until the rest
 // has at most the given number of bytes. Attempts that cannot be read or have expired are deleted first.
 func (p *provider) dropAttempts(c *server.Call, kept string, most int) {
 	size, began := map[string]int{}, map[string]int64{}

@@ -53,8 +53,8 @@ import (
 const (
 	signInPath  = server.SignInPath
 	accountPath = "/account"
-	// maxNext bounds the path to continue with after signing in, in bytes: it may be that of a launch, whose path of 8 KiB may be three times
-	// as long when it is escaped. maxForm bounds a form, in which the path to continue with is escaped again.
+	// maxNext bounds the path to continue with after signing in, in bytes: it may be the path of a launch, which has 8 KiB and may be three
+	// times as long when it is escaped. maxForm bounds a form. A form has the path to continue with, escaped again.
 	maxNext = 25 << 10
 	maxForm = 64 << 10
 )
@@ -167,8 +167,7 @@ func localPath(text string) string {
 	return text
 }
 
-// findVisitor returns the credential of the browser's session; nil if nobody is signed in. Errors: rate_limited,
-// unavailable.
+// findVisitor returns the credential of the browser's session; nil if the visitor is not signed in. Errors: rate_limited, unavailable.
 func findVisitor(c *server.Call) (*server.Credential, error) {
 	identified, err := c.TryAuthenticate()
 	switch {

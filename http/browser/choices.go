@@ -19,15 +19,15 @@ import (
 const (
 	// choicesPerPage is the number of workspaces that a consent page offers at a time.
 	choicesPerPage = 100
-	// maxFind bounds the text by which a person finds a workspace, in bytes: the form takes 100 characters.
+	// maxFind bounds the text that finds a workspace, in bytes: the form takes 100 characters.
 	maxFind = 400
 	// findName and pageName are the parameters of an excerpt.
 	findName = "find"
 	pageName = "page"
 )
 
-// excerpt says which workspaces a consent page offers. Its parameters are in the query of the page, beside those of the client, which
-// oauth.Provider gets without them.
+// excerpt says which workspaces a consent page offers. Its parameters are in the query of the page, beside the client's parameters.
+// oauth.Provider gets the client's parameters only.
 type excerpt struct {
 	// find is a part of the name or the slug of a workspace, in any case; "" for all workspaces.
 	find string
@@ -84,7 +84,7 @@ func (one choice) matches(text string) bool {
 	return strings.Contains(strings.ToLower(one.workspace.GetName()), text) || strings.Contains(one.workspace.GetSlug(), text)
 }
 
-// findChoices returns those of the workspaces with the ids in which the person has some of the requested scopes. If workspaces are not
+// findChoices returns a choice for each workspace of the ids where the person has some of the requested scopes. If workspaces are not
 // reached, it returns an error and the choices among the others.
 func (k *consent) findChoices(c *server.Call, ids []string) ([]choice, error) {
 	var choices []choice

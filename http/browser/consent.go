@@ -17,7 +17,7 @@ import (
 	"github.com/atelier-run/atelier/service/account"
 )
 
-// consentPages asks people what an OAuth client may do. Package oauth describes the whole flow.
+// consentPages asks people for the rights of an OAuth client. Package oauth describes the whole flow.
 type consentPages struct{ provider *oauth.Provider }
 
 func (p consentPages) routes() []server.Route {
@@ -37,8 +37,8 @@ type consent struct {
 	excerpt excerpt
 }
 
-// ask shows the consent page. The visitor must be signed in first: nobody else is redirected to an address of the client's
-// choice.
+// ask shows the consent page. The visitor must be signed in first: only signed-in visitors are redirected to an address of the
+// client's choice.
 func (p consentPages) ask(c *server.Call) (result, error) {
 	asked, away, err := p.begin(c)
 	if asked == nil {

@@ -177,8 +177,8 @@ var (
 	errUnknownEmail = entity.Errorf(entity.Forbidden, "no account here has the email address that the provider verified; ask a member of a workspace to invite you")
 )
 
-// callback signs in the person whom the provider has authenticated. If that fails in a way for which the page advises to try again,
-// the attempt stays, and the same request again goes to the provider anew.
+// callback signs in the person that the provider has authenticated. If it fails and the page advises to try again, the attempt stays, and
+// the same request again goes to the provider anew.
 func (p *provider) callback(c *server.Call) (result, error) {
 	if p.options == nil {
 		return result{}, server.ErrNotFound
@@ -223,8 +223,8 @@ func (p *provider) finish(c *server.Call, a attempt, query url.Values) (result, 
 	return result{redirectTo: a.Next}, nil
 }
 
-// findAccount returns the account to which the subject of an id token belongs. A free subject is linked to the account that
-// owns the verified address of the person, unless that account refuses it. Errors: forbidden, unavailable.
+// findAccount returns the account that the subject of an id token belongs to. A free subject is linked to the account that owns
+// the verified address of the person, unless that account refuses it. Errors: forbidden, unavailable.
 func (p *provider) findAccount(c *server.Call, token signedIn, identity *userv1.LinkedIdentity) (string, error) {
 	userID, err := p.subjects.resolve(c, identity)
 	if err != nil || userID != "" {

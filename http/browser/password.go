@@ -24,11 +24,11 @@ import (
 const (
 	minPasswordLength = 10
 	maxPasswordLength = 200
-	// maxPasswordBytes bounds what is verified of an entered password. A character has several code points in decomposed forms.
+	// maxPasswordBytes bounds the verified part of an entered password. A character has several code points in decomposed forms.
 	maxPasswordBytes = 16*maxPasswordLength + 1
 )
 
-// currentParameters are those that the Password Storage Cheat Sheet of OWASP recommends for argon2id: 19 MiB, two passes.
+// currentParameters are the parameters that the Password Storage Cheat Sheet of OWASP recommends for argon2id: 19 MiB, two passes.
 var currentParameters = argonParameters{memory: 19 << 10, passes: 2, lanes: 1}
 
 // argonParameters are the parameters of argon2id; memory is in KiB.

@@ -75,9 +75,9 @@ func setCookie(c *server.Call, name, value string, age time.Duration) {
 	})
 }
 
-// endSession ends a session of an account; ending it again is no error. When it returns, this member refuses the session's
-// key; other members do so within a second. A sessionID that is no open session of the account has no effect: it may be the id of
-// another person's key, whose streams and transfers must go on.
+// endSession ends a session of an account; ending it again is no error. When it returns, this member refuses the session's key; other
+// members do so within a second. A sessionID that is no open session of the account has no effect: it may be the id of another person's
+// key, and the streams and transfers of that key must go on.
 func endSession(c *server.Call, as *wirev1.Principal, userID, sessionID string) error {
 	_, err := server.Ask[proto.Message](c, entity.Command{
 		Kind: entity.KindUser, Identity: userID, Principal: as, ID: c.NewID("cmd_"),

@@ -36,8 +36,8 @@ func (s *signInPages) routes() []server.Route {
 	}
 }
 
-// wrongPassword is shown after every failed attempt. It is the same for an unknown account, so that nobody can probe for
-// accounts.
+// wrongPassword is shown after every failed attempt. It is the same text for an unknown account, so that an attempt does not
+// show whether an account exists.
 const wrongPassword = "The email or the password is wrong."
 
 // show shows the form, or redirects a signed-in visitor.
@@ -94,8 +94,8 @@ func leavesSite(path string) bool {
 	return strings.HasPrefix(path, "/v1/") || strings.HasPrefix(path, oauth.AuthorizePath)
 }
 
-// A known browser is one in which the owner of an email address has signed in. It has a cookie with a text that only this
-// server can make. The cookie gives no access; see SignInAttempts.
+// A known browser is a browser that the owner of an email address has signed in with. It has a cookie with a text that only
+// this server can make. The cookie gives no access; see SignInAttempts.
 const (
 	knownBrowserText = "known"
 	knownTime        = 365 * 24 * time.Hour
@@ -215,7 +215,7 @@ func (s *signInPages) setPassword(c *server.Call) (result, error) {
 }
 
 // SignInAttempts limits attempts to sign in. The strictest limit is for a network together with an email address, so that an
-// attacker locks out nobody else. The wider limits are for attacks from many networks or on many accounts. An attacker with
+// attacker locks out no other network. The wider limits are for attacks from many networks or on many accounts. An attacker with
 // many networks could use up the limit of an email address; therefore it does not count attempts from a known browser of its
 // owner.
 //

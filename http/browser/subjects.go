@@ -67,7 +67,7 @@ var errIndexing = &entity.Error{
 	RetryAfter: 5 * time.Second,
 }
 
-// resolve returns the account to which a subject belongs; "" if it is free. It waits for the outcome of a claim in progress.
+// resolve returns the account that a subject belongs to; "" if it is free. It waits for the outcome of a claim in progress.
 func (s *subjects) resolve(c *server.Call, identity *userv1.LinkedIdentity) (userID string, err error) {
 	key := subject.Key(identity.GetIssuer(), identity.GetSubject())
 	ask := func() (string, error) {
@@ -85,9 +85,8 @@ func (s *subjects) resolve(c *server.Call, identity *userv1.LinkedIdentity) (use
 	return ask()
 }
 
-// claim links a free subject to an account, and returns the account to which it belongs now. That is another account if the
-// subject was linked to it before subjects were claimed, or is claimed for it at the same time; "" if the account refuses
-// the link.
+// claim links a free subject to an account, and returns the account that the subject belongs to now. That is another account if
+// the subject was linked to it before subjects were claimed, or is claimed for it at the same time; "" if the account refuses the link.
 func (s *subjects) claim(c *server.Call, identity *userv1.LinkedIdentity, userID string) (owner string, err error) {
 	if err := s.index(c); err != nil {
 		return "", err
@@ -180,7 +179,7 @@ func (s *subjects) indexAll(c *server.Call) error {
 	}
 }
 
-// readCursor returns the last user whose links are claimed.
+// readCursor returns the last user with claimed links.
 func (s *subjects) readCursor(c *server.Call) (after string, err error) {
 	stored, err := s.people.Rows(c.Context, indexedOwner, &wirev1.List{Name: cursorList, Limit: 1})
 	if err != nil || len(stored.GetRows()) == 0 {
@@ -193,7 +192,7 @@ func (s *subjects) readCursor(c *server.Call) (after string, err error) {
 	return string(next.GetAfter()), nil
 }
 
-// indexUser claims the subjects to which a user is linked. A subject that was linked to another user earlier is unlinked.
+// indexUser claims the subjects that a user is linked to. A subject that was linked to another user earlier is unlinked.
 func (s *subjects) indexUser(c *server.Call, userID string) error {
 	linked, err := server.Ask[*userv1.LinkedIdentities](c, entity.Command{
 		Kind: entity.KindUser, Identity: userID, Principal: entity.Platform(), Message: &userv1.DescribeIdentities{},

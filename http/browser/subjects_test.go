@@ -24,7 +24,7 @@ import (
 type oldNode struct {
 	users []string
 	slow  time.Duration
-	// broken is the user whose links cannot be read.
+	// broken is the user with links that cannot be read.
 	broken string
 
 	mu      sync.Mutex
@@ -94,8 +94,8 @@ func isIndexing(err error) bool {
 	return is && refusal.Code == entity.Unavailable && refusal.RetryAfter > 0
 }
 
-// TestEarlierLinksAreClaimedInTheBackground has more users than one request can claim. A member fails half-way; another one goes on where
-// it was.
+// TestEarlierLinksAreClaimedInTheBackground has more users than one request can claim. A member fails half-way; a second member goes on
+// where the first member was.
 func TestEarlierLinksAreClaimedInTheBackground(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &oldNode{slow: time.Second, rows: map[string][]byte{}, claimed: map[string]bool{}}
@@ -109,7 +109,7 @@ func TestEarlierLinksAreClaimedInTheBackground(t *testing.T) {
 		}
 		request := func(one *subjects) error {
 			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel() // what the request began goes on
+			defer cancel() // the indexing that the request began goes on
 			return one.index(s.Background(ctx, "req_1"))
 		}
 		first := &subjects{people: n}

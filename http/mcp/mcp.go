@@ -3,12 +3,12 @@
 // The endpoint is one route, POST /mcp. A request passes these steps:
 //
 //  1. server.Call.admit authenticates it, as every request of the API, with an API key or an access token. A request without a
-//     valid one gets the address of the endpoint's own metadata (RFC 9728), from which a client finds the authorization server.
+//     valid credential gets the address of the endpoint's own metadata (RFC 9728), where a client finds the authorization server.
 //     Tokens that were issued for the endpoint alone (RFC 8707) are valid only here.
 //  2. serve refuses cookies and pages of other sites, because the protocol requires it, and reads the body, which is bounded.
 //  3. Call.RunLong counts the request as a stream, because a tool may wait for minutes, and ends it when the credential is revoked
 //     or the server shuts down.
-//  4. Tools, which cmd/node implements with runner/tools, answers. The entities authorize what the tools do.
+//  4. Tools, which cmd/node implements with runner/tools, answers. The entities authorize the commands of the tools.
 //
 // Nothing is stored between requests: any member can answer each one.
 package mcp
@@ -64,7 +64,7 @@ func Routes(tools Tools) []server.Route {
 
 type endpoint struct{ tools Tools }
 
-// serve answers a request. Errors: unauthorized, forbidden, not_found, those of ReadBody and of RunLong.
+// serve answers a request. Errors: unauthorized, forbidden, not_found, the errors of ReadBody and of RunLong.
 func (e endpoint) serve(c *server.Call) error {
 	if _, ok := c.Request.Header["Authorization"]; !ok { // a cookie, which browsers add by themselves
 		return server.ErrUnauthorized
@@ -91,8 +91,8 @@ func (e endpoint) serve(c *server.Call) error {
 	})
 }
 
-// endOf returns the error with which a request has ended before its answer; nil if it has not. The server ignores it if the answer
-// has begun.
+// endOf returns the error that has ended a request before its answer; nil if the request has not ended. The server ignores it if the
+// answer has begun.
 func endOf(ctx context.Context) error {
 	if refused := server.Refusal(ctx); refused != nil {
 		return refused

@@ -33,10 +33,10 @@ var Denied error = refusal("access_denied", "The person did not allow it.")
 // Request is an authorization request of a registered client, with a registered redirect URI.
 type Request struct {
 	provider *Provider
-	// origin is the origin by which the person's browser, and so the client, knows the server.
+	// origin is the origin where the person's browser, and so the client, finds the server.
 	origin string
 	client *clientv1.Client
-	// redirectURI is the redirect URI in the request, which may be omitted, and redirect the one to which the response is sent.
+	// redirectURI is the redirect URI in the request, which may be omitted. redirect is the redirect URI of the response.
 	redirectURI string
 	redirect    *url.URL
 	state       string
@@ -87,8 +87,8 @@ func chooseRedirect(registered []string, asked string) (string, error) {
 	return registered[0], nil
 }
 
-// errLongQuery refuses a query by its length, also by that of its canonical form, which escapes more characters: the answer to the
-// consent page is sent with it.
+// errLongQuery refuses a query by its length, also by the length of its canonical form, which escapes more characters: the answer to the
+// consent page is sent with the canonical form.
 var errLongQuery error = refusal("invalid_request", fmt.Sprintf("The request has more than %d bytes.", MaxQuery))
 
 func parseQuery(query string) (url.Values, error) {
@@ -117,7 +117,7 @@ func isRegistered(registered []string, text string, parsed *url.URL) bool {
 	})
 }
 
-// isLoopback reports whether u is http on a loopback address. The name localhost is none: it may resolve to another one.
+// isLoopback reports whether u is http on a loopback address. The name localhost is none: it may resolve to any address.
 func isLoopback(u *url.URL) bool {
 	address, err := netip.ParseAddr(u.Hostname())
 	return err == nil && address.IsLoopback() && u.Scheme == "http"
@@ -129,7 +129,7 @@ func withoutPort(u *url.URL) string {
 	return same.String()
 }
 
-// validate checks all parameters but the client and the redirect URI, and keeps those that Allow needs.
+// validate checks all parameters but the client and the redirect URI, and keeps the parameters that Allow needs.
 func (r *Request) validate(form url.Values) error {
 	switch {
 	case form.Get("request") != "":
@@ -198,7 +198,7 @@ func (r *Request) ClientName() string {
 // Scopes returns the capabilities that the client asks for, each once, sorted.
 func (r *Request) Scopes() []string { return slices.Clone(r.scopes) }
 
-// Host returns the host of the redirect URI, by which people recognize an application; its scheme if it has no host.
+// Host returns the host of the redirect URI, because people recognize an application by its host; its scheme if it has no host.
 func (r *Request) Host() string {
 	if r.redirect.Host == "" {
 		return r.redirect.Scheme + ":"
@@ -248,9 +248,9 @@ type Consent struct {
 	Scopes []string
 }
 
-// Allow adds a grant to the person's list, opens it, and returns the redirect that carries its code. The list comes first,
-// so that there is no grant which the person cannot see and revoke. If the list is full, the grants that have ended are
-// revoked. Errors: those of userv1.AllowGrant.
+// Allow adds a grant to the person's list, opens it, and returns the redirect that carries its code. The list comes first, so
+// that there is no grant which the person cannot see and revoke. If the list is full, the grants that have ended are revoked.
+// Errors: the errors of userv1.AllowGrant.
 func (r *Request) Allow(ctx context.Context, requestID string, c Consent) (location string, err error) {
 	ctx = withRequestID(ctx, requestID)
 	p, grantID, person := r.provider, r.provider.NewID(grantPrefix), c.Person.GetUserId()

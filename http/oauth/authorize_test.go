@@ -34,8 +34,8 @@ func TestRegisteredQueryIsRetained(t *testing.T) {
 	}
 }
 
-// TestLongRequests has a request whose canonical form is longer than itself. Whatever is accepted can be answered, with the query that
-// the consent page sends.
+// TestLongRequests has a request with a canonical form that is longer than the request. Every accepted request can be answered, with the
+// query that the consent page sends.
 func TestLongRequests(t *testing.T) {
 	p, _ := provide()
 	isRefused, isAccepted := false, false

@@ -11,8 +11,8 @@ import (
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
 
-// revokeEnded revokes the grants of a person that have ended because their code or their last token expired. The list of the person
-// does not know that, and counts them until then. Errors: those of the entities.
+// revokeEnded revokes the grants of a person that have ended because their code or their last token expired. The list of the person does
+// not know that, and counts them until then. Errors: the errors of the entities.
 func (p *Provider) revokeEnded(ctx context.Context, person *wirev1.Principal) error {
 	for after := ""; ; {
 		page, err := entity.Ask[*userv1.GrantPage](ctx, p.Asker, entity.Command{

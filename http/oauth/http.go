@@ -15,7 +15,7 @@ import (
 // endpoints serves the authorization server over HTTP.
 type endpoints struct {
 	*Provider
-	// registrations limits the registrations from each address, all limits those from all addresses together.
+	// registrations limits the registrations from each address. all limits the registrations from all addresses together.
 	registrations limit.ClientBuckets
 	all           limit.Bucket
 }
@@ -25,8 +25,8 @@ const serverMetadataPath = "/.well-known/oauth-authorization-server"
 var (
 	// perAddress is how many clients an address may register: one a minute, and ten at once after a pause.
 	perAddress = limit.Allowance{Burst: 10, Interval: time.Minute}
-	// perAll is how many clients all addresses together may register. It bounds what requests without a credential can have stored,
-	// however many addresses they come from.
+	// perAll is how many clients all addresses together may register. It bounds the registrations that requests without a credential can
+	// have stored, however many addresses they come from.
 	perAll = limit.Allowance{Burst: 500, Interval: 2 * time.Second}
 )
 
@@ -70,7 +70,7 @@ func allowAnyOrigin(run server.Handler) server.Handler {
 	}
 }
 
-// refuse answers with an error of the server in the form of OAuth, whose clients know only that form. The status says the rest.
+// refuse answers with an error of the server in the form of OAuth, because clients of OAuth know only that form. The status says the rest.
 func refuse(w *server.Response, refused *entity.Error) {
 	name := "invalid_request"
 	switch refused.Code {
@@ -188,7 +188,7 @@ func refuseClient(c *server.Call, err error) error {
 	return nil
 }
 
-// challengeScheme returns a challenge of the scheme with which the client tried to authenticate (RFC 6749, section 5.2).
+// challengeScheme returns a challenge of the scheme that the client tried to authenticate with (RFC 6749, section 5.2).
 func challengeScheme(r *http.Request) []string {
 	if _, _, ok := r.BasicAuth(); ok {
 		return []string{`Basic realm="Atelier", charset="UTF-8"`}

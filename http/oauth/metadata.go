@@ -31,8 +31,8 @@ type ResourceMetadata struct {
 
 var responseTypes = []string{"code"}
 
-// scopeDescriptions describes each capability to the person who grants it. A client with sessions gives work to agents, which may do
-// what the client may do.
+// scopeDescriptions describes each capability to the person who grants it. A client with sessions gives work to agents. The agents have
+// the rights of the client.
 var scopeDescriptions = map[string]string{
 	entity.Admin:        "Administer the workspace: its name, people's roles, suspension, audit log",
 	entity.Agents:       "Set up agents",
@@ -65,7 +65,7 @@ func (p *Provider) Server(origin string) ServerMetadata {
 	}
 }
 
-// noMethods are the methods by which clients authenticate: all clients are public.
+// noMethods are the methods of client authentication: all clients are public.
 var noMethods = []string{"none"}
 
 // Resource returns the API's metadata for clients that know it by an origin.

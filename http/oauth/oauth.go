@@ -71,7 +71,7 @@ type Options struct {
 	// knows the server by another origin gets that one for both (server.OriginOf); grants have the public one.
 	URL *url.URL
 	Now func() time.Time
-	// Scopes are the capabilities that clients may ask for: those that an operation requires. They are sorted.
+	// Scopes are the capabilities that clients may ask for: the capabilities that an operation requires. They are sorted.
 	Scopes []string
 	// Resources are the resources of the server besides the API.
 	Resources []Resource
@@ -108,9 +108,9 @@ func New(o Options) *Provider {
 	return &Provider{Options: o, issuer: o.URL.Scheme + "://" + o.URL.Host}
 }
 
-// audienceOf returns the audience of the tokens for a request that names resources (RFC 8707, section 2): the one that it names,
-// or the whole server if it names none, or several. The client knows the server by an origin. Errors: invalid_target if one is not a
-// resource of this server.
+// audienceOf returns the audience of the tokens for a request that names resources (RFC 8707, section 2): the named resource, or the whole
+// server if the request names none, or several. The client knows the server by an origin. Errors: invalid_target if one is not a resource
+// of this server.
 func (p *Provider) audienceOf(origin string, resources []string) (string, error) {
 	audience := ""
 	for _, resource := range resources {

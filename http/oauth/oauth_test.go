@@ -36,8 +36,8 @@ type entities struct {
 	// before is called before each command to the grant.
 	before func(proto.Message)
 	fail   error
-	// loses makes the outcomes of commands to the grant unknown at first: those with an id are delivered again and get their replies,
-	// as entity.Command says, and the others fail.
+	// loses makes the outcomes of commands to the grant unknown at first: commands with an id are delivered again and get their replies, as
+	// entity.Command says, and the others fail.
 	loses bool
 	// redirects are redirect URIs of the client besides callback.
 	redirects []string

@@ -107,7 +107,7 @@ func (p *Provider) checkRedemption(origin string, g *grantv1.Grant, clientID str
 
 var verifierSyntax = regexp.MustCompile(`^[A-Za-z0-9._~-]{43,128}$`)
 
-// verifies reports whether a PKCE verifier is the one that a challenge was made from (RFC 7636, sections 4.1 and 4.6).
+// verifies reports whether a challenge was made from a PKCE verifier (RFC 7636, sections 4.1 and 4.6).
 func verifies(challenge []byte, verifier string) bool {
 	sum := sha256.Sum256([]byte(verifier))
 	return verifierSyntax.MatchString(verifier) && subtle.ConstantTimeCompare(challenge, sum[:]) == 1
@@ -136,8 +136,8 @@ func (p *Provider) refresh(ctx context.Context, origin, clientID string, form ur
 	})
 }
 
-// issue mints a pair of tokens and asks the grant to accept them. The grant refuses what another request has used up in
-// the meantime, and then has revoked itself. The answer names the scopes, which are always all of the grant's.
+// issue mints a pair of tokens and asks the grant to accept them. The grant refuses a code or a token that another request
+// has used up in the meantime, and then has revoked itself. The answer names the scopes, which are always all of the grant's.
 func (p *Provider) issue(ctx context.Context, g *grantv1.Grant, command func(access, next *grantv1.Token) proto.Message) (*Answer, error) {
 	access, accessHash := p.Mint(AccessStart, g.GetId())
 	next, nextHash := p.Mint(RefreshStart, g.GetId())

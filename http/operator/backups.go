@@ -88,7 +88,7 @@ type scheduleView struct {
 	Keep int32 `json:"keep"`
 	// Own is set if the workspace has a policy of its own.
 	Own bool `json:"own"`
-	// NextAt is the time of the next backup, CoveredAt the last time at which none was needed.
+	// NextAt is the time of the next backup. CoveredAt is the last time when no backup was needed.
 	NextAt    int64 `json:"nextAt,omitzero"`
 	CoveredAt int64 `json:"coveredAt,omitzero"`
 }
@@ -112,7 +112,7 @@ type backupRequest struct {
 }
 
 type cancelRequest struct {
-	// TaskID is the task to cancel; empty: the one in progress.
+	// TaskID is the task to cancel; empty: the task in progress.
 	TaskID string `json:"taskId"`
 }
 

@@ -11,7 +11,7 @@ import (
 // when all were checked, or the error that has ended the check.
 type CheckJournal func(ctx context.Context, report func(JournalFault)) error
 
-// JournalFault is a damaged file of the journal, or the folder of the journal if rows do not agree, and what is wrong.
+// JournalFault is a damaged file of the journal, or the folder of the journal if rows do not agree. What describes the fault.
 type JournalFault struct {
 	File   string `json:"file"`
 	What   string `json:"fault"`

@@ -18,7 +18,7 @@ import (
 // otherwise later. Errors: *entity.Error if the node does not request the certificate of the host, or has none yet.
 type RenewCertificate func(ctx context.Context, host string) error
 
-// domains serves the custom domains whose removal needs an operator, and renews certificates; see entity/binding.
+// domains serves the custom domains that need an operator for their removal, and renews certificates; see entity/binding.
 type domains struct {
 	directory Directory
 	renewHost RenewCertificate
@@ -42,7 +42,7 @@ type domainRecord struct {
 	DomainID    string `json:"domainId,omitzero"`
 	// Status is removing, or released for a name that is free.
 	Status string `json:"status"`
-	// LastError is the reason for which the last clean-up failed.
+	// LastError is the reason why the last clean-up failed.
 	LastError              string `json:"lastError,omitzero"`
 	LastAttemptAt          int64  `json:"lastAttemptAt,omitzero"`
 	OperatorRepairRequired bool   `json:"operatorRepairRequired,omitzero"`
@@ -121,13 +121,13 @@ type renewal struct {
 	Hostname string `json:"hostname"`
 	// Status is renewing.
 	Status string `json:"status"`
-	// Serial and NotAfter are those of the present certificate of a custom domain.
+	// Serial and NotAfter are the serial number and the end of the present certificate of a custom domain.
 	Serial   string `json:"serial,omitzero"`
 	NotAfter int64  `json:"notAfter,omitzero"`
 }
 
 // renew requests another certificate for an active custom domain, or for a host of the node itself. The present one serves until the other
-// one is there. Errors: invalid_request if the custom domain is not active, those of RenewCertificate.
+// one is there. Errors: invalid_request if the custom domain is not active, the errors of RenewCertificate.
 func (d domains) renew(c *server.Call, _ server.None) (renewal, error) {
 	b, err := d.find(c)
 	if err != nil {

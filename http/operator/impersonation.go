@@ -16,7 +16,7 @@ import (
 	"github.com/atelier-run/atelier/service/account"
 )
 
-// impersonations creates keys with which internal admins act as other people.
+// impersonations creates keys that let internal admins act as other people.
 type impersonations struct{}
 
 func (i impersonations) routes() []server.Route {
@@ -45,8 +45,8 @@ type impersonationStarted struct {
 
 const defaultImpersonation = 15 * time.Minute
 
-// start creates a key with which an internal admin acts as a person. The key is valid when start returns; the audit log of
-// each workspace of the person records it. Errors: not_found, forbidden, invalid_request.
+// start creates a key that lets an internal admin act as a person. The key is valid when start returns; the audit log of each
+// workspace of the person records it. Errors: not_found, forbidden, invalid_request.
 func (i impersonations) start(c *server.Call, in impersonationRequest) (impersonationStarted, error) {
 	var none impersonationStarted
 	length := time.Duration(in.Seconds) * time.Second

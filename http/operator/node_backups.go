@@ -10,8 +10,8 @@ import (
 	"github.com/atelier-run/atelier/http/server"
 )
 
-// BackUpNode backs the whole node up to a bucket, whose address is that of a file:// or s3:// bucket. It calls report from one
-// goroutine. Errors: *entity.Error, and those of the disk and of the bucket.
+// BackUpNode backs the whole node up to a bucket at a file:// or s3:// address. It calls report from one goroutine. Errors:
+// *entity.Error, and the errors of the disk and of the bucket.
 type BackUpNode func(ctx context.Context, to string, report func(NodeProgress)) (NodeBackup, error)
 
 // NodeProgress is the progress of a backup of the node.
@@ -33,7 +33,7 @@ type NodeBackup struct {
 	ChangedFiles int64 `json:"changedFiles"`
 	// UnreadableFiles is the number of files and folders that the node may not read. The manifest names the first ones of each drive.
 	UnreadableFiles int64 `json:"unreadableFiles,omitzero"`
-	// Failed lists the workspaces whose drives are not in the backup.
+	// Failed lists the workspaces with drives that are not in the backup.
 	Failed []FailedDrive `json:"failed,omitempty"`
 }
 

@@ -1,6 +1,5 @@
-// Package operator serves the operations of the operators' socket, with which the operators of an installation manage its
-// people, workspaces, domains, backups and parked reactions. It authenticates nobody: the file permissions of the socket decide who
-// may connect.
+// Package operator serves the operations of the operators' socket. The operators of an installation manage its people, workspaces,
+// domains, backups and parked reactions with it. It authenticates no caller: the file permissions of the socket decide on connections.
 package operator
 
 import (

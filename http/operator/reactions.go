@@ -27,8 +27,8 @@ func (r reactions) routes() []server.Route {
 type Reactions interface {
 	// ParkedReactions returns the parked streams. Errors: *entity.Error.
 	ParkedReactions(ctx context.Context) ([]*journalv1.Parked, error)
-	// ResumeReactions runs the reactions of a parked stream again, or with skip those after the event that failed. It
-	// returns when they have started. Errors: *entity.Error, not_found if the stream is not parked.
+	// ResumeReactions runs the reactions of a parked stream again, or with skip the reactions after the event that failed.
+	// It returns when they have started. Errors: *entity.Error, not_found if the stream is not parked.
 	ResumeReactions(ctx context.Context, stream string, skip bool) error
 }
 

@@ -69,7 +69,8 @@ func checkReplica(in *replicaRequest) error {
 	return app.CheckRegistration(in.registration)
 }
 
-// request returns the request, as the platform, as the operations of package service/app take it. Errors: those of resolvePathWorkspace.
+// request returns the request, as the platform, as the operations of package service/app take it. Errors: the errors of
+// resolvePathWorkspace.
 func (r replicas) request(c *server.Call) (appservice.Request, error) {
 	w, err := resolvePathWorkspace(c)
 	if err != nil {

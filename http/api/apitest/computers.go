@@ -23,14 +23,14 @@ import (
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
 
-// Computers runs processes in a directory of the test. It authorizes nobody.
+// Computers runs processes in a directory of the test. It authorizes no caller.
 type Computers struct {
 	dir string
 	// Refuse, if it is set, returns the error for a process to start.
 	Refuse func(argv []string) error
 	// ScrollBack is the number of bytes of output that a terminal keeps; 0: 64 KiB.
 	ScrollBack int
-	// Reason is the reason with which processes have ended; empty: they ended by themselves.
+	// Reason is the reason why processes have ended; empty: they ended by themselves.
 	Reason string
 
 	mu        sync.Mutex
@@ -41,7 +41,7 @@ type Computers struct {
 	changed chan struct{}
 }
 
-// NewComputers returns Computers whose processes end with the test.
+// NewComputers returns Computers. The processes end with the test.
 func NewComputers(t testing.TB) *Computers {
 	c := &Computers{dir: t.TempDir(), processes: map[*process]struct{}{}, terminals: map[string]*terminal{}, changed: make(chan struct{})}
 	t.Cleanup(func() {

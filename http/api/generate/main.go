@@ -102,7 +102,7 @@ func render(doc object, style string) ([]byte, error) {
 	return withoutBlankLines(text.Bytes()), nil
 }
 
-// withoutBlankLines removes the blank lines that actions of the template leave, except those inside <pre> elements.
+// withoutBlankLines removes the blank lines that actions of the template leave, except blank lines inside <pre> elements.
 func withoutBlankLines(text []byte) []byte {
 	var kept [][]byte
 	inPre := false

@@ -10,8 +10,8 @@ import (
 // methods are the methods that a path item of OpenAPI can have.
 var methods = []string{"get", "head", "put", "post", "patch", "delete", "options"}
 
-// operations returns the operations of a path, including those with a method of WebDAV. OpenAPI cannot describe those methods, so
-// the document has them in x-webdav-operations; they have the tag of the path's GET operation.
+// operations returns the operations of a path, including operations with a method of WebDAV. OpenAPI cannot describe methods of WebDAV,
+// so the document has these operations in x-webdav-operations; they have the tag of the path's GET operation.
 func (r *reader) operations(path string, item object) (all []*operation) {
 	for _, m := range item {
 		op, _ := m.value.(object)
@@ -63,7 +63,7 @@ func (r *reader) operation(method, path string, item, op object) *operation {
 	return shown
 }
 
-// parameter returns the description of a parameter or of a response header. Its own description replaces that of its schema.
+// parameter returns the description of a parameter or of a response header. Its own description replaces the description of its schema.
 func (r *reader) parameter(name, in string, p object) parameter {
 	shown := parameter{Name: name, In: in, shape: r.shape(p.get("schema"))}
 	shown.Required, _ = p.get("required").(bool)

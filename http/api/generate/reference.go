@@ -12,7 +12,7 @@ import (
 	"github.com/yuin/goldmark/parser"
 )
 
-// reference is the content of the page. The template reference.html reads its exported fields and those of its parts.
+// reference is the content of the page. The template reference.html reads its exported fields and the exported fields of its parts.
 type reference struct {
 	Title, Version string
 	Summary        string
@@ -80,7 +80,7 @@ type errorEntry struct {
 	Description template.HTML
 }
 
-// namedSchema is a schema of the section Schemas, to which others refer by its name.
+// namedSchema is a schema of the section Schemas. Other schemas refer to it by its name.
 type namedSchema struct {
 	Name string
 	*shape

@@ -37,8 +37,8 @@ type field struct {
 	*shape
 }
 
-// Inline returns the shape whose fields or variants the page lists below this one: the shape itself or the items of an array. It
-// returns nil if there are none.
+// Inline returns the shape with the fields or variants that the page lists below this shape: the shape itself or the items of an
+// array. It returns nil if there are none.
 func (s *shape) Inline() *shape {
 	switch {
 	case len(s.Fields) > 0 || len(s.Variants) > 0:

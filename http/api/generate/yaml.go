@@ -79,9 +79,9 @@ func encode(value any) ([]byte, error) {
 	return bytes.TrimSpace(text.Bytes()), nil
 }
 
-// parse parses a YAML document whose root is a mapping, and resolves its anchors, aliases and merge keys. A key of a mapping
-// replaces the value of the same key from a merge, at the position of the merged key. parse fails on duplicate keys, on keys that
-// are not strings, on aliases without an anchor, and on values that JSON cannot represent.
+// parse parses a YAML document with a mapping as its root, and resolves its anchors, aliases and merge keys. A key of a mapping
+// replaces the value of the same key from a merge, at the position of the merged key. parse fails on duplicate keys, on keys that are
+// not strings, on aliases without an anchor, and on values that JSON cannot represent.
 func parse(text []byte) (object, error) {
 	file, err := parser.ParseBytes(text, 0)
 	if err != nil {

@@ -57,7 +57,7 @@ type KeyForm struct {
 	Chosen url.Values
 	// Scopes and Workspaces are the limits that the form offers.
 	Scopes, Workspaces []Choice
-	// AllWorkspaces is the number of the person's workspaces, of which the form offers the first.
+	// AllWorkspaces is the number of the person's workspaces. The form offers the first of them.
 	AllWorkspaces int
 	// IsIncomplete reports that the form lacks workspaces, which were not reached. It makes no key then that reaches all of them.
 	IsIncomplete bool
@@ -155,7 +155,7 @@ func (a Grant) row() g.Node {
 		"/account/grants/"+url.PathEscape(a.ID)+"/revoke", "Revoke")
 }
 
-// keys returns the list of API keys, and the form for another one.
+// keys returns the list of API keys, and the form for a new key.
 func (p Account) keys() g.Node {
 	return section("keys", "API keys",
 		quiet(g.Text("Programs and mounted drives sign in with an API key. A key can do everything that you can do, unless you limit it.")),
@@ -170,7 +170,7 @@ func (p Account) keys() g.Node {
 }
 
 // form returns the form. The style hides the limits while a key without limits is selected; a browser that does not know the selector shows
-// them always, and what is selected there has no effect then.
+// the limits always, and a selection among them has no effect then.
 func (f KeyForm) form() g.Node {
 	limited := f.Chosen.Get("access") == "limited"
 	return form("/account/keys", h.Aria("labelledby", "new-key"),

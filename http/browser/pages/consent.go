@@ -5,7 +5,7 @@ import (
 	h "maragu.dev/gomponents/html"
 )
 
-// Consent is the page that asks a person what an application may do.
+// Consent is the page that asks a person for the rights of an application.
 type Consent struct {
 	// Action is the path of the form. It is sent with the Hidden fields, "workspace", a "scope" for each granted one, and
 	// "decision", which is "allow" or "deny".

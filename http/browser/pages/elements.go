@@ -48,13 +48,12 @@ func problemBox(id, problem string) g.Node {
 	return g.If(problem != "", h.P(h.Class("problem"), h.ID(id), h.Role("alert"), g.Text(problem)))
 }
 
-// invalid returns the attributes of a field whose value caused the problem in the box with an id, and more attributes for it; nil
-// if there is no problem.
+// invalid returns the attributes of a field with the problem in the box with an id, and more attributes for it; nil if there is no problem.
 func invalid(id, problem string, more ...g.Node) g.Node {
 	return g.If(problem != "", g.Group{h.Aria("invalid", "true"), h.Aria("describedby", id), g.Group(more)})
 }
 
-// invalidWithHint returns the attributes of a field that a hint describes, and with a problem also those of invalid.
+// invalidWithHint returns the attributes of a field that a hint describes, and with a problem also the attributes of invalid.
 func invalidWithHint(id, problem, hint string) g.Node {
 	if problem == "" {
 		return h.Aria("describedby", hint)
@@ -62,7 +61,7 @@ func invalidWithHint(id, problem, hint string) g.Node {
 	return invalid(id+" "+hint, problem)
 }
 
-// notice returns a box that says what was done.
+// notice returns a box with the text of a completed action.
 func notice(text string) g.Node { return h.P(h.Class("notice"), h.Role("status"), g.Text(text)) }
 
 func quiet(children ...g.Node) g.Node { return h.P(h.Class("quiet"), g.Group(children)) }

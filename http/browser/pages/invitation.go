@@ -18,7 +18,7 @@ type Invitation struct {
 	MustSetPassword bool
 	// Name is the name that the visitor entered, and Problem the reason why it is invalid.
 	Name, Problem string
-	// SignedInAs is the email address of the visitor; empty if nobody is signed in.
+	// SignedInAs is the email address of the visitor; empty if the visitor is not signed in.
 	SignedInAs string
 	// IsForVisitor reports that the visitor's account owns the invited address.
 	IsForVisitor bool
@@ -38,7 +38,7 @@ func (p Invitation) page() page {
 	}}
 }
 
-// action returns what the visitor can do with the invitation.
+// action returns the actions that the invitation offers to the visitor.
 func (p Invitation) action() g.Node {
 	path := "/invitations/" + url.PathEscape(p.Token)
 	switch {

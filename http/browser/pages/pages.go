@@ -1,13 +1,13 @@
 // Package pages renders the pages that people see in a browser: signing in, invitations, the account, consent.
 //
-// A page is a struct with what it shows, and a method that returns its title and its elements (Page). Text becomes a part of a
-// page as g.Text or as the value of an attribute, both of which escape it; only the style is raw. Links and forms lead to paths
-// of this site only (sitePath). Characters that change the direction of the text after them are left out of every page.
+// A page is a struct with the shown values, and a method that returns its title and its elements (Page). Text becomes a part of a page
+// as g.Text or as the value of an attribute. Both escape it; only the style is raw. Links and forms lead to paths of this site only
+// (sitePath). Characters that change the direction of the text after them are left out of every page.
 //
 // Pages have no scripts and no external files: the one stylesheet is inside each page and is allowed by its hash
-// (Content-Security-Policy). Pages are not cached and cannot be framed. They send a referrer to this site only. They must send
-// it there: without a referrer policy that allows it, browsers omit the header Origin of forms, by which forms of other sites
-// are refused.
+// (Content-Security-Policy). Pages are not cached and cannot be framed. They send a referrer to this site only. They must send it
+// there: without a referrer policy that allows it, browsers omit the header Origin of forms. The header distinguishes the site's own
+// forms from forms of other sites, which are refused.
 package pages
 
 import (
@@ -25,7 +25,7 @@ import (
 	"github.com/atelier-run/atelier/entity"
 )
 
-// A Page is what a page shows. The types that implement it are in this package.
+// A Page is the content of a page. The types that implement it are in this package.
 type Page interface{ page() page }
 
 // A page is the part of a page inside the layout.
@@ -100,7 +100,7 @@ func Guard(header http.Header) {
 	header.Set("X-Robots-Tag", "noindex")
 }
 
-// ownForms is the directive by which forms are sent to this site only.
+// ownForms is the directive that lets forms be sent to this site only.
 const ownForms = " form-action 'self';"
 
 // policy returns the page's Content-Security-Policy. Browsers apply form-action to each redirect that follows a form, and a policy

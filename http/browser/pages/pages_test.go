@@ -136,7 +136,7 @@ func TestEveryPageIsRendered(t *testing.T) {
 
 var target = regexp.MustCompile(` (?:href|action|formaction|src)="([^"]*)"`)
 
-// targets returns the paths to which the links and forms of a page lead.
+// targets returns the paths that the links and forms of a page lead to.
 func targets(page pages.Page) []string {
 	found := groups(target, render(page).Body.String())
 	return slices.DeleteFunc(found, func(text string) bool { return strings.HasPrefix(text, "data:image/svg+xml,") })

@@ -50,7 +50,7 @@ func forgottenLink() g.Node {
 	return h.P(h.Class("after"), link("/sign-in/forgotten", g.Text("Forgot your password?")))
 }
 
-// Continue is the page after signing in, for a path to which the form could not redirect.
+// Continue is the page after signing in, for a path that the form could not redirect to.
 type Continue struct {
 	// Next is the path to continue with.
 	Next string
