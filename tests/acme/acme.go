@@ -1,5 +1,5 @@
-// Package acme starts a real ACME authority for tests: Pebble, that of Let's Encrypt for testing clients. It is built from the module in
-// the folder pebble and runs as a separate process. If it cannot be built, the tests that need it are skipped, or fail if the
+// Package acme starts a real ACME authority for tests: Pebble, Let's Encrypt's authority for testing clients. It is built from the module
+// in the folder pebble and runs as a separate process. If it cannot be built, the tests that need it are skipped, or fail if the
 // environment has CI=true.
 package acme
 
@@ -79,7 +79,7 @@ func Start(t testing.TB, o Options) *Authority {
 	}
 	var log bytes.Buffer
 	command := exec.Command(binary, "-config", config, "-dnsserver", o.DNS)
-	// It neither waits before it verifies a name, nor refuses good nonces at random, nor reuses what it has verified.
+	// It neither waits before it verifies a name, nor refuses good nonces at random, nor reuses authorizations.
 	command.Env = append(os.Environ(), "PEBBLE_VA_NOSLEEP=1", "PEBBLE_WFE_NONCEREJECT=0", "PEBBLE_AUTHZREUSE=0")
 	command.Dir, command.Stdout, command.Stderr = dir, &log, &log
 	if err := command.Start(); err != nil {

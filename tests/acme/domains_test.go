@@ -67,7 +67,8 @@ func TestDomain(t *testing.T) {
 	}
 }
 
-// TestTakeover checks that nobody gets the name of another workspace, nor one that points here without its owner's consent.
+// TestTakeover checks that no workspace gets the name of another workspace, nor a name that points here without the consent of
+// the name's owner.
 func TestTakeover(t *testing.T) {
 	s := newSite(t, true, true)
 	attach := func(name, id, hostname string) *appv1.App {

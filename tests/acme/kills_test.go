@@ -47,8 +47,8 @@ func (noAddresses) StandardAddress(context.Context, string, string) (string, err
 }
 func (noAddresses) IsOwn(context.Context, string) (bool, error) { return true, nil }
 
-// TestKilledWhileIssuing kills a member after each of the commands by which it obtains, renews and removes a certificate. The next member
-// completes the task after the leases of the dead one, and at no time does the store have a certificate without its key.
+// TestKilledWhileIssuing kills a member after each of its commands that obtain, renew and remove a certificate. The next member completes
+// the task after the leases of the dead one, and at no time does the store have a certificate without its key.
 func TestKilledWhileIssuing(t *testing.T) {
 	plain, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

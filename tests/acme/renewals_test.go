@@ -104,8 +104,8 @@ func TestRenewalForAnOperator(t *testing.T) {
 	s.renew("elsewhere.example.org", http.StatusBadRequest, "neither the host name of a custom domain nor a host of the node")
 }
 
-// TestDeactivatedAccount deactivates the account of the node at the authority. The node registers another account, with which it renews,
-// unless the account is younger than a day.
+// TestDeactivatedAccount deactivates the account of the node at the authority. The node registers a new account and renews with it, unless
+// the account is younger than a day.
 func TestDeactivatedAccount(t *testing.T) {
 	s := newSite(t, true, true, own)
 	present, presentOwn := s.activate("one"), s.served(own, true)

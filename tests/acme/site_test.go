@@ -47,11 +47,11 @@ type site struct {
 	// current is the node that the listeners serve.
 	current     atomic.Pointer[node.Node]
 	http, https net.Listener
-	// overHTTP and overTLS say which challenges are answered; answered counts those of each kind.
+	// overHTTP and overTLS say which challenges are answered. answeredHTTP and answeredTLS count the answered challenges of each kind.
 	overHTTP, overTLS         atomic.Bool
 	answeredHTTP, answeredTLS atomic.Int64
 	hosts                     []string
-	// ahead is the time by which the clock of the node is ahead.
+	// ahead is how far the clock of the node is ahead.
 	ahead atomic.Int64
 }
 
@@ -245,7 +245,7 @@ func (s *site) binding(c bindingv1.Command) *bindingv1.Binding {
 	return s.ask(entity.Platform(), entity.KindBinding, host, c).(*bindingv1.Binding)
 }
 
-// certificate returns the certificate with which a handshake for a name ends; nil if it fails. It must be one of the authority.
+// certificate returns the certificate of a handshake for a name; nil if the handshake fails. It must be a certificate of the authority.
 func (s *site) certificate(name string) *x509.Certificate {
 	s.Helper()
 	c, err := tls.Dial("tcp", s.https.Addr().String(), &tls.Config{ServerName: name, RootCAs: s.authority.Issued})

@@ -34,7 +34,7 @@ func TestAgents(t *testing.T) {
 			} {
 				t.Run(test.name, func(t *testing.T) { test.run(t, a) })
 				if t.Failed() {
-					return // the script of the model is not what the next test expects
+					return // the next test expects another script of the model
 				}
 			}
 		})
@@ -230,8 +230,8 @@ func testErrors(t *testing.T, a *agent) {
 	}
 }
 
-// testLoad loads a session in another process, which reports what was said and has it in its next request. That process speaks
-// the product's other wire format, if it has one, as after a change of the configuration. It then meets an error that lasts.
+// testLoad loads a session in another process, which reports the conversation so far and has it in its next request. That process
+// speaks the product's other wire format, if it has one, as after a change of the configuration. It then meets an error that lasts.
 func testLoad(t *testing.T, a *agent) {
 	session := a.open()
 	a.model.Reply(modeltest.Reply{Text: []string{"It is a heron."}})

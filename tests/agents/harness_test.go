@@ -307,14 +307,14 @@ func (a *agent) reply() (text, thoughts string) {
 	return text, thoughts
 }
 
-// A report is what a product has reported of a call of a tool.
+// A report is the report of a product on a call of a tool.
 type report struct {
 	kind, status, output, title string
 	paths                       []string
 	diffs                       []acp.ToolCallContentDiff
 }
 
-// reported returns what was reported of a call in the last prompt.
+// reported returns the reports of a call in the last prompt.
 func (a *agent) reported(id string) (r report) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -356,7 +356,7 @@ func (a *agent) asked() []acp.RequestPermissionRequest {
 	return a.permissions
 }
 
-// errorText returns what an agent says of the failure of a prompt.
+// errorText returns the text of an agent on the failure of a prompt.
 func errorText(err error) string {
 	refused, is := errors.AsType[*acp.RequestError](err)
 	if !is {

@@ -41,7 +41,7 @@ const (
 
 var alice = &wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_USER, UserId: "usr_1", CredentialId: "key_1"}
 
-// An office is a node whose workspace has a computer, in which it runs the turns of a session.
+// An office is a node with a workspace. The turns of a session run in the workspace's computer.
 type office struct {
 	*testing.T
 	product

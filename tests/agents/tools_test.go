@@ -68,7 +68,7 @@ func platformServer(t *testing.T) acp.McpServer {
 	}}
 }
 
-// namespacedCall is a reply with a call in the form in which codex expects calls of MCP servers' tools.
+// namespacedCall is a reply with a call, as codex expects calls of MCP servers' tools.
 const namespacedCall = `event: response.created
 data: {"type":"response.created","response":{"id":"resp_test"}}
 

@@ -18,7 +18,7 @@ import (
 const goMod = "module example.org/service\n\ngo 1.22\n"
 
 // TestGo runs a Go program. The test builds it, and the install command makes it the app's: a computer has no cache of the standard
-// library, whose compilation takes a minute of processor time.
+// library, and compiling the library takes a minute of processor time.
 func TestGo(t *testing.T) {
 	s := newSite(t, "")
 	s.write(filepath.Join("testdata", "service"), "service")

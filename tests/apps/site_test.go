@@ -42,7 +42,7 @@ type site struct {
 	*testing.T
 	node *node.Node
 	api  *client.Client
-	// address is that of the platform, and key the person's.
+	// address is the address of the platform. key is the person's key.
 	address, key string
 	workspaceID  string
 	// visitor has the cookies of a browser.
@@ -173,7 +173,7 @@ func (s *site) onDisk(path string) string {
 	return filepath.Join(s.node.Drives.Dir(), s.workspaceID, "files", filepath.FromSlash(path))
 }
 
-// register registers an app, whose slug is the name of its folder, and waits until it runs. It returns the address of the app.
+// register registers an app with the name of its folder as its slug, and waits until it runs. It returns the address of the app.
 func (s *site) register(in client.NewApp) string {
 	s.Helper()
 	in.Slug, in.APIScopes = in.Path, append([]string{}, in.APIScopes...)

@@ -73,7 +73,7 @@ func (s *site) hot(address string) *websocket.Conn {
 	return c
 }
 
-// readHot returns the next message other than those that keep the connection alive.
+// readHot returns the next message, without the messages that keep the connection alive.
 func (s *site) readHot(c *websocket.Conn) hotMessage {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), longest)

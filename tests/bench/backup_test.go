@@ -58,7 +58,7 @@ func BenchmarkBackup(b *testing.B) {
 	}
 }
 
-// backedDrive is a node with one workspace, whose drive has files.
+// backedDrive is a node with one workspace. The drive of the workspace has files.
 type backedDrive struct {
 	*testing.B
 	*node.Node
@@ -275,7 +275,7 @@ func fillText(to io.Writer, size int64, source *rand.ChaCha8) error {
 	return nil
 }
 
-// fillSparse makes one file, of which one part in 64 is data.
+// fillSparse makes one file. One part in 64 of the file is data.
 func fillSparse(dir string, size int64) error {
 	file, err := os.Create(filepath.Join(dir, "sparse"))
 	if err != nil {

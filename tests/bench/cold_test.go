@@ -29,9 +29,9 @@ const (
 	coldTime = time.Minute
 )
 
-// BenchmarkEdgeCold measures the time from a request for an app that is asleep to the first byte of its response, through the edge of a node,
-// whose computers isolate processes (wake). In turns it starts the same process in the same computer by hand, and waits until it answers on
-// its port (hand). No other process runs in the computer when a measurement begins.
+// BenchmarkEdgeCold measures the time from a request for an app that is asleep to the first byte of its response, through the edge of a
+// node with computers that isolate processes (wake). In turns it starts the same process in the same computer by hand, and waits until it
+// answers on its port (hand). No other process runs in the computer when a measurement begins.
 func BenchmarkEdgeCold(b *testing.B) {
 	s := startSleeper(b)
 	variants := map[string]func() time.Duration{"wake": s.wake, "hand": s.byHand}

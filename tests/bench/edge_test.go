@@ -31,9 +31,9 @@ func BenchmarkEdge(b *testing.B) {
 	b.ReportMetric(float64(most)/float64(bareMost), "p99-of-bare")
 }
 
-// BenchmarkEdgeRouting sends requests for one app, for 1,000 apps and for 10,000 custom domains, each of an app of its own, through the edge
-// and through a bare httputil.ReverseProxy. All apps of a proxy have one process, but each has connections of its own, as in a node: what these cost
-// shows with the bare proxy, which looks nothing up.
+// BenchmarkEdgeRouting sends requests for one app, for 1,000 apps and for 10,000 custom domains, each of an app of its own, through the
+// edge and through a bare httputil.ReverseProxy. All apps of a proxy have one process, but each has connections of its own, as in a node:
+// the cost of the connections shows with the bare proxy, which looks nothing up.
 func BenchmarkEdgeRouting(b *testing.B) {
 	readers := NewReaders(b)
 	var variants []Variant
@@ -66,9 +66,9 @@ func BenchmarkEdgeRouting(b *testing.B) {
 	}
 }
 
-// BenchmarkEdgeLasting sends 64 bytes over a connection that was upgraded, and gets them back; reads server-sent events, each of which the
-// app flushes, over one connection as fast as they come (events); and over 32 connections with a pause of tick between events (ticks). All
-// of it goes through the edge and through a bare httputil.ReverseProxy.
+// BenchmarkEdgeLasting sends 64 bytes over a connection that was upgraded, and gets them back; reads server-sent events over one connection
+// as fast as they come (events); and over 32 connections with a pause of tick between events (ticks). The app flushes each event. All of it
+// goes through the edge and through a bare httputil.ReverseProxy.
 func BenchmarkEdgeLasting(b *testing.B) {
 	process, readers := App(b), NewReaders(b)
 	through, bare := Edge(b, process, 1), Bare(b, process)

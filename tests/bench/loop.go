@@ -16,7 +16,7 @@ import (
 var anyData = []byte("\ndata: ")
 
 const (
-	// spread limits the events by which the fastest connection of a group is ahead of the slowest.
+	// spread limits the number of events between the fastest and the slowest connection of a group.
 	spread     = 1 << 17
 	readBuffer = 256 << 10
 )

@@ -19,7 +19,7 @@ type Operations struct {
 const (
 	// A tenth of the operations are on the hot files, evenly, regardless of the number of files; all authors use them.
 	hot = 10
-	// authors is the number of authors. Seven of eight operations on another file are by the author to whom it belongs.
+	// authors is the number of authors. Seven of eight operations on another file are by the author that the file belongs to.
 	authors = 8
 )
 

@@ -111,7 +111,7 @@ func (s Server) Processor() time.Duration {
 	return time.Duration(used.Nano())
 }
 
-// Requesting returns a variant whose clients send requests to an address in turn over some connections, after each request was sent at
+// Requesting returns a variant with clients that send requests to an address in turn over some connections, after each request was sent at
 // least twice. Its connections stay open.
 func (r *Readers) Requesting(name, address string, connections int, requests [][]byte) (Variant, *Connections) {
 	c := r.Open(Group{Address: address, Connections: connections, Manner: Query, Requests: requests})
@@ -129,7 +129,7 @@ func (c *Connections) Latencies() (half, most time.Duration) {
 	return time.Duration(Quantile(all, 0.5)), time.Duration(Quantile(all, 0.99))
 }
 
-// following returns a variant whose clients follow streams of events at a path of an app.
+// following returns a variant with clients that follow streams of events at a path of an app.
 func (r *Readers) following(name, path string, through Server, connections int) Variant {
 	return Variant{name, func(d time.Duration) (float64, time.Duration) {
 		c := r.Open(Group{Address: through.Address, Connections: connections, Requests: [][]byte{AppRequest("app0--acme.apps.test", path)}})

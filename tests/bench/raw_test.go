@@ -115,8 +115,7 @@ func serveRaw(b testing.TB, h http.Handler) (address string) {
 
 var rawRequest = []byte("GET / HTTP/1.1\r\nHost: bench\r\n\r\n")
 
-// shared is the minimal fan-out: one contiguous run of frames, from which each hijacked connection writes the frames that it
-// has not sent.
+// shared is the minimal fan-out: one contiguous run of frames. Each hijacked connection writes the frames that it has not sent.
 type shared struct {
 	mu     sync.Mutex
 	grown  sync.Cond
@@ -174,7 +173,7 @@ func (s *shared) follow(connection net.Conn) {
 	}
 }
 
-// after waits for frames after those that were sent; nil ends the stream.
+// after waits for frames after the sent frames; nil ends the stream.
 func (s *shared) after(sent int) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()

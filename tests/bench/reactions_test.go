@@ -101,8 +101,8 @@ func (r *reacting) others() (stop func()) {
 	}
 }
 
-// reacting is a journal with actors of slugs that are started and stopped. Reactions to slugs named bad- fail; those to others
-// send a command to one of a few other slugs.
+// reacting is a journal with actors of slugs that are started and stopped. Reactions to slugs named bad- fail; reactions to other
+// slugs send a command to one of a few other slugs.
 type reacting struct {
 	b       testing.TB
 	journal *persistence.Store

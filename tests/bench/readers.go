@@ -169,7 +169,7 @@ func (r *Readers) order(o order) report {
 	return m
 }
 
-// Open opens connections and returns when each has the head of its answer, except for those that query or wait.
+// Open opens connections and returns when each has the head of its answer, except for connections that query or wait.
 func (r *Readers) Open(g Group) *Connections {
 	c := &Connections{readers: r, id: len(r.groups), Group: g}
 	c.moved.L = &c.mu

@@ -31,7 +31,7 @@ func Rounds(b *testing.B, slice time.Duration, variants ...Variant) Rates {
 	return Processors{}.Rounds(b, slice, variants...)
 }
 
-// Rounds is the function Rounds for variants whose servers have processes of their own.
+// Rounds is the function Rounds for variants with servers in processes of their own.
 func (p Processors) Rounds(b *testing.B, slice time.Duration, variants ...Variant) Rates {
 	r := Rates{map[string][]float64{}, map[string][]float64{}}
 	for _, v := range variants {

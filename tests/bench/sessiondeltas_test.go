@@ -114,7 +114,7 @@ func speak(say func(text string) error) (int64, error) {
 
 var deltaMark = []byte("event: delta\n")
 
-// newAgentTalk starts a node with sessions, whose turns begin with messages.
+// newAgentTalk starts a node with sessions. The turns of the sessions begin with messages.
 func newAgentTalk(b *testing.B, readers *Readers) talk {
 	var began sync.Map // from the id of a session to the time before the first text of its last turn
 	prompt := func(ctx context.Context, p *runnertest.Process, r acp.PromptRequest) (acp.PromptResponse, error) {

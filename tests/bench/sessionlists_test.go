@@ -24,14 +24,14 @@ type place struct {
 	n         int
 }
 
-// A listQuestion requests a page at a random position, after which a full page follows.
+// A listQuestion requests a page at a random position with a full page after it.
 type listQuestion struct {
 	name string
 	ask  func(p place, random *rand.Rand) (kind, identity string, m proto.Message)
 }
 
-// list returns the question for the list of a scope and a bucket. number returns the number of the session in a place in the
-// list, of which there are n.
+// list returns the question for the list of a scope and a bucket. number returns the number of the session at a place in the list.
+// The list has p.n places.
 func list(name, scope, bucket string, f *sessionv1.Filter, number func(place int) int) listQuestion {
 	return listQuestion{name, func(p place, random *rand.Rand) (string, string, proto.Message) {
 		filter, err := proto.Marshal(f)
@@ -128,7 +128,7 @@ func (p place) fill() {
 	})
 }
 
-// time returns the times of requests, each of which is answered with a full page.
+// time returns the times of requests. Each request is answered with a full page.
 func (p place) time(b *testing.B, asked []entity.Command) (took []time.Duration) {
 	for _, c := range asked {
 		began := time.Now()

@@ -18,9 +18,9 @@ import (
 	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
 )
 
-// BenchmarkSessionRequests sends 10,000 requests that each add a message to one of 1,000 sessions and wait for its terminal, and
-// reports their memory in the process of the node, beside that of as many requests that a handler of net/http holds. Then the turns
-// are interrupted, and every request must be answered. The clients are in another process.
+// BenchmarkSessionRequests sends 10,000 requests that each add a message to one of 1,000 sessions and wait for its terminal, and reports
+// their memory in the process of the node, beside the memory of as many requests that a handler of net/http holds. Then the turns are
+// interrupted, and every request must be answered. The clients are in another process.
 func BenchmarkSessionRequests(b *testing.B) {
 	m, err := startWith(Disk(b), node.Options{
 		SampleEvery: entitycomputer.SampleEvery, HoldTurns: true,

@@ -105,8 +105,8 @@ func timerRow(identity string, t entity.Timer) (persistence.Change, error) {
 	return persistence.Change{Entry: persistence.Entry{Index: "timer", Value: value, Data: row}}, err
 }
 
-// writeSessions appends sessions to the journal of a running router, without their actors: the events and rows are those that the
-// actors would have written, but no actor is notified of timers.
+// writeSessions appends sessions to the journal of a running router, without their actors: the actors would have written the same
+// events and rows, but no actor is notified of timers.
 func writeSessions(b testing.TB, journal persistence.Journal, router *cluster.Router, n int, describe func(int) *pastSession) {
 	epochs := map[persistence.Partition]uint64{}
 	ctx, cancel := context.WithCancel(context.Background())

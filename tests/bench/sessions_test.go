@@ -30,7 +30,7 @@ func user(id string) *wirev1.Principal {
 	return &wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_USER, CredentialId: "key_" + id, UserId: id}
 }
 
-// An executor returns a kind of tasks and what runs them.
+// An executor returns a kind of tasks and the executor of these tasks.
 type executor func(*cluster.Router) (taskKind string, _ actors.Executor)
 
 // sessionActors has the actors of a node over a journal. Without executors, turns run as the benchmark runs them.
@@ -88,7 +88,7 @@ func (a *sessionActors) send(kind, identity string, p *wirev1.Principal, m proto
 // sessionID returns the id of the session with a number.
 func sessionID(i int) string { return fmt.Sprintf("%s01jd%022d", session.IDPrefix, i) }
 
-// start starts a session, whose turn no run has taken, and returns the seq of its prompt.
+// start starts a session with a turn that no run has taken, and returns the seq of its prompt.
 func (a *sessionActors) start(identity string) (uint64, error) { return a.startAs(member, identity) }
 
 func (a *sessionActors) startAs(p *wirev1.Principal, identity string) (uint64, error) {
@@ -133,11 +133,11 @@ func gauge(b testing.TB, registry *prometheus.Registry, name, kind string) int {
 	return 0
 }
 
-// perSession is the number of messages after which a conversation goes on in another session, so that fewer than
-// session.MaxPending wait in one.
+// perSession is the number of messages of a conversation in one session. The conversation then goes on in another
+// session, so that fewer than session.MaxPending wait in one.
 const perSession = 500
 
-// A conversation sends messages to one session at a time, whose turn runs.
+// A conversation sends messages to one session at a time, while its turn runs.
 type conversation struct {
 	a  *sessionActors
 	mu sync.Mutex
@@ -147,7 +147,7 @@ type conversation struct {
 	next    chan string
 }
 
-// converse starts a conversation in a workspace. number distinguishes its sessions from those of others.
+// converse starts a conversation in a workspace. number distinguishes its sessions from the sessions of other conversations.
 func (a *sessionActors) converse(workspaceID string, number int) *conversation {
 	c := &conversation{a: a, next: make(chan string), sent: perSession}
 	go func() {
@@ -180,7 +180,7 @@ func (c *conversation) message() error {
 	return err
 }
 
-// BenchmarkSessionMessages sends messages of a member to sessions of one workspace whose turns run, 256 at a time. The variant
+// BenchmarkSessionMessages sends messages of a member to sessions of one workspace while their turns run, 256 at a time. The variant
 // raw appends the proposals of such messages to a separate journal, with their list rows, as many at a time.
 func BenchmarkSessionMessages(b *testing.B) {
 	for _, sessions := range []int{1, inFlight} {
@@ -260,9 +260,9 @@ const (
 	waitedSessions = 1_000
 )
 
-// BenchmarkSessionWaits makes 10,000 requests wait for the turns of 1,000 sessions, and then ends the turns. It reports the
-// memory of a wait in the process of the actors, beside that of a goroutine that waits for a channel with a deadline, and the time
-// from the command that ends a turn to the answers of its waits and to its own.
+// BenchmarkSessionWaits makes 10,000 requests wait for the turns of 1,000 sessions, and then ends the turns. It reports the memory of a
+// wait in the process of the actors, beside the memory of a goroutine that waits for a channel with a deadline, and the time from the
+// command that ends a turn to the answers of its waits and to its own answer.
 func BenchmarkSessionWaits(b *testing.B) {
 	store, _ := openJournal(b)
 	a := newSessionActors(b, store, time.Minute)
@@ -308,14 +308,14 @@ func BenchmarkSessionWaits(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// A waited is a session whose turn is awaited.
+// A waited is a session with an awaited turn.
 type waited struct {
 	identity string
 	turn     uint64
 
 	mu sync.Mutex
-	// began is the time of the command that ends the turn. ended is the time until its answer, and answers those until the
-	// answers of the waits.
+	// began is the time of the command that ends the turn. ended is the time until the answer of the command. answers are the
+	// times until the answers of the waits.
 	began   time.Time
 	ended   time.Duration
 	answers []time.Duration
@@ -378,7 +378,7 @@ func parallel(b testing.TB, n, workers int, work func(int) error) bool {
 // settledMemory returns the bytes of the heap and of the stacks of this process after garbage collections.
 func settledMemory() int64 {
 	runtime.GC()
-	runtime.GC() // the first one leaves what finalizers and pools refer to
+	runtime.GC() // the first one leaves memory that finalizers and pools refer to
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc + m.StackInuse)

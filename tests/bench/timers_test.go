@@ -148,7 +148,7 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// crowd is a share of computers, of which some run.
+// crowd is a share of computers. Some of them run.
 type crowd struct {
 	all     []*computerv1.Present
 	running []string

@@ -24,7 +24,7 @@ import (
 	"github.com/atelier-run/atelier/tests/testmachine"
 )
 
-// chatCommand is the first argument of the test program with which it is the process of an app.
+// chatCommand is the first argument that makes the test program the process of an app.
 const chatCommand = "chat"
 
 func TestMain(m *testing.M) {
@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// chatPage connects with a WebSocket, and shows what the connection says.
+// chatPage connects with a WebSocket, and shows the messages of the connection.
 const chatPage = `<!doctype html><html lang="en"><title>Chat</title><h1>Chat</h1><p id="path"></p><p id="said"></p><p id="state"></p>
 <script>
 document.getElementById('path').textContent = location.pathname + location.search
@@ -112,7 +112,7 @@ func TestApps(t *testing.T) {
 	}
 }
 
-// newAppSite starts a node whose computers run processes. Its pages and its apps have the same listener.
+// newAppSite starts a node with computers that run processes. Its pages and its apps have the same listener.
 func newAppSite(t *testing.T) *site {
 	var serving atomic.Pointer[atelier.Server]
 	live := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { serving.Load().ServeHTTP(w, r) }))

@@ -181,7 +181,7 @@ func (s *site) person(name, displayName string) string {
 	return made.Key
 }
 
-// link creates a link with which a person sets a password.
+// link creates a link that lets a person set a password.
 func (s *site) link(name string) string {
 	s.Helper()
 	var made struct{ PasswordLink string }

@@ -166,7 +166,7 @@ func TestLeftovers(t *testing.T) {
 	}
 }
 
-// processesOf returns the number of processes whose TMPDIR is below the folder.
+// processesOf returns the number of processes with a TMPDIR below the folder.
 func processesOf(folder string) (count int) {
 	all, _ := filepath.Glob("/proc/[0-9]*/environ")
 	for _, name := range all {

@@ -9,10 +9,10 @@ import (
 	"testing"
 )
 
-// The tests named TestAttack… attack the server as RFC 9700 describes. The number in each comment is the section. Those in
-// this file attack through the browser; attacks_tokens_test.go has those on the token endpoint and on the API.
+// The tests named TestAttack… attack the server as RFC 9700 describes. The number in each comment is the section. The attacks in
+// this file go through the browser; attacks_tokens_test.go has the attacks on the token endpoint and on the API.
 
-// stage returns what an attack starts from: a person who owns the workspace acme, and a registered client.
+// stage returns the preconditions of an attack: a person who owns the workspace acme, and a registered client.
 func stage(t *testing.T) (w *world, alice person, client string) {
 	w = newWorld(t)
 	alice = w.person("alice")

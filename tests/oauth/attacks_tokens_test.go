@@ -110,7 +110,7 @@ func TestAttackCounterfeitResourceServer(t *testing.T) {
 	}
 }
 
-// 4.9.2: somebody who can read the store must not find a token in it.
+// 4.9.2: a reader of the store must not find a token in it.
 func TestAttackCompromisedStore(t *testing.T) {
 	w, alice, client := stage(t)
 	code := w.code(alice, asking(client, "files:read"))
@@ -235,8 +235,8 @@ func TestAttackPasswordGrant(t *testing.T) {
 	}, 400, "unsupported_grant_type")
 }
 
-// RFC 8252, section 8.6: public clients cannot prove who they are, so another one takes the name and the redirect URI of one
-// that the person trusts.
+// RFC 8252, section 8.6: public clients cannot prove their identity, so a second client takes the name and the redirect URI of a
+// client that the person trusts.
 func TestAttackPublicClientImpersonation(t *testing.T) {
 	w, alice, client := stage(t)
 	evil := w.register(callback)

@@ -71,7 +71,7 @@ func idsOffered(page string) (ids []string) {
 	return ids
 }
 
-// TestConsentOffersEveryWorkspace consents for a person who has more workspaces than a consent page shows.
+// TestConsentOffersEveryWorkspace consents for a person with more workspaces than a consent page shows.
 func TestConsentOffersEveryWorkspace(t *testing.T) {
 	w, alice, client := stage(t)
 	query := asking(client, "files:read", "files:write")
@@ -136,7 +136,7 @@ func TestConsentOffersEveryWorkspace(t *testing.T) {
 	}
 }
 
-// TestConsentSearchIsProtected answers consent pages whose search is not what was shown, and requests with odd searches.
+// TestConsentSearchIsProtected answers consent pages with another search than the shown one, and requests with odd searches.
 func TestConsentSearchIsProtected(t *testing.T) {
 	w, alice, client := stage(t)
 	bob := w.person("bob")
@@ -178,7 +178,7 @@ func TestConsentSearchIsProtected(t *testing.T) {
 	if account := w.visit(alice, "/account"); !strings.Contains(account, "Only the first 100 of your 101 workspaces are shown") {
 		t.Errorf("the form for a limited key does not say that it lacks a workspace: %s", account)
 	}
-	// A person who has to sign in first gets back to the page.
+	// A person who must sign in first gets back to the page.
 	response, _ := w.send("GET", "/oauth/authorize?"+asking(client, "files:read").Encode()+"&find=mine&page=2", "")
 	if to := w.led(response); to == nil || !strings.HasSuffix(to.Query().Get("next"), "&find=mine&page=2") {
 		t.Errorf("signed out: %v", to)

@@ -146,7 +146,7 @@ func (w *world) answer(p person, query url.Values, edit func(url.Values)) (to *u
 	return w.led(response), page
 }
 
-// led returns the target of a redirect, or of a page that goes on to another one, or nil if the response is neither.
+// led returns the target of a redirect, or of a page that goes on to a further page, or nil if the response is neither.
 func (w *world) led(response *http.Response) *url.URL {
 	target, goesOn := strings.CutPrefix(response.Header.Get("Refresh"), "0; url=")
 	switch {

@@ -9,7 +9,7 @@ import (
 	"github.com/atelier-run/atelier/http/oauth"
 )
 
-// Consents whose codes were never redeemed, and grants whose last token has expired, are not live: they are listed as ended, are
+// Consents with a code that was never redeemed, and grants with an expired last token, are not live: they are listed as ended, are
 // missing from the account's page, and do not count against the limit. Live grants do.
 func TestEndedGrantsDoNotCount(t *testing.T) {
 	w, alice, client := stage(t)

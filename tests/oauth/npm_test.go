@@ -19,7 +19,7 @@ func TestMCPClient(t *testing.T) { runScript(t, "mcp.mjs", "localhost") }
 // publicHost is the host in the public URL of the node.
 const publicHost = "127.0.0.1"
 
-// needPackages ends a test on a machine without node or what npm ci installs here.
+// needPackages ends a test on a machine without node or the packages that npm ci installs here.
 func needPackages(t *testing.T) {
 	t.Helper()
 	for _, needed := range []string{"node", "npm"} {

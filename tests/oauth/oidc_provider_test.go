@@ -35,7 +35,7 @@ var accounts = map[string]map[string]any{
 	"stranger":   {"email": "stranger@example.com", "email_verified": true},
 }
 
-// newProvidedWorld starts a node whose people sign in by a real node-oidc-provider. The node has the clock of the machine, as the
+// newProvidedWorld starts a node with people who sign in by a real node-oidc-provider. The node has the clock of the machine, as the
 // provider does.
 func newProvidedWorld(t *testing.T) *world {
 	needPackages(t)
@@ -105,7 +105,7 @@ func (w *world) webBrowser() webBrowser {
 	}}}
 }
 
-// shown is what a tab of a browser shows: a page, or a redirect that the browser has not followed.
+// shown is the content of a tab of a browser: a page, or a redirect that the browser has not followed.
 type shown struct {
 	at   *url.URL
 	code int
@@ -160,7 +160,7 @@ func (b webBrowser) signIn(tab shown, account string) (back string) {
 	return b.returned(tab)
 }
 
-// returned returns the address to which the provider has sent the browser back.
+// returned returns the address that the provider has sent the browser back to.
 func (b webBrowser) returned(tab shown) string {
 	b.Helper()
 	if !strings.HasPrefix(tab.to, b.url+returnPath+"?") {
@@ -177,7 +177,7 @@ func (b webBrowser) expect(got shown, code int, at, text string) {
 	}
 }
 
-// The provider gives the address at its userinfo endpoint alone. What is missing there is named.
+// The provider gives the address at its userinfo endpoint alone. The page says which claim is missing or wrong.
 func TestSignInByOIDCProvider(t *testing.T) {
 	w := newProvidedWorld(t)
 	w.person("alice")

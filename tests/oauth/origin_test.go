@@ -8,7 +8,7 @@ import (
 )
 
 // TestOrigin has a client that knows the server by another of its names than the public one. The names of the resource and of the issuer
-// must be those by which the client has asked (RFC 8414, section 3.3; RFC 9728, section 3.3; RFC 9207).
+// must be the names that the client has asked with (RFC 8414, section 3.3; RFC 9728, section 3.3; RFC 9207).
 func TestOrigin(t *testing.T) {
 	w := newWorld(t)
 	alice := w.person("alice")

@@ -195,7 +195,7 @@ func TestRoles(t *testing.T) {
 	w.ask(entity.KindUser, viewer.id, &userv1.DescribeUser{})
 	rename("apex", "acre", "A secret name")
 	grants(`"workspace":{"slug":"acme","name":"ACME"}`) // as it was when they allowed it
-	w.join(id, owner, viewer)                           // who comes back has not consented anew
+	w.join(id, owner, viewer)                           // a member that comes back has not consented anew
 	w.advance(time.Second)
 	if status, text := w.api("GET", "/v1/whoami", granted.access, ""); status != 401 {
 		t.Errorf("removed: %d %s", status, text)

@@ -254,8 +254,8 @@ func TestRegistration(t *testing.T) {
 	if status != 201 || !strings.Contains(text, `"client_name":"Tester"`) || strings.Contains(text, "secret") || strings.Contains(text, "logo") {
 		t.Errorf("%d %s", status, text)
 	}
-	// All metadata but redirect_uris is optional, and what is not supported is ignored or replaced in the response (RFC 7591, sections 2
-	// and 3.2.1).
+	// All metadata but redirect_uris is optional. Unsupported metadata is ignored or replaced in the response (RFC 7591, sections 2 and
+	// 3.2.1).
 	const page = `,"client_uri":"http://client.example/about"`
 	for more, want := range map[string]string{
 		``:                    ``,

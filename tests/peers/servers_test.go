@@ -68,9 +68,9 @@ func run(b *testing.B, command *exec.Cmd) {
 // modules is where Debian installs the modules of Apache.
 const modules = "/usr/lib/apache2/modules"
 
-// apacheConfig has what mod_dav needs. Each of two processes has a thread for every client, and spare processes are not ended:
-// Apache closes connections otherwise. The arguments are the folder of the server, its port, and the directives for the user
-// that it becomes if it starts as root.
+// apacheConfig has the directives that mod_dav needs. Each of two processes has a thread for every client, and spare processes are
+// not ended: Apache closes connections otherwise. The arguments are the folder of the server, its port, and the directives for the
+// user that it becomes if it starts as root.
 const apacheConfig = `
 ServerRoot %[1]s
 ServerName 127.0.0.1
@@ -181,8 +181,7 @@ func awaitApache(b *testing.B, log io.Reader) {
 // ticksPerSecond is the unit of processor times in /proc, which Linux fixes for user space.
 const ticksPerSecond = 100
 
-// processorTimeOf returns a function that returns the user and system time of a process and its children, those that have
-// ended included.
+// processorTimeOf returns a function that returns the user and system time of a process and its children, ended children included.
 func processorTimeOf(pid int) func(testing.TB) time.Duration {
 	return func(b testing.TB) time.Duration {
 		ticks, _ := statOf(b, pid)

@@ -21,7 +21,7 @@ type holding struct {
 	wait    sync.Once
 	release func()
 	err     error
-	count   int // of the calls of Take whose tests have not ended
+	count   int // of the calls of Take by tests that have not ended
 }
 
 var (
@@ -66,7 +66,7 @@ func Take(t testing.TB) {
 func folder() string { return fmt.Sprintf("/tmp/atelier-places-%d", os.Getuid()) }
 
 // take locks one of count files of a folder and returns a function that releases it. It waits for all of them at the same time, and
-// releases at once what it gets after the first.
+// releases the further locks that it gets after the first at once.
 func take(folder string, count int) (release func(), err error) {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return nil, err

@@ -15,7 +15,7 @@ type accountWorker struct {
 	client *client
 	number int
 
-	// claimed has the slugs of created workspaces, unsure those of requests with an unknown outcome.
+	// claimed has the slugs of created workspaces. unsure has the slugs of requests with an unknown outcome.
 	claimed, unsure []string
 	// live has the valid keys, revoked the revoked ones.
 	live, revoked []issuedKey

@@ -101,7 +101,7 @@ func (s *directory) slug(space string) string {
 	return s.slugs[space]
 }
 
-// want returns a new slug for which other people compete. A few slugs are contested at a time, and later others.
+// want returns a new slug that other people compete for. A few slugs are contested at a time, and later others.
 func (s *directory) want(choice int) string {
 	const atOnce, each = 10, 6
 	s.mu.Lock()

@@ -27,7 +27,7 @@ type person struct {
 	suspended string
 }
 
-// groups returns the numbers of the two groups to which the person belongs.
+// groups returns the numbers of the two groups that the person belongs to.
 func (p *person) groups() (int, int) {
 	return p.number % initialWorkspaces, (p.number/initialWorkspaces + 1) % initialWorkspaces
 }

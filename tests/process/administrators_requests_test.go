@@ -2,7 +2,7 @@ package process
 
 import "net/http"
 
-// createWorkspace creates a workspace with a slug for which other people compete.
+// createWorkspace creates a workspace with a slug that other people compete for.
 func (p *person) createWorkspace() bool {
 	slug, name := p.scenario.directory.want(p.random.IntN(1000)), p.name()
 	request := p.newRequest("workspace.created", "", slug, name)
@@ -17,7 +17,7 @@ func (p *person) createWorkspace() bool {
 	return p.finish(request, a)
 }
 
-// rename changes a workspace's slug to one for which other people compete, or to its current or a former slug.
+// rename changes a workspace's slug to a slug that other people compete for, or to its current or a former slug.
 func (p *person) rename(space string) bool {
 	slug, name := p.scenario.directory.want(p.random.IntN(1000)), p.name()
 	if p.random.IntN(3) == 0 {

@@ -55,7 +55,7 @@ type scenario struct {
 	directory *directory
 }
 
-// newScenario creates the people, each with a key, and the initial workspaces, to which their founders invite their groups.
+// newScenario creates the people, each with a key, and the initial workspaces. The founders of the workspaces invite their groups.
 func newScenario(t *testing.T) *scenario {
 	t.Helper()
 	s := &site{

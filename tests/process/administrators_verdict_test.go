@@ -111,7 +111,7 @@ func (v *verification) verifyWorkspace(b *workspaceView, h *history) {
 	compareAll(v, "the invitations of "+b.ID, invitations, h.invitations)
 }
 
-// compare adds a problem if a value differs from the one that follows from the audit log.
+// compare adds a problem if a value differs from the value that follows from the audit log.
 func compare[V comparable](v *verification, name string, got, want V) {
 	if got != want {
 		v.addProblem("%s: got %+v, want %+v from the audit log", name, got, want)

@@ -47,9 +47,9 @@ func newScriptedTenant(t *testing.T, slug, folder string, answers ...scriptedAns
 	return p
 }
 
-// TestTenantWithoutAnswerOfRemoval gives a tenant each state in which a restarted node can be after a removal whose answer was lost.
-// The tenant repeats the removal only while the app in the path is certain to be its own: another tenant can register an app with the
-// slug as soon as the removal is complete.
+// TestTenantWithoutAnswerOfRemoval gives a tenant each state that a restarted node can be in after a removal with a lost answer. The tenant
+// repeats the removal only while the app in the path is certain to be its own: another tenant can register an app with the slug as soon as
+// the removal is complete.
 func TestTenantWithoutAnswerOfRemoval(t *testing.T) {
 	const app, key = "/v1/ws/annex/apps/shared-2", "/v1/ws/annex/drive/own-3/key"
 	const view = `{"app":{"id":%q,"slug":"shared-2","anchorPath":%q,"name":%q,"controls":{"makePrivate":%t}}}`
@@ -83,8 +83,8 @@ func TestTenantWithoutAnswerOfRemoval(t *testing.T) {
 	}
 }
 
-// TestTenantReadsBeforeRepeatedRemoval answers a removal with an error. Before a tenant repeats it, it reads an app whose slug or folder
-// another tenant can have by then.
+// TestTenantReadsBeforeRepeatedRemoval answers a removal with an error. Before a tenant repeats it, it reads the app if another tenant can
+// have the slug or the folder of the app by then.
 func TestTenantReadsBeforeRepeatedRemoval(t *testing.T) {
 	for _, test := range []struct {
 		slug, folder string

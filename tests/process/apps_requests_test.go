@@ -91,12 +91,12 @@ func (p *tenant) register() *appRequest {
 	return request
 }
 
-// ownName is the slug and the folder that the tenant shares with nobody.
+// ownName is the slug and the folder that the tenant shares with no other tenant.
 func (p *tenant) ownName() string { return fmt.Sprint("own-", p.number) }
 
 func (p *tenant) uniqueName() string { return fmt.Sprintf("app %d of %d", p.made, p.number) }
 
-// newRuntime returns a random configuration, whose command serves the folder of the app with a file that names the command.
+// newRuntime returns a random configuration. Its command serves the folder of the app with a file that names the command.
 func (p *tenant) newRuntime() runtime {
 	token := fmt.Sprintf("%d-%d", p.number, p.made)
 	r := runtime{

@@ -19,7 +19,7 @@ type appView struct {
 	Port         uint32
 	DisabledAt   int64
 	CustomDomain *struct{ Hostname, Status string }
-	// Controls has what the owner of the workspace may do: with an app that is being removed, only repeat the removal.
+	// Controls has the rights of the owner of the workspace: with an app that is being removed, only to repeat the removal.
 	Controls struct{ MakePrivate bool }
 }
 
@@ -48,9 +48,9 @@ type tenant struct {
 type model struct {
 	// id is empty until a registration is answered.
 	id, slug, folder, name string
-	// runtimes has the configurations one of which the app shows: the last accepted one, and those that were requested since.
+	// runtimes has the last accepted configuration, and the configurations that were requested since. The app shows one of them.
 	runtimes []runtime
-	// disabled and domain are the acknowledged state; keys those that its processes had.
+	// disabled and domain are the acknowledged state. keys has the keys that the processes of the app had.
 	disabled bool
 	domain   string
 	keys     []string
@@ -76,7 +76,7 @@ type appRequest struct {
 	apply func(m *model)
 	// runtime is the requested configuration; nil: none.
 	runtime *runtime
-	// registers and removes mark a registration and a removal; revokes a request after which the keys so far are refused.
+	// registers and removes mark a registration and a removal. revokes marks a request that ends the keys so far.
 	registers *model
 	removes   bool
 	revokes   bool
@@ -203,7 +203,8 @@ func (p *tenant) succeed(answer []byte, isAccepted bool) {
 
 func (v appView) runtime() runtime { return runtime{v.Command, v.Port, v.APIScopes} }
 
-// adopt decides a registration whose slug is taken: by the tenant's own request before, whose answer was lost, or by another app.
+// adopt decides a registration with a taken slug: the slug was taken by the tenant's own request before, without an answer, or by
+// another app.
 func (p *tenant) adopt(ctx context.Context) bool {
 	status, answer, err := p.client.do(ctx, http.MethodGet, p.ownPath(p.next.registers, ""), nil)
 	if err != nil || status >= 500 || status == http.StatusTooManyRequests {
@@ -217,9 +218,9 @@ func (p *tenant) adopt(ctx context.Context) bool {
 	return true
 }
 
-// read compares the app with the model. A removal whose outcome is unknown is complete when the slug has no app any more, or the app of
-// another tenant. The removal is repeated only if the node has not begun it: a later request would remove the app that another tenant
-// has registered with the slug meanwhile. read returns false if the node does not answer, or still removes the app.
+// read compares the app with the model. A removal with an unknown outcome is complete when the slug has no app any more, or the app of
+// another tenant. The removal is repeated only if the node has not begun it: a later request would remove the app that another tenant has
+// registered with the slug meanwhile. read returns false if the node does not answer, or still removes the app.
 func (p *tenant) read(ctx context.Context) bool {
 	if p.app == nil {
 		return true

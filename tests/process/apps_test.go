@@ -20,12 +20,12 @@ var (
 	appTenants = flag.Int("apps", 8, "number of clients of TestKillApps, each of which has an app at a time")
 )
 
-// appSpaces are the workspaces of TestKillApps. Their apps compete for host names, and those of one workspace for slugs, folders and
-// ports.
+// appSpaces are the workspaces of TestKillApps. Their apps compete for host names, and the apps of one workspace compete for slugs,
+// folders and ports.
 var appSpaces = []string{"factory", "annex"}
 
 const (
-	// contested is the number of slugs, folders, ports and host names for which the clients compete.
+	// contested is the number of slugs, folders, ports and host names that the clients compete for.
 	contested = 3
 	// firstOwnPort is the port of the first client that it does not share; firstContestedPort is the first that all share.
 	firstOwnPort, firstContestedPort = 21000, 22000
@@ -35,15 +35,15 @@ func contestedSlug(i int) string     { return fmt.Sprint("shared-", i) }
 func contestedFolder(i int) string   { return fmt.Sprint("folder-", i) }
 func contestedHostname(i int) string { return fmt.Sprintf("app%d.example.com", i) }
 
-// TestKillApps kills the node, and between that the processes of apps, while clients register, change and remove apps and attach
-// custom domains, and repeat every request until it is answered. After each kill nothing that the node has started is left on
-// the machine. At the end each acknowledged change is visible, each name and port has one app, apps that may run answer, the keys of
-// apps that were disabled or removed are refused, and what removed apps had reserved is free.
+// TestKillApps kills the node, and between that the processes of apps, while clients register, change and remove apps and attach custom
+// domains, and repeat every request until it is answered. After each kill nothing that the node has started is left on the machine. At the
+// end each acknowledged change is visible, each name and port has one app, apps that may run answer, the keys of apps that were disabled
+// or removed are refused, and the slugs, folders, ports and host names of removed apps are free.
 func TestKillApps(t *testing.T) {
 	requireRoot(t)
 	t.Logf("-seed=%d", *seed)
 	r := rand.New(rand.NewPCG(*seed, 13))
-	// No custom domain is ever verified: the resolver is a port at which nobody answers.
+	// No custom domain is ever verified: the resolver is a port without a listener.
 	s := newSite(t, filepath.Join(t.TempDir(), "data"), "--resolvers=127.0.0.1:1")
 	w := newAppWorld(t, s)
 	work, stop := context.WithCancel(t.Context())
@@ -87,7 +87,7 @@ func TestKillApps(t *testing.T) {
 type appWorld struct {
 	t    *testing.T
 	site *site
-	// mark is a variable in the environment of all apps of this test, by which it finds their processes.
+	// mark is a variable in the environment of all apps of this test. The test finds their processes by it.
 	mark    string
 	tenants []*tenant
 	// namespaces is the number of network namespaces of the node that were verified to have ended.
@@ -134,7 +134,7 @@ func newAppWorld(t *testing.T, s *site) *appWorld {
 
 func spacePath(space, rest string) string { return "/v1/ws/" + space + rest }
 
-// verify compares what the node has with what it has acknowledged, and then removes everything.
+// verify compares the state of the node with the acknowledged state, and then removes everything.
 func (w *appWorld) verify() {
 	w.t.Helper()
 	c := newClient(w.site.node.address, w.site.key)
@@ -151,7 +151,7 @@ func (w *appWorld) verify() {
 	w.verifyRemoval(c)
 }
 
-// verifyLists compares the lists of apps and domains with those of the clients.
+// verifyLists compares the lists of apps and domains with the lists of the clients.
 func (w *appWorld) verifyLists(c *client) {
 	w.t.Helper()
 	bound := map[string]string{}

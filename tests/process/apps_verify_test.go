@@ -59,7 +59,7 @@ func readApp(t *testing.T, c *client, path string) appView {
 	return shown.App
 }
 
-// verifyOccupied verifies that what an app has is refused to others.
+// verifyOccupied verifies that the slug, the folder, the port and the domain of an app are refused to other apps.
 func (w *appWorld) verifyOccupied(c *client) {
 	w.t.Helper()
 	for _, p := range w.tenants {
@@ -89,8 +89,9 @@ func (w *appWorld) verifyOccupied(c *client) {
 	}
 }
 
-// verifyFree verifies that a new app can have what no app has, so that no reservation is left of apps that were removed or changed. A port
-// is free only when no process listens on it any more, and an update that was interrupted keeps one for a minute.
+// verifyFree verifies that a new app can have each contested slug, folder and port that no app has, so that no reservation is left of apps
+// that were removed or changed. A port is free only when no process listens on it any more, and an update that was interrupted keeps one
+// for a minute.
 func (w *appWorld) verifyFree(c *client) {
 	w.t.Helper()
 	for _, space := range appSpaces {
@@ -254,8 +255,8 @@ func dialInNetwork(ctx context.Context, pid, address string) (conn net.Conn, err
 	return conn, err
 }
 
-// inNetwork calls f on a thread that is in a network namespace, and then returns to that of the test. The thread may be the main
-// one, which would never end.
+// inNetwork calls f on a thread that is in a network namespace, and then returns to the network namespace of the test. The thread may
+// be the main one, which would never end.
 func inNetwork(namespace string, f func() error) error {
 	goruntime.LockOSThread()
 	defer goruntime.UnlockOSThread()
@@ -294,7 +295,8 @@ func networkCookie(namespace string) (cookie uint64, err error) {
 	return cookie, err
 }
 
-// networkNamespaces returns the cookies, by name, of the network namespaces of the node's processes that are not that of the test.
+// networkNamespaces returns the cookies, by name, of the network namespaces of the node's processes, without the network namespace of
+// the test.
 func (w *appWorld) networkNamespaces() map[string]uint64 {
 	own, _ := os.Readlink("/proc/self/ns/net")
 	all := map[string]uint64{}

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// newBackedNode returns a running node with a workspace and files, one of which takes some time to copy.
+// newBackedNode returns a running node with a workspace and files. One of the files takes some time to copy.
 func newBackedNode(t *testing.T) (n *node, key string) {
 	t.Helper()
 	n = start(t, filepath.Join(t.TempDir(), "data"))
@@ -108,7 +108,7 @@ func TestKillDuringRestore(t *testing.T) {
 	}
 }
 
-// TestKillDuringNodeBackup kills a node while it is backed up. The next node removes what is left in the data directory, and the
+// TestKillDuringNodeBackup kills a node while it is backed up. The next node removes the leftovers in the data directory, and the
 // backup is not the latest.
 func TestKillDuringNodeBackup(t *testing.T) {
 	n, _ := newBackedNode(t)

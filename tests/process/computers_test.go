@@ -55,7 +55,7 @@ func TestKillComputers(t *testing.T) {
 	s.restart(t)
 	c := newClient(s.node.address, s.key)
 	defer c.close()
-	// The last kill may have interrupted commands. The node starts the next one after it has recorded what they have changed.
+	// The last kill may have interrupted commands. The node starts the next one after it has recorded their changes.
 	last := &executor{site: s, name: "last", client: c, acknowledged: map[string]bool{}}
 	eventually(t, "a command runs after the last restart", func() bool { return last.step(t.Context()) && len(last.acknowledged) > 0 })
 	verifyChanges(t, c, append(executors, last))
@@ -76,13 +76,13 @@ func requireRoot(t *testing.T) {
 	testmachine.Lacks(t, "only root can isolate processes completely")
 }
 
-// An executor runs commands in the computer of the workspace, each of which creates a file and leaves processes behind.
+// An executor runs commands in the computer of the workspace. Each command creates a file and leaves processes behind.
 type executor struct {
 	site   *site
 	name   string
 	client *client
 	next   int
-	// acknowledged has the paths of files whose command was answered to its end.
+	// acknowledged has the paths of the files of commands that were answered to their end.
 	acknowledged map[string]bool
 }
 
@@ -109,7 +109,7 @@ func (e *executor) step(ctx context.Context) bool {
 	}
 	_, generation := e.site.current()
 	status, answer, err := e.client.do(ctx, http.MethodPost, workspacePath+"/computer/exec", body, "Content-Type", "application/json")
-	if err == nil && status == http.StatusServiceUnavailable { // the node still records what lost processes have changed
+	if err == nil && status == http.StatusServiceUnavailable { // the node still records the changes of lost processes
 		return e.site.waitForRetry(ctx, generation)
 	}
 	if err != nil || status != http.StatusOK || !bytes.HasSuffix(answer, []byte(`{"exit":0}`+"\n")) {
@@ -213,7 +213,7 @@ func leftProcesses(dir string) []string {
 	return left
 }
 
-// isComputers reports whether a command line of the program is that of a part of a computer.
+// isComputers reports whether a command line of the program belongs to a part of a computer.
 func isComputers(line []byte) bool { return bytes.Contains(line, []byte("computer")) }
 
 func leftMounts(t *testing.T, dir string) []string {
@@ -231,7 +231,8 @@ func leftMounts(t *testing.T, dir string) []string {
 	return left
 }
 
-// controlGroups returns the paths of the control groups of the nodes of a data directory, whose names have a hash of its path.
+// controlGroups returns the paths of the control groups of the nodes of a data directory. The names of the groups have a hash of the
+// directory's path.
 func controlGroups(t *testing.T, dir string) []string {
 	t.Helper()
 	resolved, err := filepath.EvalSymlinks(dir)

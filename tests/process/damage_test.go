@@ -143,7 +143,7 @@ func TestDamagedDirectoryIsRefused(t *testing.T) {
 }
 
 // TestLogCutOffAfterKill cuts the end of the last log of a killed node off. The node must refuse to start and name the log, rather than
-// find files whose changes it does not know.
+// find files without a record of their changes.
 func TestLogCutOffAfterKill(t *testing.T) {
 	dir, key := newUsedDirectory(t)
 	n := start(t, dir)
@@ -187,7 +187,7 @@ func TestAccept(t *testing.T) {
 	}
 }
 
-// TestRestoreInvalidatesCursors replaces the data directory by an older copy. Cursors from before must be refused, also those
+// TestRestoreInvalidatesCursors replaces the data directory by an older copy. Cursors from before must be refused, also cursors
 // beyond the last row. A restart alone must keep cursors valid.
 func TestRestoreInvalidatesCursors(t *testing.T) {
 	dir, key := newUsedDirectory(t)

@@ -13,14 +13,14 @@ import (
 	"github.com/atelier-run/atelier/volume"
 )
 
-// TestFullDisk fills the volume of a node in the two ways that there are: with files, of which one has no content, and with bytes. First
-// a user fills it until the drives' reserve, and then another program fills all of it, again after each step. The node serves reads,
-// deletions and operators, refuses other changes, starts on the full volume after it was killed, and accepts everything without a
-// restart as soon as there is space.
+// TestFullDisk fills the volume of a node in the two ways that there are: with empty files, and with bytes. First a
+// user fills it until the drives' reserve, and then another program fills all of it, again after each step. The node serves reads,
+// deletions and operators, refuses other changes, starts on the full volume after it was killed, and accepts everything without a restart
+// as soon as there is space.
 func TestFullDisk(t *testing.T) {
 	for name, test := range map[string]struct {
 		options string
-		// settings are reserves for so small a disk; content is that of the files of the user.
+		// settings are reserves for so small a disk. content is the content of the files of the user.
 		settings []string
 		content  string
 		fill     func(t testing.TB, dir string)

@@ -74,7 +74,7 @@ func TestImagesAreBoundedByTheQuota(t *testing.T) {
 	if grown := folderSize(journal) - before; grown > size {
 		t.Errorf("the journal has grown by %d bytes", grown)
 	}
-	// The same session, and the drive, which have the same quota; and another person, who has another.
+	// The same session, and the drive, which have the same quota; and another person with another quota.
 	small, _ := inputWith(t, "text", size, 200)
 	c.expect(t, http.StatusInsufficientStorage, http.MethodPost, sessionsPath+"/"+sessions[0]+"/messages", string(small), asJSON...)
 	c.expect(t, http.StatusOK, http.MethodPost, sessionsPath+"/"+sessions[0]+"/messages", `{"text":"say without"}`, asJSON...)
@@ -105,7 +105,7 @@ func imageMarkers(t *testing.T, dir string) map[string]bool {
 	return namesOf(t, filepath.Join(dir, "drives/*/tmp/*.image"), func(name string) string { return strings.Split(name, ".")[1] })
 }
 
-// namesOf returns what part returns for the names of the files of a pattern.
+// namesOf returns the results of part for the names of the files of a pattern.
 func namesOf(t *testing.T, pattern string, part func(name string) string) map[string]bool {
 	t.Helper()
 	found, err := filepath.Glob(pattern)
@@ -120,8 +120,8 @@ func namesOf(t *testing.T, pattern string, part func(name string) string) map[st
 }
 
 // TestKillWithImages kills the node while clients send images, and leaves one image as a kill between its file and its input does. Each
-// input in the timeline has its image, with the right bytes, and each image without an input has the marker by which the node removes the
-// image minutes later (TestImagesAfterACrash of package drive).
+// input in the timeline has its image, with the right bytes, and each image without an input has a marker. The marker lets the node remove
+// the image minutes later (TestImagesAfterACrash of package drive).
 func TestKillWithImages(t *testing.T) {
 	n := start(t, filepath.Join(t.TempDir(), "data"), killSettings...)
 	_, key := newPerson(t, n, "ada@example.org")

@@ -17,8 +17,8 @@ import (
 	"github.com/atelier-run/atelier/http/api/apitest"
 )
 
-// startUnread starts a node whose log is the file written, and reads the log from its other end until the node is ready. Then nothing reads the
-// log until the caller does.
+// startUnread starts a node that logs to the file written, and reads the log from its other end until the node is ready. Then nothing reads
+// the log until the caller does.
 func startUnread(t *testing.T, log, written *os.File) *node {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "data")
@@ -164,7 +164,7 @@ func TestLogWithoutReader(t *testing.T) {
 	})
 }
 
-// ctrlS and ctrlQ are the characters with which a person stops the output of a terminal and lets it go on: VSTOP and VSTART of termios(3).
+// ctrlS and ctrlQ are the characters that stop the output of a terminal and let it go on: VSTOP and VSTART of termios(3).
 const ctrlS, ctrlQ = 'S' - '@', 'Q' - '@'
 
 // TestHangup verifies that a node drains when its terminal is gone, unless nohup has started it.

@@ -51,7 +51,7 @@ func exerciseJournal(dir string) error {
 		return err
 	}
 	const stream = persistence.Stream("user/usr_1")
-	random := rand.NewChaCha8([32]byte{}) // what cannot be compressed
+	random := rand.NewChaCha8([32]byte{}) // bytes that cannot be compressed
 	done := make(chan persistence.Result)
 	for version := uint64(0); version < 4*journalCache/(256<<10); version++ {
 		payload := make([]byte, 256<<10)

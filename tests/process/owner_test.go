@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestDataOfAnotherUser starts nodes whose data directory belongs to root and may be written by the group or by all users, as a volume
-// of Kubernetes with an fsGroup may.
+// TestDataOfAnotherUser starts nodes with a data directory that belongs to root and may be written by the group or by all users, as a
+// volume of Kubernetes with an fsGroup may.
 func TestDataOfAnotherUser(t *testing.T) {
 	requireRoot(t)
 	const nobody = 65534

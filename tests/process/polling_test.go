@@ -21,7 +21,7 @@ import (
 
 var polling = flag.Duration("polling", time.Second, "how long TestKillPolling polls between two kills of the node, at least")
 
-// polledFolder is the folder whose activity is polled.
+// polledFolder is the folder with the polled activity.
 const polledFolder = "polled"
 
 // TestKillPolling kills the node repeatedly while a client writes six files of a folder and other clients poll the activity of that

@@ -14,8 +14,8 @@ import (
 	"github.com/atelier-run/atelier/tests/place"
 )
 
-// TestProgramIsReplaced replaces the program of a running node by another one and then removes it, as an upgrade does. The computers
-// that run, and those that start then, have the program that the node runs.
+// TestProgramIsReplaced replaces the program of a running node by another program and then removes it, as an upgrade does. The computers
+// that run, and the computers that start then, have the program that the node runs.
 func TestProgramIsReplaced(t *testing.T) {
 	t.Run("isolated", func(t *testing.T) {
 		requireRoot(t)

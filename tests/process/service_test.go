@@ -46,7 +46,7 @@ func TestServiceStarts(t *testing.T) {
 	for _, found := range regexp.MustCompile(`(?m)^Environment=(.*)$`).FindAllStringSubmatch(readUnit(t), -1) {
 		through = append(through, strings.ReplaceAll(found[1], "%S", dir))
 	}
-	data := filepath.Join(dir, "atelier") // what the unit's ATELIER_DATA names
+	data := filepath.Join(dir, "atelier") // the folder that the unit's ATELIER_DATA names
 	n, err := launchBy(through, data, "--config="+config)
 	if err != nil {
 		t.Fatal(err)
@@ -64,8 +64,8 @@ func TestServiceStarts(t *testing.T) {
 	}
 }
 
-// TestServiceRestarts/settings expects that a node with wrong settings ends with the one code after which the unit's systemd does not
-// start it again, and TestServiceRestarts/runtime that the Go runtime never ends a node with this code.
+// TestServiceRestarts/settings expects that a node with wrong settings ends with the one code that keeps the unit's systemd from starting
+// it again, and TestServiceRestarts/runtime that the Go runtime never ends a node with this code.
 func TestServiceRestarts(t *testing.T) {
 	unit := readUnit(t)
 	if !strings.Contains(unit, "\nRestart=always\n") {

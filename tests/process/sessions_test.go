@@ -45,7 +45,7 @@ func TestKillSessions(t *testing.T) {
 	})
 }
 
-// testKillSessions is TestKillSessions for a driver of computers. isComputers reports whether a command line is that of a part of a
+// testKillSessions is TestKillSessions for a driver of computers. isComputers reports whether a command line belongs to a part of a
 // computer.
 func testKillSessions(t *testing.T, sessions, kills int, isComputers func(line []byte) bool, settings ...string) {
 	requireRoot(t)
@@ -96,8 +96,8 @@ func testKillSessions(t *testing.T, sessions, kills int, isComputers func(line [
 	expectNothingLeft(t, s.dir)
 }
 
-// killOne kills a random process in a computer of the data directory whose command line matches, and returns how many it has killed.
-// Other tests have such processes, too: those of this directory have one of its drives mounted.
+// killOne kills a random process in a computer of the data directory with a command line that matches, and returns how many it has killed.
+// Other tests have such processes, too: processes of this directory have one of its drives mounted.
 func killOne(r *rand.Rand, dir string, matches func(line []byte) bool) int {
 	drives := []byte(strings.TrimPrefix(dir, os.TempDir()) + "/drives/")
 	var found []int
@@ -118,7 +118,7 @@ func killOne(r *rand.Rand, dir string, matches func(line []byte) bool) int {
 	return 1
 }
 
-// isAgent reports whether a command line is that of the built-in agent in a computer.
+// isAgent reports whether a command line belongs to the built-in agent in a computer.
 func isAgent(line []byte) bool { return bytes.HasPrefix(line, []byte("/.atelier/atelier\x00agent")) }
 
 // A participant writes to one session after the other.
@@ -256,7 +256,7 @@ func (p *participant) verify(c *client) {
 		accepted[session] = append(accepted[session], id)
 	}
 	if p.next != nil && p.next.deletes {
-		delete(accepted, p.session) // nobody knows whether the deletion that was not answered has begun
+		delete(accepted, p.session) // it is unknown whether the deletion without an answer has begun
 	}
 	for _, session := range p.deleted {
 		delete(accepted, session)

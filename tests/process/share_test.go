@@ -32,9 +32,9 @@ func filling() string {
 // ownError stands for the end of a process by an error of its own.
 const ownError = "exit"
 
-// TestShareOfFullDisk has the processes of one workspace fill the volume of a node, again and again. They end, and what
-// else the workspace wants to store is refused, until it deletes something. The workspace of somebody else goes on: no upload or command is
-// refused, and a process that writes is not ended.
+// TestShareOfFullDisk has the processes of one workspace fill the volume of a node, again and again. They end, and other writes of the
+// workspace are refused, until it deletes something. The workspace of somebody else goes on: no upload or command is refused, and a process
+// that writes is not ended.
 func TestShareOfFullDisk(t *testing.T) {
 	requireRoot(t)
 	settings := []string{"--min-free-space=32MiB", "--drive-reserve=192MiB"}
@@ -166,7 +166,7 @@ func addWorkspace(t *testing.T, c *api.Client, slug string) {
 	})
 }
 
-// expectShareRefused expects that the workspace "large" may store nothing, because of what it has, and may delete files and then go on.
+// expectShareRefused expects that the workspace "large" may store nothing, because it has its share, and may delete files and then go on.
 func expectShareRefused(t *testing.T, n *node, c *api.Client) {
 	t.Helper()
 	isRefused := func(err error, codes ...string) {
@@ -288,8 +288,8 @@ func TestShareOfPerson(t *testing.T) {
 	})
 }
 
-// TestChangesAfterProcessDeletes has a process delete what a workspace had beyond its share, while the disk has space. When the disk is nearly
-// full again, the workspace stores files, and changes that take no space but that of the journal are not refused for what the workspace had.
+// TestChangesAfterProcessDeletes has a process delete the files of a workspace beyond its share, while the disk has space. When the disk is
+// nearly full again, the workspace stores files, and changes that take space in the journal only are not refused for the deleted files.
 func TestChangesAfterProcessDeletes(t *testing.T) {
 	requireRoot(t)
 	place.Take(t)

@@ -32,7 +32,7 @@ type mallory struct {
 // soakRole is the environment variable with the attackPlan of a process of the tests that is the attackers.
 const soakRole = "ATELIER_TEST_SOAK"
 
-// An attackPlan is what the process of the attackers is told.
+// An attackPlan is the plan that the process of the attackers gets.
 type attackPlan struct {
 	Node    string   `json:"node"`
 	Keys    []string `json:"keys"`
@@ -100,7 +100,7 @@ type soakAttack struct {
 	act      func(*attacker, context.Context, int) (outcome string, err error)
 }
 
-// allSoakAttacks has what one person, one app and one stranger can do to a node.
+// allSoakAttacks has the attacks of one person, one app and one stranger on a node.
 var allSoakAttacks = []soakAttack{
 	{"idle connections", 800, true, func(a *attacker, ctx context.Context, _ int) (string, error) {
 		return a.hold(ctx, "")
@@ -347,7 +347,7 @@ func (a *attacker) lock(ctx context.Context, i int) (string, error) {
 	return "", nil
 }
 
-// leave deletes what the attacks made, as an operator does who has found them.
+// leave deletes everything that the attacks made, as an operator does after a discovery.
 func (m *mallory) leave() {
 	m.soak.Helper()
 	for _, command := range [][]string{{"user", "disable", "--email=" + mallorySlug + "@example.org"}, {"workspace", "suspend", "--slug=" + mallorySlug}} {

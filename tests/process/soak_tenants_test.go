@@ -35,7 +35,7 @@ func (s *soak) newTenant(slug, address string) *soakTenant {
 	return t
 }
 
-// soakSteps is what a tenant does in each round.
+// soakSteps has the steps of a tenant in each round.
 var soakSteps = []struct {
 	name string
 	run  func(*soakTenant, context.Context) error
@@ -124,7 +124,7 @@ func (t *soakTenant) signInPage(ctx context.Context) error {
 	return err
 }
 
-// lastFile is the name of the file after whose row a tenant stops reading the stream.
+// lastFile is the name of a file. A tenant reads the stream until the row of this file.
 const lastFile = "last"
 
 // follow reads the stream of the workspace until the row of lastFile. The rows must have all numbers.

@@ -34,7 +34,8 @@ const (
 )
 
 // TestSoak has a hostile tenant, a hostile app and a stranger attack a small node with default limits in every way at once, while three
-// other tenants work. No request of these tenants fails, the node does not exit, and what the attacks took is free after them.
+// other tenants work. No request of these tenants fails, the node does not exit, and the resources that the attacks took are free after
+// them.
 func TestSoak(t *testing.T) {
 	requireRoot(t)
 	place.Take(t)
@@ -93,20 +94,20 @@ func newSoak(t *testing.T) *soak {
 	return s
 }
 
-// clientFrom returns an HTTP client whose connections come from an address.
+// clientFrom returns an HTTP client with connections that come from an address.
 func clientFrom(address string) *http.Client {
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
 	return &http.Client{Transport: &http.Transport{DialContext: dialer.DialContext}}
 }
 
-// client returns an HTTP client whose connections come from an address, until expectFree.
+// client returns an HTTP client with connections that come from an address, until expectFree.
 func (s *soak) client(address string) *http.Client {
 	c := clientFrom(address)
 	s.clients = append(s.clients, c)
 	return c
 }
 
-// person creates a person and returns a client with the person's key, whose connections come from an address.
+// person creates a person and returns a client with the person's key. Its connections come from an address.
 func (s *soak) person(name, address string, options ...api.Option) *api.Client {
 	s.Helper()
 	_, key := newPerson(s.T, s.node, name+"@example.org")
@@ -200,7 +201,7 @@ func (s *soak) expectMemory() {
 	}
 }
 
-// soakBudgets are the metrics of what requests, processes and connections take, and of what the journal keeps.
+// soakBudgets are the metrics of the use by requests, processes and connections, and of the files that the journal keeps.
 var soakBudgets = regexp.MustCompile(`(?m)^(atelier_limit_used_slots\{[^}]*\}|atelier_computer_processes\{[^}]*\}|atelier_journal_reserve_files|atelier_journal_disk_full) (\S+)$`)
 
 // budgets returns the used budgets by name.

@@ -156,7 +156,7 @@ func (s *systemd) show() map[string]string {
 	return properties
 }
 
-// expect fails the test unless the service has the properties, each of which is a name, = and a value.
+// expect fails the test unless the service has the properties. Each property is a name, = and a value.
 func (s *systemd) expect(properties ...string) {
 	s.Helper()
 	shown := s.show()

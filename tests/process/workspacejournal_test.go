@@ -10,8 +10,8 @@ import (
 	api "github.com/atelier-run/atelier/client"
 )
 
-// TestWorkspaceJournal fills what a workspace may have in the journal with notes. The workspace is then refused everything that adds to
-// it, also after a restart, and deletes. Another workspace goes on. Deleting the session gives the room back.
+// TestWorkspaceJournal fills the share of a workspace in the journal with notes. The workspace is then refused everything that adds to it,
+// also after a restart, and deletes. Another workspace goes on. Deleting the session gives the room back.
 func TestWorkspaceJournal(t *testing.T) {
 	n := start(t, filepath.Join(t.TempDir(), "data"), "--workspace-journal=1MiB")
 	_, key := newPerson(t, n, "ada@example.org")

@@ -12,7 +12,7 @@ import (
 	"github.com/coder/websocket"
 )
 
-// appCommand is the first argument of this program with which it is the process of an app.
+// appCommand is the first argument that makes this program the process of an app.
 const appCommand = "proxies-app"
 
 func TestMain(m *testing.M) {
@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// seen is what an app learns of a request.
+// seen has the values of a request that an app gets.
 type seen struct {
 	Host, URI, Client, Proto, ForwardedHost, Cookie string
 	Bytes                                           int64

@@ -216,7 +216,7 @@ func (v *visitor) testWebSocket() {
 	}
 }
 
-// visitorAddress is the address of visitors, which is not that of a trusted proxy.
+// visitorAddress is the address of visitors. It is no address of a trusted proxy.
 const visitorAddress = "127.0.0.2"
 
 // transport returns a transport to the proxy from the address of a visitor, which verifies the proxy's certificate.
@@ -231,8 +231,8 @@ func dialFrom(ctx context.Context, address string) (net.Conn, error) {
 	return (&net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.MustParseAddrPort(visitorAddress + ":0"))}).DialContext(ctx, "tcp", address)
 }
 
-// testDirectVisitor connects to the node without the proxy, from an address that is not trusted: no header changes what the node
-// believes, and addresses keep the scheme and the host of the settings.
+// testDirectVisitor connects to the node without the proxy, from an address that is not trusted: no header changes the client address,
+// and addresses keep the scheme and the host of the settings.
 func (s *site) testDirectVisitor() {
 	if _, err := s.api().SetAppVisibility(s.Context(), "acme", "site", client.AppVisibility{Visibility: "public"}); err != nil {
 		s.Fatal(err)

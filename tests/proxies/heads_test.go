@@ -11,7 +11,7 @@ const (
 	// maxHead and maxFields are the node's limits on the head of a request, in bytes and in fields.
 	maxHead   = 64 << 10
 	maxFields = 128
-	// otherBytes and otherFields are at least what the client and a proxy add to a head.
+	// otherBytes and otherFields are at least the bytes and fields that the client and a proxy add to a head.
 	otherBytes  = 2 << 10
 	otherFields = 16
 	// maxNames is the greatest number of names in a request for latest writers, maxPath the greatest length of a path, in bytes.
@@ -53,7 +53,7 @@ func (s *site) testLargeHeads() {
 	if status, body, _ := s.send("GET", "/v1/user/profile", s.key, nil, "X-Field", value); status != 200 {
 		s.Errorf("GET with a field of %d bytes: status %d, want 200: %s", len(value), status, body)
 	}
-	// Proxies may refuse what is larger themselves, but they answer.
+	// Proxies may refuse larger heads themselves, but they answer.
 	if status, body, _ := s.send("GET", "/v1/user/profile", s.key, nil, "X-Field", strings.Repeat("x", maxHead+(12<<10))); status != 431 && status != 400 {
 		s.Errorf("GET with a head that is too large: status %d, want 431 or 400: %s", status, body)
 	}
@@ -72,8 +72,8 @@ func (s *site) testNames() {
 	}
 }
 
-// testLongPath asks for the activity of the longest path, whose characters take nine bytes each in a query. The path is in the Link of
-// the response too.
+// testLongPath asks for the activity of the longest path. Each character of the path takes nine bytes in a query. The path is in the Link
+// of the response too.
 func (s *site) testLongPath() {
 	path := strings.Repeat(strings.Repeat("議", 84)+"/", maxPath/253+1)[:maxPath-maxPath%253-1]
 	query := "?path=" + url.QueryEscape(path)

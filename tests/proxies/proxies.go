@@ -1,2 +1,2 @@
-// Package proxies tests a node behind each reverse proxy for which the folder deploy has an example configuration.
+// Package proxies tests a node behind each reverse proxy that has an example configuration in the folder deploy.
 package proxies

@@ -80,7 +80,7 @@ var proxies = map[string]proxy{
 		return strings.Replace(config, "\nbackend atelier\n", "\nbackend atelier\n    compression algo gzip\n    compression type "+compressed+"\n", 1)
 	}, arguments: haproxyArguments, compresses: true},
 	"caddy_with_encode": {program: "caddy", config: "caddy/Caddyfile", edit: func(config string) string {
-		// As the documentation says: Caddy 2.6 holds back what it compresses.
+		// As the documentation says: Caddy 2.6 holds back responses that it compresses.
 		encode := "\tencode gzip {\n\t\tmatch {\n\t\t\theader Content-Type application/json*\n\t\t}\n\t}\n"
 		return completeCaddy(strings.Replace(config, "\n(atelier) {\n", "\n(atelier) {\n"+encode, 1))
 	}, arguments: caddyArguments, compresses: true},

@@ -30,7 +30,7 @@ func (s *site) testSessionStream() {
 	})
 }
 
-// expectEvents opens an event stream and makes changes, each of which has an event with its text. The next change is made when this event has
+// expectEvents opens an event stream and makes changes. Each change has an event with its text. The next change is made when this event has
 // arrived: the proxy must hold no event back until further ones come.
 func (s *site) expectEvents(path string, change func(text string)) {
 	s.Helper()
@@ -54,8 +54,8 @@ func (s *site) expectEvents(path string, change func(text string)) {
 	}
 }
 
-// testCompression verifies that the proxy compresses a response, and that it holds back no part of those that are written in parts, for a
-// client that accepts compressed ones, as that of net/http does.
+// testCompression verifies that the proxy compresses a response, and that it holds back no part of a response that is written in parts, for
+// a client that accepts compressed responses, as the client of net/http does.
 func (s *site) testCompression() {
 	_, _, header := s.send("GET", "/v1/openapi.json", "", nil, "Accept-Encoding", "gzip")
 	if header.Get("Content-Encoding") != "gzip" {

@@ -28,7 +28,7 @@ func buildAtelier(t *testing.T) string {
 	return binary
 }
 
-// node is a running node with the workspace "demo", whose backups are stored in a bucket.
+// node is a running node with the workspace "demo". It stores the backups of the workspace in a bucket.
 type node struct {
 	t *testing.T
 	// binary is the path of the program, and dir the node's data directory.
@@ -158,7 +158,7 @@ func TestUnusableBucket(t *testing.T) {
 	}
 }
 
-// TestBackupContinuesAfterCommand checks that a command whose time limit passes exits with the code 4, and that the node continues
+// TestBackupContinuesAfterCommand checks that a command with a time limit that passes exits with the code 4, and that the node continues
 // the backup.
 func TestBackupContinuesAfterCommand(t *testing.T) {
 	mute, err := net.Listen("tcp", "127.0.0.1:0")

@@ -1,4 +1,4 @@
-// Package testmachine tells tests what the machine that runs them can do.
+// Package testmachine tells tests the abilities of the machine that runs them.
 package testmachine
 
 import (
@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Lacks ends a test because the machine lacks what the reason names. The test is skipped, but in continuous integration, where a
-// test that is left out would be missed, it fails.
+// Lacks ends a test because the machine lacks the thing that the reason names. The test is skipped, but in continuous integration,
+// where a test that is left out would be missed, it fails.
 func Lacks(t testing.TB, reason string) {
 	t.Helper()
 	if os.Getenv("CI") == "true" {

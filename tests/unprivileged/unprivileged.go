@@ -1,4 +1,4 @@
-// Package unprivileged runs tests in which the modes of files apply, also where the tests run as root, whom no mode stops.
+// Package unprivileged runs tests under the modes of files, also where the tests run as root, because no mode stops root.
 package unprivileged
 
 import (
@@ -11,8 +11,8 @@ import (
 // nobody is the user and the group without rights.
 const nobody = 65534
 
-// Run reports whether the caller runs the test. As root, it runs the test in a child process of the user nobody, whose failure is the
-// failure of the test, and returns false.
+// Run reports whether the caller runs the test. As root, it runs the test in a child process of the user nobody, and returns false. A
+// failure of the child process is a failure of the test.
 func Run(t *testing.T) bool {
 	t.Helper()
 	if os.Geteuid() != 0 {
