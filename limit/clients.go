@@ -10,11 +10,11 @@ import (
 // SiteFactor is the number of clients as which all clients of an IPv6 site are counted.
 const SiteFactor = 4
 
-// A Client is the client that a limit counts, and what the limit counts for the client, such as the email address of attempts to sign in.
+// A Client is the client that a limit counts, and the subject that the limit counts for it, such as the email address of a sign-in.
 //
-// One rule holds for all limits by address. A client is an IPv4 address, or an IPv6 network of 64 bits (Network), which is what a host has.
-// One customer may have an IPv6 network of 48 bits with 65,536 such networks (Site). All clients of a site together therefore have at most
-// SiteFactor times what one client may have, and the slots of Shares but for the reserve are shared as if the site were one client.
+// One rule holds for all limits by address. A client is an IPv4 address, or an IPv6 network of 64 bits (Network): a host has such a
+// network. One customer may have an IPv6 network of 48 bits with 65,536 such networks (Site). All clients of a site together therefore have
+// at most SiteFactor times the limit of one client, and the slots of Shares but for the reserve are shared as if the site were one client.
 type Client struct {
 	Address netip.Addr
 	Subject string
@@ -60,9 +60,10 @@ type ClientBuckets struct{ buckets Buckets[clientKey] }
 // NewClientBuckets returns a table of full buckets.
 func NewClientBuckets() ClientBuckets { return ClientBuckets{NewBuckets[clientKey]()} }
 
-// Take takes a token of a client, and a token of its site, or returns the time until the next token. What the site is refused does not
-// count against the client, so that a site cannot empty the buckets of all clients whose hashes collide with the hashes of its networks.
-// What the client is refused does not count against the site, so that a client cannot use up what the site's other clients may have.
+// Take takes a token of a client, and a token of its site, or returns the time until the next token. A request that is refused because
+// of the site does not count against the client, so that a site cannot empty the buckets of all clients with hashes that collide with
+// the hashes of its networks. A request that is refused because of the client does not count against the site, so that a client cannot
+// use up the tokens of the site's other clients.
 func (b ClientBuckets) Take(now time.Time, client Client, limit Allowance) time.Duration {
 	own, site, hasSite := client.keys()
 	if !hasSite {
@@ -79,7 +80,8 @@ func (b ClientBuckets) Take(now time.Time, client Client, limit Allowance) time.
 	return wait
 }
 
-// ClientCounters counts what clients and sites hold at the same time. Its memory is fixed: clients with colliding hashes share a counter.
+// ClientCounters counts the resources that clients and sites hold at the same time. Its memory is fixed: clients with colliding hashes
+// share a counter.
 type ClientCounters struct {
 	seed     maphash.Seed
 	counters *[bucketCount]atomic.Int64
@@ -90,7 +92,7 @@ func NewClientCounters() ClientCounters {
 	return ClientCounters{maphash.MakeSeed(), new([bucketCount]atomic.Int64)}
 }
 
-// Counted is what ClientCounters has counted for one call of Acquire. The zero value is nothing.
+// Counted has the counters of one call of ClientCounters.Acquire. The zero value has no counters.
 type Counted struct{ own, site *atomic.Int64 }
 
 // Acquire counts one more for a client and its site, until the result is released. It reports false, and counts nothing, if the client has

@@ -29,7 +29,7 @@ func newSeparateBuckets(clients ...limit.Client) limit.ClientBuckets {
 	}
 }
 
-// The clients of a site together have what SiteFactor clients have, however many networks they use.
+// The clients of a site together have the limit of SiteFactor clients, however many networks they use.
 func TestBucketsOfOneSite(t *testing.T) {
 	const burst = 10
 	now, allowed := time.Unix(1000, 0), limit.Allowance{Burst: burst, Interval: time.Minute}
@@ -47,7 +47,7 @@ func TestBucketsOfOneSite(t *testing.T) {
 	}
 }
 
-// A client of a site has no more than its own limit, and what it is refused leaves the other clients of the site theirs.
+// A client of a site has no more than its own limit, and its refused requests leave the other clients of the site their limits.
 func TestBucketsOfNeighbours(t *testing.T) {
 	const burst = 10
 	now, allowed := time.Unix(1000, 0), limit.Allowance{Burst: burst, Interval: time.Minute}

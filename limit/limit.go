@@ -1,11 +1,11 @@
-// Package limit has what the API and the edge have in common to bound the requests of clients: token buckets, whose memory is fixed for any
-// number of clients, the address of the client that a request counts against (Client has the rule for IPv6), the reading of refused bodies, and Shares, which divides
-// the slots of a resource among those that want it.
+// Package limit bounds the requests of clients for the API and the edge. It has token buckets with a fixed memory for any number of
+// clients, the address of the client that a request counts against (Client has the rule for IPv6), the reading of refused bodies, and
+// Shares, which divides the slots of a resource among the holders that want slots.
 //
 // Whatever a client can keep for a time has a slot in Shares, which is taken before anything is allocated for it: connections by
 // address, requests and the memory of their bodies by address until they are authenticated and by person afterwards, streams by person,
-// changes of a drive by person, and requests to apps by workspace. Package http/server refuses with 503 if no slot is free, and with 429 if those that are
-// free are kept for others; connections without a request are closed for others first. docs/operations.md lists the slots.
+// changes of a drive by person, and requests to apps by workspace. Package http/server refuses with 503 if no slot is free, and with 429 if
+// the free slots are kept for others; connections without a request are closed for others first. docs/operations.md lists the slots.
 package limit
 
 import (
@@ -92,8 +92,8 @@ func ClientAddress(r *http.Request, trusted []netip.Prefix) netip.Addr {
 	return address
 }
 
-// UnreadableEntry returns the entry of X-Forwarded-For at which ClientAddress has stopped because it is no address, or "". The address is
-// then that of a trusted proxy, which all its clients share.
+// UnreadableEntry returns the entry of X-Forwarded-For at which ClientAddress has stopped because it is no address, or "". ClientAddress
+// then returns the address of a trusted proxy, which all clients of the proxy share.
 func UnreadableEntry(r *http.Request, trusted []netip.Prefix) string {
 	_, unreadable := readForwarded(r, trusted)
 	return unreadable

@@ -33,10 +33,10 @@ const (
 //
 // One in eight slots, of a few hundred up to one in four, is reserved for holders with few slots. A holder may take one of the others, which
 // are common, while it has less than 16 times as many slots as common ones are free. One holder alone can therefore have four of five
-// slots, of a few hundred two of three, and another one still gets a part of the common slots at once, however long the first keeps its
-// own. As slots are released, holders with many of them get none until those with few have caught up (Choudhury and Hahne, "Dynamic Queue
-// Length Thresholds for Shared-Memory Packet Switches", 1998). Several holders that take what they can get leave the reserve to all others:
-// it has room for the few slots of at least 16 of them. The rule needs no timer and takes no slot away.
+// slots, of a few hundred two of three, and another holder still gets a part of the common slots at once, however long the first keeps its
+// own. As slots are released, holders with many of them get none until holders with few have caught up (Choudhury and Hahne, "Dynamic
+// Queue Length Thresholds for Shared-Memory Packet Switches", 1998). Several holders that take all they can get leave the
+// reserve to all others: it has room for the few slots of at least 16 of them. The rule needs no timer and takes no slot away.
 //
 // The memory of Shares is bounded by the number of slots. It is safe for concurrent use.
 type Shares[Holder comparable] struct {
@@ -55,7 +55,7 @@ func NewShares[Holder comparable](capacity int) *Shares[Holder] {
 }
 
 // NewGroupedShares is NewShares for holders that anybody can have many of, such as networks within a larger one. The holders of a group
-// together have at most what one holder may have, but for the reserve, of which a group has SiteFactor times as much.
+// together have at most the slots of one holder, but for the reserve: a group has SiteFactor times as much of the reserve.
 func NewGroupedShares[Holder comparable](capacity int, groupOf func(Holder) (group Holder, has bool)) *Shares[Holder] {
 	s := NewShares[Holder](capacity)
 	s.groupOf = groupOf
@@ -161,7 +161,7 @@ func (s *Shares[Holder]) release(h Holder, n int) {
 	}
 }
 
-// Register registers the metrics of the slots, whose label kind says what they are slots of.
+// Register registers the metrics of the slots. The label kind names the resource of the slots.
 func (s *Shares[Holder]) Register(r prometheus.Registerer, kind string) error {
 	labels := prometheus.Labels{"kind": kind}
 	return errors.Join(

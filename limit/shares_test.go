@@ -47,7 +47,7 @@ func TestSharesOfManySlots(t *testing.T) {
 	}
 }
 
-// The networks of one site share what one holder may have, and leave room to others.
+// The networks of one site share the slots of one holder, and leave room to others.
 func TestNetworksOfOneSite(t *testing.T) {
 	const slots = 900
 	s := limit.NewGroupedShares(slots, limit.Site)
@@ -94,7 +94,7 @@ func TestSharesAreElastic(t *testing.T) {
 	if late := fill(s, "late"); late < slots/25 {
 		t.Errorf("beside it another one has %d at once", late)
 	}
-	// Both take what becomes free, the greedy one first.
+	// Both take the slots that become free, the greedy holder first.
 	held := map[string]int{"greedy": alone, "late": s.Used() - alone}
 	for range 10 * slots {
 		s.Release("greedy")
@@ -121,8 +121,8 @@ func TestSharesKeepSlotsForNewHolders(t *testing.T) {
 	}
 }
 
-// A client of a node with few slots gets those that it needs beside many others that take what they can get at the same time. Beside others
-// that took it earlier, no slot is free, and the client is not refused for its share.
+// A client of a node with few slots gets the slots that it needs beside many others that take all they can get at the same time. Beside
+// others that took the slots earlier, no slot is free, and the client is not refused for its share.
 func TestSharesKeepSeveralSlots(t *testing.T) {
 	const slots, holders, newcomers, needed = 289, 17, 3, 4
 	together, before := limit.NewShares[int](slots), limit.NewShares[int](slots)
