@@ -1,5 +1,5 @@
 // Package cache holds the results of look-ups for a second, so that requests do not ask an entity each time. The API caches credentials
-// and slugs with it, and the edge hosts, visits and what apps are.
+// and slugs with it; the edge caches hosts with their apps, and visits.
 package cache
 
 import (
@@ -66,14 +66,14 @@ type miss struct {
 	err       error
 }
 
-// New returns an empty cache of at most bound entries. counted counts its look-ups, with true for those that it answers without fetch.
-// fetch looks a key up; see Cache.
+// New returns an empty cache of at most bound entries. counted counts its look-ups, with true for each look-up that it answers without
+// fetch. fetch looks a key up; see Cache.
 func New[V any](now func() time.Time, bound int64, counted func(hit bool),
 	fetch func(context.Context, string, V) (V, error)) *Cache[V] {
 	return &Cache[V]{now: now, fetch: fetch, bound: bound, countLookup: counted, hashSeed: maphash.MakeSeed()}
 }
 
-// Lookup returns the value of a key, at most a second old. Errors: those of fetch, unavailable.
+// Lookup returns the value of a key, at most a second old. Errors: the errors of fetch, unavailable.
 func (c *Cache[V]) Lookup(ctx context.Context, key string) (V, error) {
 	return c.LookupWithin(ctx, key, freshTime)
 }
@@ -184,8 +184,8 @@ func (c *Cache[V]) Invalidate(key string) {
 	c.evict(key)
 }
 
-// InvalidateAll removes the entries for which matches returns true, and makes keys that did not exist be looked up again. Results of look-ups in flight
-// are not stored.
+// InvalidateAll removes the entries with a value that matches accepts, and makes keys that did not exist be looked up again. Results of
+// look-ups in flight are not stored.
 func (c *Cache[V]) InvalidateAll(matches func(value V) bool) {
 	c.InvalidateMisses()
 	c.entries.Range(func(key, found any) bool {

@@ -15,7 +15,7 @@ import (
 
 var errGone = entity.Errorf(entity.NotFound, "no such key")
 
-// A source is what a cache reads. It has the version that each look-up of a key returns, and counts the look-ups.
+// A source answers the look-ups of a cache. It has the version that each look-up of a key returns, and counts the look-ups.
 type source struct {
 	t     *testing.T
 	cache *Cache[string]
@@ -24,7 +24,7 @@ type source struct {
 	values map[string]string
 	// failure, if set, is returned for every key.
 	failure error
-	// gate, if set, is received from before a look-up returns what it has read.
+	// If gate is set, a look-up receives from it before it returns the fetched value.
 	gate    chan struct{}
 	fetched atomic.Int64
 	hits    atomic.Int64
