@@ -52,7 +52,7 @@ func (c *Cache[K, V]) Put(key K, value V) {
 	c.byKey[key] = c.order.PushFront(entry[K, V]{key, value})
 }
 
-// DeleteFunc removes the values of the keys for which remove returns true.
+// DeleteFunc removes the values of the keys that remove selects.
 func (c *Cache[K, V]) DeleteFunc(remove func(K) bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
