@@ -1,7 +1,8 @@
 // Package retry has the pauses between attempts that fail: a Policy has pauses that grow and are random, and Pause waits.
 //
-// A pause doubles with each failure, so that what is overloaded is left alone, and is random, so that the callers that have failed together do
-// not come back together. No pause begins after its context has ended. A loop is written as a loop, and decides itself what is a failure:
+// A pause doubles with each failure, so that an overloaded server is left alone, and is random, so that the callers that have failed
+// together do not come back together. No pause begins after its context has ended. A loop is written as a loop, and decides itself which
+// errors are failures:
 //
 //	for n := range policy.Attempts(ctx) {
 //		if err = try(ctx); err == nil || isFinal(err) || n == attempts {
