@@ -31,7 +31,7 @@ func (r *Refusal) Reply() string { return r.reply }
 const authenticationRequired = 530
 
 var (
-	// errNoReply is the cause of a failure of which the library keeps only what the server sent.
+	// errNoReply is the cause of a failure without a reply: the library keeps only replies, and no other causes.
 	errNoReply = errors.New("the connection ended, or the server sent no valid reply")
 	// errProtocol is the cause of a failure to open the session that may have text of the server.
 	errProtocol = errors.New("the server does not offer the TLS or the authentication of the options, or does not follow the protocol")

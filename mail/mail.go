@@ -42,7 +42,7 @@ type Options struct {
 	User, Password string
 	// Timeout is the longest time for sending a message; 0 means 10 s.
 	Timeout time.Duration
-	// Roots are the certificate authorities of the server's certificate; nil means those of the system.
+	// Roots are the certificate authorities of the server's certificate; nil means the certificate authorities of the system.
 	Roots *x509.CertPool
 }
 

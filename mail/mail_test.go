@@ -64,7 +64,7 @@ func TestSend(t *testing.T) {
 	}
 }
 
-// TestSubjectsAreNotDecoded sends a subject with a name that looks like the encoded form of another one.
+// TestSubjectsAreNotDecoded sends a subject with a name that looks like the encoded form of another name.
 func TestSubjectsAreNotDecoded(t *testing.T) {
 	s := serve(t, false, func(*server) {})
 	for n, name := range []string{"=?utf-8?q?Ada_invites_you?=", "=?=?utf-8?b?eA==?=", "é =?utf-8?q?x?=", "=\u2060?utf-8?q?x?=", "\u202e=\u2066?utf-8?q?x?="} {

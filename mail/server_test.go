@@ -24,9 +24,9 @@ type server struct {
 	listener net.Listener
 	secure   *tls.Config
 	roots    *x509.CertPool
-	// starttls makes the server offer STARTTLS. If password is set, it requires authentication. replies are the refusals by command; by
-	// "." that of a message, and by "" the greeting. silent makes the server send nothing. If leaves is set, it closes the connection
-	// when it has accepted a message.
+	// starttls makes the server offer STARTTLS. If password is set, it requires authentication. replies are the refusals by command;
+	// "." has the refusal of a message, and "" the greeting. silent makes the server send nothing. If leaves is set, it closes the
+	// connection when it has accepted a message.
 	starttls bool
 	password string
 	replies  map[string]string
