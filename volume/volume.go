@@ -1,9 +1,9 @@
 // Package volume measures the free space of file systems.
 //
 // A file system has two resources that files occupy: bytes, and inodes, one for each file, folder and link. Either may be
-// exhausted first: two thousand empty files fill a volume of two thousand inodes, whose bytes are free. So drives and the
-// journal treat both in the same way, each with a reserve of bytes and a reserve of inodes. This package calls a number of
-// inodes a number of files.
+// exhausted first: two thousand empty files fill a volume of two thousand inodes, although its bytes are free. So drives
+// and the journal treat both in the same way, each with a reserve of bytes and a reserve of inodes. This package calls a
+// number of inodes a number of files.
 package volume
 
 import "math"

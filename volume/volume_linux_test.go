@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestUsageOf verifies the meaning of the numbers of statfs(2), whose table of inodes is 0 if the file system has none.
+// TestUsageOf verifies the meaning of the numbers of statfs(2). The number of inodes is 0 if the file system has no table of inodes.
 func TestUsageOf(t *testing.T) {
 	for name, test := range map[string]struct {
 		st   unix.Statfs_t
