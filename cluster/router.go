@@ -83,7 +83,7 @@ func (r *Router) Partition(identity string) persistence.Partition {
 }
 
 // Ask sends a command to its entity and waits for the reply. It retries until the deadline if the command did not reach the
-// entity. Errors: those of the entity; unavailable if the deadline passes, even if the command took effect.
+// entity. Errors: the errors of the entity; unavailable if the deadline passes, even if the command took effect.
 func (r *Router) Ask(ctx context.Context, c entity.Command) (proto.Message, error) {
 	if r.wire {
 		return overWire(c, func(c entity.Command) (proto.Message, error) { return r.send(ctx, c) })
@@ -145,7 +145,7 @@ func (r *Router) FollowTimeline(ctx context.Context, s entity.TimelineSubscripti
 	})
 }
 
-// A subscriber opens a part of a stream on a leader: the first one if next is 0, else the one that begins with that row.
+// A subscriber opens a part of a stream on a leader: the first part if next is 0, else the part that begins with that row.
 type subscriber func(ctx context.Context, leader *actors.System, next uint64) (actors.Follow, error)
 
 // follow opens a stream that consists of parts, which one leader after the other serves.

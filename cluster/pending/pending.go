@@ -18,13 +18,13 @@ import (
 // A Router is a cluster.Router with a Settle that also waits for the tasks of a workspace.
 type Router struct {
 	*cluster.Router
-	// Limit is the time for which Settle waits for tasks, and the age from which a task is not waited for.
+	// Limit is how long Settle waits for tasks. Settle does not wait for a task that is older than Limit.
 	Limit time.Duration
 }
 
 // Settle waits until every reaction to the events of an entity is done; see cluster.Router.Settle. For a workspace it then
 // waits until its computer is provisioned and no locks are to be removed, but no longer than Limit: the tasks go on, and Settle returns nil.
-// If the workspace does not answer, Settle returns the error of ctx, or nil. Other errors are those of cluster.Router.Settle.
+// If the workspace does not answer, Settle returns the error of ctx, or nil. Other errors are the errors of cluster.Router.Settle.
 func (r Router) Settle(ctx context.Context, kind, identity string) error {
 	err := r.Router.Settle(ctx, kind, identity)
 	if err != nil || kind != entity.KindWorkspace {
