@@ -45,8 +45,9 @@ func MissingForProcesses(has []string) []string {
 	return slices.DeleteFunc([]string{FilesRead, FilesWrite, Services}, func(c string) bool { return slices.Contains(has, c) })
 }
 
-// Capabilities returns the capabilities of a principal in a workspace in which its user has the role: those of the role,
-// and for a credential with grants only those that the grants name as well. They are sorted. The caller must not change the slice.
+// Capabilities returns the capabilities of a principal in a workspace in which its user has the role: the capabilities of the
+// role, and for a credential with grants only the capabilities of the role that the grants name as well. They are sorted. The
+// caller must not change the slice.
 func Capabilities(p *wirev1.Principal, role workspacev1.Role) []string {
 	all := roleCapabilities[role]
 	if !HasGrants(p) {
@@ -72,8 +73,8 @@ func HasGrants(p *wirev1.Principal) bool {
 	}
 }
 
-// IsGranted reports whether the grants of a principal include a capability; those of apps and agents never include admin. A principal
-// without grants is limited by its role alone.
+// IsGranted reports whether the grants of a principal include a capability; the grants of apps and agents never include admin. A
+// principal without grants is limited by its role alone.
 func IsGranted(p *wirev1.Principal, capability string) bool {
 	if !HasGrants(p) {
 		return true
@@ -94,8 +95,8 @@ func Reaches(p *wirev1.Principal, workspaceID string) bool {
 // AllCapabilities returns all capabilities, sorted. The caller must not change the slice.
 func AllCapabilities() []string { return roleCapabilities[workspacev1.Role_ROLE_OWNER] }
 
-// Human reports whether the principal is a person's own identity, and not a program that acts for the person or a key with limits, which
-// would exceed its limits by what it does to the account.
+// Human reports whether the principal is a person's own identity, and not a program that acts for the person or a key with limits.
+// Changes of the account would exceed the limits of a program or of such a key.
 func Human(p *wirev1.Principal) bool {
 	switch p.GetKind() {
 	case wirev1.CredentialKind_CREDENTIAL_KIND_USER,
@@ -132,13 +133,13 @@ func SessionActor(sessionID string) string { return "session:" + sessionID }
 
 // Need describes the requirements of a command or a list on its sender.
 type Need struct {
-	// Any lists capabilities of which the sender needs one. If it is empty, the sender only has to belong to the entity.
+	// Any lists capabilities; the sender needs one of them. If it is empty, the sender only has to belong to the entity.
 	Any []string
 	// Changes marks a command that changes the entity. It is refused to members with read access only, and while the entity
 	// is suspended or closed.
 	Changes bool
-	// Personal marks a command that changes only what belongs to the sender, such as what the sender has read. Members with read
-	// access only may send it; while the entity is suspended or closed it is refused as Changes is.
+	// Personal marks a command that changes only data of the sender, such as the rows that the sender has read. Members with
+	// read access only may send it; while the entity is suspended or closed it is refused as Changes is.
 	Personal bool
 	// Human requires a credential that is a person's own identity, see the function Human.
 	Human bool
@@ -153,7 +154,7 @@ func Reads(any ...string) Need { return Need{Any: any} }
 // Changes returns the need of a command that changes the entity: one of the capabilities.
 func Changes(any ...string) Need { return Need{Any: any, Changes: true} }
 
-// ChangesOwn returns the need of a command that changes only what belongs to the sender: one of the capabilities.
+// ChangesOwn returns the need of a command that changes only data of the sender: one of the capabilities.
 func ChangesOwn(any ...string) Need { return Need{Any: any, Personal: true} }
 
 // Access describes the authorization of a command. The platform may send every command. The zero Access is PlatformOnly.
@@ -183,7 +184,7 @@ var errPlatformOnly = Errorf(Forbidden, "only the platform may send this command
 
 // Authorize returns an error unless the principal may send a command with this access. check returns an error unless the
 // principal satisfies a need; it decides for the entity or its owner. A principal that does not belong to the entity gets
-// the same error for every command, so that it cannot learn whether the entity exists. Errors: those of check, forbidden.
+// one error for all commands, so that it cannot learn whether the entity exists. Errors: the errors of check, forbidden.
 func (a Access) Authorize(p *wirev1.Principal, check func(Need) error) error {
 	switch {
 	case IsPlatform(p), a.sender == decidedByRule:

@@ -65,7 +65,7 @@ type Call struct {
 	// Version is the version that the first event of the decision will have in the entity's stream.
 	Version uint64
 	// Role is the role of the principal in the workspace that owns the entity, which the owner determines when it authorizes the
-	// command; for the platform that of an owner. It is unspecified for entities without an owner.
+	// command; for the platform it is the role of an owner. It is unspecified for entities without an owner.
 	Role workspacev1.Role
 }
 
@@ -176,7 +176,7 @@ func UnknownCommand(kind string, m proto.Message) *Error {
 	return Errorf(InvalidRequest, "%s is not a command of %s", m.ProtoReflect().Descriptor().Name(), kind)
 }
 
-// MessageName returns the full name of a message, from which Message decodes it.
+// MessageName returns the full name of a message. Message decodes a message by this name.
 func MessageName(m proto.Message) string { return string(m.ProtoReflect().Descriptor().FullName()) }
 
 // Message decodes a message from its full name and its encoded bytes. It fails if no message has the name or the bytes are

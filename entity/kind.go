@@ -25,8 +25,8 @@ type Rules[S, C, E proto.Message] struct {
 	Zero func(identity string) S
 	// Access returns the access to a command. nil: only the platform may send commands.
 	Access func(C) Access
-	// Check returns an error unless the principal of the call satisfies a need. It decides for the entity and for those
-	// that it owns. It may be nil if no command and no list has a need.
+	// Check returns an error unless the principal of the call satisfies a need. It decides for the entity and for the
+	// entities that it owns. It may be nil if no command and no list has a need.
 	Check func(call Call, s S, need Need) error
 	// Role returns the role of a principal, for a kind that owns others: it is the Role of their calls. nil: they have none.
 	Role func(call Call, s S) workspacev1.Role
@@ -66,13 +66,13 @@ type Rules[S, C, E proto.Message] struct {
 	// StateRows returns the list rows that depend on the state alone and that earlier rules may not have written. nil:
 	// none.
 	StateRows func(s S) []Row
-	// Erases reports whether the state after an event does not depend on the events before it, which nobody may read any more: the
-	// journal then removes them. nil: no event does.
+	// Erases reports whether the state after an event does not depend on the events before it, and readers may not read them any
+	// more: the journal then removes them. nil: no event does.
 	Erases func(e E) bool
 	// Exposed are the events that change what the edge serves, or whom: an app, the way to it, or the access of its visitors. Unexposed
-	// are all other events of the kind. Both are nil for a kind of which the edge uses nothing.
+	// are all other events of the kind. Both are nil for a kind that the edge does not use.
 	Exposed, Unexposed []E
-	// Retention is the time for which the reply to a command with an id is stored; 0: CommandRetention.
+	// Retention is how long the reply to a command with an id is stored; 0: CommandRetention.
 	Retention time.Duration
 }
 
@@ -93,8 +93,8 @@ type Timeline[S, C, E proto.Message] struct {
 // CommandRetention is the Retention of kinds that set none.
 const CommandRetention = 48 * time.Hour
 
-// Kind describes a kind of entity to the runtime; its functions take any message, unlike those of Rules, which create it.
-// A Kind is never changed.
+// Kind describes a kind of entity to the runtime; its functions take any message, unlike the functions of Rules. Rules
+// create a Kind. A Kind is never changed.
 type Kind struct {
 	Name, Owner string
 	Version     uint64
@@ -150,12 +150,12 @@ type List struct {
 	Need Need
 	// Match reports whether a row matches a search text. nil: the list cannot be searched.
 	Match func(row []byte, search string) bool
-	// Of names another list to whose rows the rows of this list refer: a page has the row of Of that has the key which Key returns,
+	// Of names another list; the rows of this list refer to rows of Of: a page has the row of Of that has the key which Key returns,
 	// in the place of the reference. A reference to a row that does not exist is left out. Empty: the rows are no references.
 	Of  string
 	Key func(row []byte) (string, error)
-	// Visible reports whether a reader sees a row. The filter is that of the request, and Role in the call the reader's role. It
-	// fails if the filter is invalid. nil: every reader sees every row.
+	// Visible reports whether a reader sees a row. The filter is the filter of the request, and Role in the call the reader's
+	// role. It fails if the filter is invalid. nil: every reader sees every row.
 	Visible func(call Call, row, filter []byte) (bool, error)
 	// Most is the greatest number of rows in a page; 0: 100.
 	Most int
@@ -178,7 +178,7 @@ func AscendingKey(n uint64) string  { return string(binary.BigEndian.AppendUint6
 func DescendingKey(n uint64) string { return AscendingKey(^n) }
 
 // AuthorizeAndDecide authorizes a command and decides it. It does not authorize commands of a kind with an owner: the owner
-// has authorized them. Errors: those of Access.Authorize and of Decide.
+// has authorized them. Errors: the errors of Access.Authorize and of Decide.
 func (r Rules[S, C, E]) AuthorizeAndDecide(call Call, s S, c C) ([]E, error) {
 	if r.Owner == "" {
 		if err := r.access(c).Authorize(call.Principal, func(need Need) error { return r.check(call, s, need) }); err != nil {

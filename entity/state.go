@@ -36,7 +36,7 @@ func With[V any](all map[string]V, key string, value V) map[string]V {
 	return next
 }
 
-// Without returns a copy of a map from which the given keys are removed.
+// Without returns a copy of a map without the given keys.
 func Without[V any](all map[string]V, keys ...string) map[string]V {
 	next := maps.Clone(all)
 	for _, key := range keys {

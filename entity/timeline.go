@@ -21,7 +21,7 @@ type TimelineSubscription struct {
 // A TimelineBatch is the next part of a stream, in order: first the messages that were passed on, then the rows. It has at
 // least one of them.
 type TimelineBatch struct {
-	// Passed are commands for which Timeline.Passes reports true. They come after the rows that were decided before them. A
+	// Passed are commands that Timeline.Passes accepts. They come after the rows that were decided before them. A
 	// stream that is slow or that resumes lacks some of them.
 	Passed []proto.Message
 	Rows   []TimelineRow

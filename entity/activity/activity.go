@@ -6,7 +6,8 @@
 // send, preceded by one byte for its kind (row.go). Its seq is its version in the stream.
 //
 // Index entries and read counts are written up to a second after their rows, for many rows at once (index.go). The tail
-// (tail.go) holds the rows and counts that are not in the indexes yet. Queries add the tail to what they find there.
+// (tail.go) holds the rows and counts that are not in the indexes yet. Queries add the tail to the rows that they find
+// there.
 //
 // A change of the drive is a chain of steps, so that after a crash the drive and the rows agree:
 //
@@ -77,7 +78,7 @@ type Subscription struct {
 	// returns. An error ends the stream.
 	Send func(frames []byte) error
 	// TrySend writes whole frames to the client without waiting, and reports whether it wrote them all. If not, the next call
-	// is Send with the same frames, which writes what is missing; until then the frames must not change. Several goroutines
+	// is Send with the same frames, which writes the missing bytes; until then the frames must not change. Several goroutines
 	// may call the two, one at a time. nil: Send alone is called.
 	TrySend func(frames []byte) bool
 }

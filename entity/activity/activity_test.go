@@ -224,7 +224,7 @@ func TestNothingIsLostOrCountedTwice(t *testing.T) {
 				m.must(t, &activityv1.WriteIndexes{})
 				m.recover(t, nil)
 				continue
-			case 6: // a proposal fails, of which nothing is durable, and the actor reads the journal again
+			case 6: // a proposal fails, nothing of it is durable, and the actor reads the journal again
 				d, err := activity.Decide(entity.Call{Now: m.now, Principal: entity.Platform()}, m.state, &activityv1.WriteIndexes{}, m.lookup)
 				if err != nil {
 					t.Fatal(err)

@@ -52,7 +52,7 @@ func (c UseCount) Writer(path string) *activityv1.Writer {
 	return &activityv1.Writer{Path: path, Author: c.Author, LastWriteAt: c.LastWriteAt}
 }
 
-// addTimes extends the times of totals by those of an author's operations, and sets the author of empty totals.
+// addTimes extends the times of totals by the times of an author's operations, and sets the author of empty totals.
 func addTimes(t *activityv1.Totals, author *activityv1.Author, first, last int64) {
 	if t.Author == nil {
 		t.Author, t.FirstAt = author, first
@@ -141,7 +141,7 @@ func (d *draft) totals(seen string) *activityv1.Totals {
 	return d.lookup(seen)
 }
 
-// addToFold adds an operation to the fold of a generated folder, from which the next summary is made.
+// addToFold adds an operation to the fold of a generated folder. The next summary is made from the fold.
 func (d *draft) addToFold(op *activityv1.Operation, tree string) {
 	kind := activityv1.Kind_KIND_CHANGED_SUMMARY
 	if op.GetKind() == activityv1.Kind_KIND_READ {

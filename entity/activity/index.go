@@ -243,8 +243,8 @@ func (d *draft) putMark(upTo, reads uint64) {
 	d.put(Indexed, Prefix(d.state.WorkspaceID), &activityv1.IndexMark{Seq: upTo, Reads: reads})
 }
 
-// writeIndexes adds the index entries of all unindexed rows, including those of this decision, and the read counts. It
-// writes the totals of each pair of path and author once, and the latest writer of each path once.
+// writeIndexes adds the index entries of all unindexed rows, including the rows of this decision, and the read counts.
+// It writes the totals of each pair of path and author once, and the latest writer of each path once.
 func (d *draft) writeIndexes(uses UseCounts) {
 	t := &d.state.Tail
 	if t.countUnindexed()+len(d.Rows)+len(uses) == 0 {
@@ -266,7 +266,7 @@ func (d *draft) writeIndexes(uses UseCounts) {
 type indexWriter struct {
 	IndexWrite
 	draft *draft
-	// pairs are the keys of Totals and writerValues those of writers, in the order of their first rows.
+	// pairs are the keys of Totals, and writerValues are the keys of writers, in the order of their first rows.
 	pairs        []pair
 	writerValues []string
 	writers      map[string]*activityv1.Writer

@@ -21,7 +21,7 @@ const MaxRun = 256
 // first posting, followed for each further posting by its distance from the previous seq, as a uvarint, and its kind. So
 // an entry with one posting has its kind alone, which is also the form of all entries from before there were runs.
 //
-// The runs of one index value do not overlap, because each index write has the rows after those of the previous one.
+// The runs of one index value do not overlap, because each index write has the rows after the rows of the previous index write.
 
 var errPostings = errors.New("activity: decode an index entry: invalid run of rows")
 

@@ -27,7 +27,7 @@ const (
 )
 
 // State is the part of a workspace's activity that the rules hold in memory: open intents, open folds and the tail. The
-// rest is in the indexes, from which a decision looks up totals through Totals.
+// rest is in the indexes, where a decision looks up totals through Totals.
 type State struct {
 	WorkspaceID string
 	// Seq is the seq of the last row.
@@ -99,7 +99,7 @@ func Decide(call entity.Call, s *State, c activityv1.Command, totals Totals) (*D
 }
 
 // maySend reports whether a principal may send a command. The platform may send every command. Another principal may only
-// send an intent of which it is the author; the workspace has already authorized it to change the drive.
+// send its own intents; the workspace has already authorized it to change the drive.
 func maySend(p *wirev1.Principal, c activityv1.Command) bool {
 	if entity.IsPlatform(p) {
 		return true

@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	// IndexWindow is the time for which index entries and read counts are collected in memory before they are written.
+	// IndexWindow is how long index entries and read counts are collected in memory before they are written.
 	IndexWindow = time.Second
 	// MaxTail is the number of unindexed rows at which the next decision writes their index entries.
 	MaxTail = 1024
@@ -33,7 +33,7 @@ type Tail struct {
 	Rows []Row
 	// Durable is the seq of the last durable row.
 	Durable uint64
-	// Proposed is the seq up to which index entries are durable or proposed.
+	// Proposed is the last seq with index entries that are durable or proposed.
 	Proposed uint64
 	// Uses are the acknowledged counts that are not proposed.
 	Uses UseCounts
@@ -202,8 +202,8 @@ type UseCounts map[string]map[string]*UseCount
 // UseCount counts the reads and writes by one author that have no rows.
 type UseCount struct {
 	Author *activityv1.Author
-	// FirstAt and LastAt are the times of the first and the last of them, LastWriteAt that of the last write (0 if there is
-	// none), in milliseconds since the Unix epoch.
+	// FirstAt and LastAt are the times of the first and the last of them. LastWriteAt is the time of the last write (0 if
+	// there is no write). All are in milliseconds since the Unix epoch.
 	FirstAt, LastAt, LastWriteAt int64
 	Reads, Writes                uint64
 }
@@ -215,7 +215,7 @@ type UnrecordedUse struct {
 	UseCount
 }
 
-// add adds a count to the one of the same path and author.
+// add adds a count to the count of the same path and author.
 func (r *UseCounts) add(path string, c UseCount) {
 	if *r == nil {
 		*r = UseCounts{}

@@ -117,7 +117,7 @@ func TestDecode(t *testing.T) {
 }
 
 // TestClockThatWasAhead restarts the node with a clock that is right, after operations were recorded while the clock was a year ahead: the
-// open summary is recorded when its timer is delivered, reads are recorded again, and the latest times are those of now.
+// open summary is recorded when its timer is delivered, reads are recorded again, and the latest times are the present times.
 func TestClockThatWasAhead(t *testing.T) {
 	const year = 365 * 24 * time.Hour
 	m := newModel()

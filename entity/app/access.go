@@ -9,10 +9,10 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// KeyStart begins the key of an app, whose id is that of the app (package keys).
+// KeyStart begins the key of an app. The id of the key is the id of the app (package keys).
 const KeyStart = "atlapp_"
 
-// IDPrefix begins the id of an app, and DomainPrefix that of a domain; a lower-case ULID follows.
+// IDPrefix begins the id of an app, and DomainPrefix the id of a domain; a lower-case ULID follows.
 const (
 	IDPrefix     = "app_"
 	DomainPrefix = "dom_"
@@ -43,7 +43,7 @@ func IsID(text string) bool {
 	return ok && entity.IsULID(ulid)
 }
 
-// The accesses to commands, which are the same for each.
+// The accesses that several commands share.
 var (
 	readAccess   = entity.Requires(entity.Reads(entity.Apps))
 	changeAccess = entity.Requires(entity.Changes(entity.Apps))
@@ -64,8 +64,8 @@ func accessOf(c appv1.Command) entity.Access {
 	return entity.PlatformOnly()
 }
 
-// ControlsOf returns what the principal of the call may do with the app now (specification, App, and the role rules). It may do nothing
-// while the app is suspended with its workspace, and may only repeat the removal while the app is being removed.
+// ControlsOf returns the changes of the app that the principal of the call may make now (specification, App, and the role rules). It
+// may do nothing while the app is suspended with its workspace, and may only repeat the removal while the app is being removed.
 func ControlsOf(call entity.Call, s *appv1.App) *appv1.Controls {
 	if !MayChange(call) || s.GetHalted() {
 		return &appv1.Controls{}
@@ -92,7 +92,7 @@ func mayPublish(call entity.Call) bool {
 	return slices.Contains(entity.Capabilities(call.Principal, call.Role), entity.Admin)
 }
 
-// isReadOnly reports whether the app is a replica whose recipient may change neither its runtime nor its visibility.
+// isReadOnly reports whether the app is a replica, and its recipient may change neither its runtime nor its visibility.
 func isReadOnly(s *appv1.App) bool { return s.GetOrigin().GetMode() == appv1.ShareMode_SHARE_MODE_READ }
 
 // CheckGrants returns forbidden unless the principal of the call has all scopes of a configuration, and the capabilities that every process

@@ -73,7 +73,7 @@ func TestControls(t *testing.T) {
 	}
 }
 
-// TestControlsNow checks that the controls say what is possible in the state of the app.
+// TestControlsNow checks that the controls say which changes are possible in the state of the app.
 func TestControlsNow(t *testing.T) {
 	w := newRunning(t)
 	w.user("olga", owner)
@@ -125,8 +125,8 @@ func TestCommandsByGrants(t *testing.T) {
 	}
 }
 
-// TestScopesByGrants compares each scope with each grant besides those that a command needs: nobody gives an app a scope that its own
-// credential lacks.
+// TestScopesByGrants compares each scope with each grant besides the grants that a command needs: a caller cannot give an app a scope
+// that the caller's credential lacks.
 func TestScopesByGrants(t *testing.T) {
 	needed := []string{entity.Apps, entity.FilesRead, entity.FilesWrite, entity.Services}
 	for _, kind := range []wirev1.CredentialKind{kindApp, kindSession, kindOAuth, wirev1.CredentialKind_CREDENTIAL_KIND_LIMITED_KEY} {

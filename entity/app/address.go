@@ -11,10 +11,10 @@ import (
 
 // Addresses has the parts of the addresses of apps. The standard address of an app is <scheme>://<app>--<workspace>.<edge host>/.
 type Addresses struct {
-	// EdgeHost is the host name below which the standard addresses are; empty: localhost for a server whose public URL is on loopback or
-	// has an IP address, otherwise the host of that URL.
+	// EdgeHost is the host name below which the standard addresses are; empty: localhost if the public URL is on loopback or has an IP
+	// address, otherwise the host of that URL.
 	EdgeHost string
-	// Scheme is http or https, and Port the port of the addresses; empty and 0: those of the public URL.
+	// Scheme is http or https, and Port the port of the addresses; empty and 0: the scheme and the port of the public URL.
 	Scheme string
 	Port   int
 }
@@ -49,7 +49,7 @@ func (a Addresses) URL(host string) string {
 	return a.Scheme + "://" + host + "/"
 }
 
-// Canonical returns the canonical address of an app: that of its custom domain if the domain is active, otherwise the standard one.
+// Canonical returns the canonical address of an app: the address of its custom domain if the domain is active, otherwise the standard one.
 func (a Addresses) Canonical(s *appv1.App, workspaceSlug string) string {
 	if d := s.GetDomain(); d.GetClaimed() && d.GetStatus() == appv1.DomainStatus_DOMAIN_STATUS_ACTIVE {
 		return a.URL(strings.ToLower(d.GetHostname()))
@@ -57,7 +57,7 @@ func (a Addresses) Canonical(s *appv1.App, workspaceSlug string) string {
 	return a.URL(a.StandardHost(s.GetSlug(), workspaceSlug))
 }
 
-// slugSeparator separates the slug of the app from that of the workspace. Neither slug contains it (entity/slug).
+// slugSeparator separates the slug of the app from the slug of the workspace. Neither slug contains it (entity/slug).
 const slugSeparator = "--"
 
 // StandardHost returns the host of the standard address of an app below the edge host (specification, App rule 1).
@@ -65,8 +65,8 @@ func StandardHost(appSlug, workspaceSlug, edgeHost string) string {
 	return appSlug + slugSeparator + workspaceSlug + "." + edgeHost
 }
 
-// SplitStandardHost returns the slugs of the app and of the workspace whose standard address has a host, which is in lower case and
-// has no port. ok is false for any other host.
+// SplitStandardHost returns the slugs of the app and of the workspace in the host of a standard address. The host is in lower case
+// and has no port. ok is false for any other host.
 func SplitStandardHost(host, edgeHost string) (appSlug, workspaceSlug string, ok bool) {
 	label, found := strings.CutSuffix(host, "."+edgeHost)
 	if !found || strings.Contains(label, ".") {

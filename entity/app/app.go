@@ -89,7 +89,7 @@ func Zero(identity string) *appv1.App {
 }
 
 // Decide turns a command into events. It returns no events and no error if the state is already as the command requires, or if the
-// command is a query. Errors: not_found if the app does not exist any more, and those of the rules.
+// command is a query. Errors: not_found if the app does not exist any more, and the errors of the rules.
 func Decide(call entity.Call, s *appv1.App, c appv1.Command) ([]appv1.Event, error) {
 	if done, err := decideAbsent(s, c); done {
 		return nil, err
@@ -226,7 +226,7 @@ func Reply(call entity.Call, s *appv1.App, c appv1.Command, _ []appv1.Event) pro
 	return &wirev1.Done{}
 }
 
-// Tasks returns the task that runs the process, or the one that confirms its end: for a removal, and for ports that may be busy.
+// Tasks returns the task that runs the process, or the task that confirms its end: for a removal, and for ports that may be busy.
 func Tasks(s *appv1.App) []entity.Task {
 	switch {
 	case s.GetRemoval() != nil:

@@ -84,7 +84,7 @@ func reportDomain(s *appv1.App, c *appv1.ReportDomain) []appv1.Event {
 	return []appv1.Event{&appv1.DomainReported{Domain: next}}
 }
 
-// reportDomainRefused ends the request for a domain whose name is bound to another app.
+// reportDomainRefused ends the request for a domain, because its name is bound to another app.
 func reportDomainRefused(s *appv1.App, c *appv1.ReportDomainRefused) []appv1.Event {
 	d := s.GetDomain()
 	if d == nil || d.GetId() != c.GetDomainId() || d.GetClaimed() {
@@ -103,7 +103,7 @@ func reportDomainReleased(call entity.Call, s *appv1.App, c *appv1.ReportDomainR
 	return []appv1.Event{&appv1.DomainReleased{DomainId: c.GetDomainId(), At: call.At()}}
 }
 
-// RefusalOf returns the error of an AttachDomain whose name is bound to another app; nil if its domain was not refused.
+// RefusalOf returns the error of an AttachDomain if its name is bound to another app; nil if its domain was not refused.
 func RefusalOf(s *appv1.App, domainID string) error {
 	refusal := s.GetRefusal()
 	switch {

@@ -14,8 +14,8 @@ var (
 	errNoScopes     = entity.Errorf(entity.InvalidRequest, "the configuration has no scopes, so that its process gets no key")
 )
 
-// issueKey replaces the key of the app by that of a process that is about to start. Errors: not_found unless the app may run the
-// generation, invalid_request if the generation has no scopes.
+// issueKey replaces the key of the app by the key of a process that is about to start. Errors: not_found unless the app may run
+// the generation, invalid_request if the generation has no scopes.
 func issueKey(call entity.Call, s *appv1.App, c *appv1.IssueKey) ([]appv1.Event, error) {
 	runtime := generation(s, c.GetGeneration())
 	switch {
@@ -46,8 +46,8 @@ func generation(s *appv1.App, number uint64) *appv1.Runtime {
 	}
 }
 
-// ScopesOf returns the scopes with which an app may act now: the scopes of its key, or of the next key while its process sleeps or starts
-// again. An app that is disabled or being removed, or whose folder does not exist, has none. The suspension of an app with its workspace
+// ScopesOf returns the present scopes of an app: the scopes of its key, or of the next key while its process sleeps or starts
+// again. An app that is disabled or being removed, or has no folder, has none. The suspension of an app with its workspace
 // is temporary, and takes no scopes.
 func ScopesOf(s *appv1.App) []string {
 	switch {
@@ -60,7 +60,7 @@ func ScopesOf(s *appv1.App) []string {
 	}
 }
 
-// mayInvite reports whether the app has the scope with which it invites people. The invitations that the app has sent end when it loses
+// mayInvite reports whether the app has the scope to invite people. The invitations that the app has sent end when it loses
 // that scope, whether a configuration takes it away or the app loses its key for good.
 func mayInvite(s *appv1.App) bool { return slices.Contains(ScopesOf(s), entity.Members) }
 

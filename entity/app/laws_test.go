@@ -14,7 +14,7 @@ import (
 )
 
 // TestLaws sends random commands, and checks after each that replay makes the same state, that no key is usable while the app may not
-// run, that the rows are those of the state, and that a query does not wait for what never comes.
+// run, that the rows are the rows of the state, and that a query does not wait for a state that never comes.
 func TestLaws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newApp(t, func(r *appv1.Registration) {

@@ -83,8 +83,8 @@ func wake(call entity.Call, s *appv1.App) []appv1.Event {
 	return []appv1.Event{&appv1.AppWoken{At: call.At()}}
 }
 
-// reportAsleep records that the process has ended because nobody used it. It has no effect if the app has another configuration by now,
-// or one that does not sleep.
+// reportAsleep records that the process has ended because it was not used. It has no effect if the app has another configuration by
+// now, or one that does not sleep.
 func reportAsleep(call entity.Call, s *appv1.App, c *appv1.ReportAsleep) []appv1.Event {
 	if s.GetAsleep() || !mayRun(s) || s.GetRuntimeStatus() == reconciling || c.GetGeneration() != s.GetAcceptedGeneration() ||
 		s.GetAccepted().GetSleepAfterMs() == 0 {

@@ -97,7 +97,7 @@ func changedRow(list, key string, before, after proto.Message) []entity.Row {
 	}
 }
 
-// rowOf returns the row of an app in List. It changes only with what the list shows.
+// rowOf returns the row of an app in List. It changes only with the fields that the list shows.
 func rowOf(s *appv1.App) proto.Message {
 	if !isRegistered(s) {
 		return nil

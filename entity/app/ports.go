@@ -10,7 +10,7 @@ import (
 )
 
 // The workspace reserves ports, so that no two apps have the same one, and the app decides when a reservation ends. It has the ports of
-// its configurations, those that were offered to it, and those that are busy. The steps of an update with a port:
+// its configurations, the offered ports, and the busy ports. The steps of an update with a port:
 //
 //  1. The request reserves the port with ReserveAppPort of the workspace. React of the workspace sends OfferPort to the app, which
 //     records the port for OfferTime.
@@ -28,7 +28,7 @@ const OfferTime = time.Minute
 // portsTimer is the ID of the timer that ends offers.
 const portsTimer = "ports"
 
-// errNotReserved refuses an update whose offer has expired.
+// errNotReserved refuses an update after its offer has expired.
 var errNotReserved = &entity.Error{Code: entity.Unavailable, Message: "the reservation of the port has expired; repeat the request", RetryAfter: time.Second}
 
 // usedPorts returns the ports of the configurations of the app.
@@ -47,7 +47,7 @@ func hasPort(s *appv1.App, port uint32) bool {
 	return slices.Contains(usedPorts(s), port) || slices.Contains(furtherPorts(s.GetPorts()), port)
 }
 
-// furtherPorts returns the ports that an app has beside those of its configurations.
+// furtherPorts returns the ports that an app has beside the ports of its configurations.
 func furtherPorts(p *appv1.Ports) []uint32 {
 	all := slices.Clone(p.GetBusy())
 	for _, o := range p.GetOffered() {
@@ -77,7 +77,7 @@ func offerPort(call entity.Call, s *appv1.App, c *appv1.OfferPort) []appv1.Event
 	}}
 }
 
-// expirePorts ends the offers whose time is over.
+// expirePorts ends the offers that have expired.
 func expirePorts(call entity.Call, s *appv1.App) []appv1.Event {
 	return releasePorts(s, &appv1.Ports{
 		Offered: slices.DeleteFunc(slices.Clone(s.GetPorts().GetOffered()), func(o *appv1.OfferedPort) bool {
@@ -107,8 +107,8 @@ func releasePorts(s *appv1.App, remain *appv1.Ports) []appv1.Event {
 	return []appv1.Event{&appv1.PortsReleased{Used: usedPorts(s), Ports: remain, PortReservation: s.GetPortReservation()}}
 }
 
-// busyPorts returns the further ports of an app after a report about its configuration, which runs on a port: those that the report
-// names, of which the app must have a reservation.
+// busyPorts returns the further ports of an app after a report about its configuration, which runs on a port: the ports that the
+// report names and the app has reserved.
 func busyPorts(s *appv1.App, port uint32, reported []uint32) *appv1.Ports {
 	var busy []uint32
 	for _, p := range reported {
@@ -127,8 +127,8 @@ func portsOrNil(p *appv1.Ports) *appv1.Ports {
 	return p
 }
 
-// portsAfterRequest returns the further ports of an app after a configuration with a port was requested. That of a requested
-// configuration which it replaces is busy: a process may be starting on it.
+// portsAfterRequest returns the further ports of an app after a configuration with a port was requested. If it replaces a
+// requested configuration, the port of the latter is busy: a process may be starting on it.
 func portsAfterRequest(s *appv1.App, port uint32) *appv1.Ports {
 	busy := slices.Clone(s.GetPorts().GetBusy())
 	if r := s.GetRequested(); r != nil && r.GetPort() != port && r.GetPort() != s.GetAccepted().GetPort() && !slices.Contains(busy, r.GetPort()) {
@@ -147,8 +147,8 @@ func withoutOffer(p *appv1.Ports, port uint32) []*appv1.OfferedPort {
 	return slices.DeleteFunc(slices.Clone(p.GetOffered()), func(o *appv1.OfferedPort) bool { return o.GetPort() == port })
 }
 
-// releaseReaction returns the command that ends the reservations of an app other than those of ports that it still has; used begins with
-// the port of a configuration.
+// releaseReaction returns the command that ends the reservations of an app except the reservations of ports that it still has; used
+// begins with the port of a configuration.
 func releaseReaction(workspaceID, appID string, used []uint32, p *appv1.Ports, reservation uint64) []entity.Reaction {
 	return []entity.Reaction{entity.Send(entity.KindWorkspace, workspaceID, &workspacev1.ReleaseAppPorts{
 		AppId: appID, Port: used[0], Reservation: reservation, Further: append(slices.Clone(used[1:]), furtherPorts(p)...),

@@ -90,7 +90,7 @@ func changesRuntime(c *appv1.UpdateApp) bool {
 	return c.Command != nil || c.InstallCommand != nil || c.Port != nil || c.ApiScopes != nil || c.SleepAfterMs != nil
 }
 
-// configured returns the configuration to which an update applies: the requested one, or else the accepted one.
+// configured returns the configuration that an update changes: the requested one, or else the accepted one.
 func configured(s *appv1.App) *appv1.Runtime {
 	if s.GetRequested() != nil {
 		return s.GetRequested()
@@ -136,7 +136,7 @@ func request(call entity.Call, s *appv1.App, r *appv1.Runtime) appv1.Event {
 	}
 }
 
-// restart requests the present configuration again, as a new generation, for which a new process starts. It has no effect while one is
+// restart requests the present configuration again, as a new generation with a new process. It has no effect while a generation is
 // being reconciled. Errors: not_found, invalid_request if the app may not run.
 func restart(call entity.Call, s *appv1.App) ([]appv1.Event, error) {
 	switch err := checkChangeable(s); {
@@ -151,8 +151,8 @@ func restart(call entity.Call, s *appv1.App) ([]appv1.Event, error) {
 }
 
 // reportReconciled records the result of the requested generation. It has no effect for another generation, and while the app may not
-// run: its process was then ended and has not failed. A key that was issued for other scopes than those of the configuration that
-// runs now ends.
+// run: its process was then ended and has not failed. The key ends if its scopes are not the scopes of the configuration that runs
+// now.
 func reportReconciled(call entity.Call, s *appv1.App, c *appv1.ReportReconciled) []appv1.Event {
 	if s.GetRuntimeStatus() != reconciling || c.GetGeneration() != s.GetGeneration() || !mayRun(s) {
 		return nil
@@ -181,8 +181,8 @@ func reportReconciled(call entity.Call, s *appv1.App, c *appv1.ReportReconciled)
 	return events
 }
 
-// setRuntimeSettings replaces the settings of the runtime. They need what a configuration needs, because they decide how the process
-// runs. Errors: not_found, forbidden, invalid_request.
+// setRuntimeSettings replaces the settings of the runtime. They need the capabilities that a configuration needs, because they
+// decide how the process runs. Errors: not_found, forbidden, invalid_request.
 func setRuntimeSettings(call entity.Call, s *appv1.App, c *appv1.SetRuntimeSettings) ([]appv1.Event, error) {
 	if err := checkChangeable(s); err != nil {
 		return nil, err

@@ -51,7 +51,7 @@ var (
 	errVisibility = entity.Errorf(entity.InvalidRequest, "visibility must be folder or public")
 )
 
-// CheckRegistration validates what a request to register an app has; the port may be missing. Errors: invalid_request.
+// CheckRegistration validates the fields of a request to register an app; the port may be missing. Errors: invalid_request.
 func CheckRegistration(r *appv1.Registration) error {
 	if err := entity.CheckPath(r.GetPath()); err != nil {
 		return err
@@ -78,7 +78,7 @@ func CheckRegistration(r *appv1.Registration) error {
 	return checkRuntime(r.GetRuntime(), true)
 }
 
-// checkMetadata validates a name and an icon, either of which may be empty. Errors: invalid_request.
+// checkMetadata validates a name and an icon. Either may be empty. Errors: invalid_request.
 func checkMetadata(name, icon string) error {
 	if name != "" {
 		if err := entity.CheckText("name", name, 1, MaxName); err != nil {

@@ -173,7 +173,7 @@ func (w *world) send(c appv1.Command) (proto.Message, error) {
 	return app.Reply(call, w.s, c, events), nil
 }
 
-// deliver applies a reaction to the credential, and records those to other entities.
+// deliver applies a reaction to the credential, and records reactions to other entities.
 func (w *world) deliver(c entity.Command) {
 	w.t.Helper()
 	m, is := c.Message.(credentialv1.Command)

@@ -44,8 +44,8 @@ func Actor(p *wirev1.Principal) string {
 	return p.GetUserId()
 }
 
-// Credential returns the credential with grants by which a person made a change: an OAuth grant, an app, an agent or a limited key, as the
-// actor of file activity. It is "" for a credential that is the person's own identity, and for principals without a person.
+// Credential returns the credential with grants that a person made a change with: an OAuth grant, an app, an agent or a limited key, as
+// the actor of file activity. It is "" for a credential that is the person's own identity, and for principals without a person.
 func Credential(p *wirev1.Principal) string {
 	if !entity.HasGrants(p) {
 		return ""
@@ -73,7 +73,7 @@ func ID(stream string, version uint64, at int64) string {
 	return Prefix + encodeULID(high, binary.BigEndian.Uint64(sum[2:10]))
 }
 
-// encodeULID encodes 128 bits as 26 digits, of which the first holds three bits (github.com/ulid/spec).
+// encodeULID encodes 128 bits as 26 digits. The first digit holds three bits (github.com/ulid/spec).
 func encodeULID(high, low uint64) string {
 	var text [entity.ULIDLength]byte
 	for i := len(text) - 1; i >= 0; i-- {

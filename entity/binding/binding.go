@@ -10,11 +10,11 @@
 //	  │
 //	  └──ReportCleanedUp── removing ◄──Release── pending, verifying, active, failed
 //
-// The identity of the entity is the host name, so its stream orders the claims of all apps and the first one wins. A claim of
-// another app is refused with the event ClaimRefused, whose reaction tells that app. Only the platform sends commands.
+// The identity of the entity is the host name, so its stream orders the claims of all apps and the first one wins. A claim of another app
+// is refused with the event ClaimRefused. The reaction to ClaimRefused tells that app. Only the platform sends commands.
 //
-// The name is proved by a TXT record with a token that depends on the workspace (Token), so that a record that one workspace has
-// asked for proves nothing for another one. A record that leads to the platform proves nothing either.
+// The name is proved by a TXT record with a token that depends on the workspace (Token), so that a record that one workspace has asked for
+// proves nothing for another workspace. A record that leads to the platform proves nothing either.
 //
 // DNS look-ups, requests for certificates and clean-ups are tasks (CheckTask, IssueTask, CleanUpTask), each with a number; a
 // report with another number is late and has no effect. The pauses between them are timers. Checks are repeated after 15 s and
@@ -23,8 +23,8 @@
 //
 // An active name serves until it fails or is released, whatever a check or a renewal reports in the meantime.
 //
-// The last event of each decision that changes what the app shows is DomainShown, whose reaction reports the domain to the app.
-// Its version orders the reports.
+// The last event of each decision that changes the shown state of the domain is DomainShown. Its reaction reports the domain to the app,
+// and its version orders the reports.
 package binding
 
 import (

@@ -199,7 +199,7 @@ func TestRecheck(t *testing.T) {
 	if n.shown().GetChecking() || n.shown().GetLastCheckedAt() != n.now.UnixMilli() {
 		t.Errorf("shown: %v", n.shown())
 	}
-	n.fire() // the check on time is not that of a member, until one requests it
+	n.fire() // the check on time is not a member's check, until a member requests it
 	n.expect("active")
 	n.do(&bindingv1.RecheckBinding{DomainId: "dom"})
 	n.expect("active checking")

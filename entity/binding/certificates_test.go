@@ -207,7 +207,7 @@ func TestFailedRequests(t *testing.T) {
 	})
 }
 
-// TestPauseOfTheAuthority has checks of a name whose authority has asked for a pause of days.
+// TestPauseOfTheAuthority has checks of a name after its authority has asked for a pause of days.
 func TestPauseOfTheAuthority(t *testing.T) {
 	t.Run("fails_after_72_hours_of_a_long_pause", func(t *testing.T) {
 		n := newName(t)

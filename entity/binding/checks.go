@@ -17,8 +17,8 @@ const (
 	// FirstPause and LongestPause limit the pause between two checks, which doubles.
 	FirstPause   = 15 * time.Second
 	LongestPause = time.Hour
-	// Patience is the time after which a name fails whose records or certificate have not been obtained, and an active one whose
-	// TXT record is missing.
+	// Patience is the time after which a name fails if its records or certificate have not been obtained, and an active name
+	// fails if its TXT record is missing.
 	Patience = 72 * time.Hour
 )
 
@@ -43,7 +43,7 @@ func recheck(call entity.Call, s *bindingv1.Binding, c *bindingv1.RecheckBinding
 	return show(call, s, requestCheck(call, s, true))
 }
 
-// checkOnTime requests the check whose timer is due.
+// checkOnTime requests the check if its timer is due.
 func checkOnTime(call entity.Call, s *bindingv1.Binding, c *bindingv1.CheckBinding) []bindingv1.Event {
 	if c.GetAt() == 0 || c.GetAt() != s.GetNextCheckAt() {
 		return nil
@@ -134,7 +134,7 @@ func statusAfterCheck(s *bindingv1.Binding, e *bindingv1.Checked) (appv1.DomainS
 	return statusPending, e.GetFailure()
 }
 
-// isOverdue reports whether a name has waited too long for a certificate whose next request is far away, because the authority has asked
+// isOverdue reports whether a name has waited too long for a certificate, because the next request is far away: the authority has asked
 // for a long pause. The result of a request that is under way is awaited.
 func isOverdue(s *bindingv1.Binding, e *bindingv1.Checked) bool {
 	return s.GetIssue() == nil && s.GetIssueError() != "" && e.GetAt()-s.GetWaitingSince() >= Patience.Milliseconds()

@@ -28,7 +28,7 @@ func (n *name) restart(step time.Duration) (due []string) {
 }
 
 // TestClockSteps restarts the node with a clock that is right, after the clock was a year ahead or behind. Checks go on within
-// LongestPause, and what a name waits for counts anew.
+// LongestPause, and the waiting time of a name counts anew.
 func TestClockSteps(t *testing.T) {
 	for name, test := range map[string]struct {
 		begin func(*name)

@@ -30,9 +30,9 @@ func NormalizeHostname(hostname string) string {
 }
 
 // CheckHostname returns an error unless a text may be the host name of a binding: lower-case labels of letters, digits and inner
-// hyphens, of which the last is not a number. Wildcards and names in other scripts than ASCII are not valid. A name whose label
-// begins with xn-- is a name like any other: however similar it looks to another one, it is proved by records of its own. Errors:
-// invalid_request.
+// hyphens. The last label is not a number. Wildcards and names in other scripts than ASCII are not valid. A name with a label
+// that begins with xn-- is a name like any other: however similar it looks to another name, it is proved by records of its own.
+// Errors: invalid_request.
 func CheckHostname(hostname string) *entity.Error {
 	labels := strings.Split(hostname, ".")
 	if len(hostname) > maxHostnameLength || len(labels) < 2 {
@@ -54,8 +54,8 @@ func CheckHostname(hostname string) *entity.Error {
 // the greatest length; such a name can be claimed, and fails.
 func RecordName(hostname string) string { return recordPrefix + hostname }
 
-// Token returns the value of the TXT record by which the owner of a host name allows a workspace to use it. It depends on the
-// workspace, so that the record proves nothing for another one, and it is no secret.
+// Token returns the value of the TXT record that allows a workspace to use a host name. The owner of the name publishes it.
+// It depends on the workspace, so that the record proves nothing for another workspace, and it is no secret.
 func Token(workspace, hostname string) string {
 	sum := sha256.New()
 	for _, part := range []string{"atelier domain v1", workspace, hostname} {

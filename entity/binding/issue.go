@@ -11,17 +11,17 @@ import (
 // The pauses of requests for certificates.
 const (
 	// firstIssuePause is the pause after the first failed request; it doubles up to LongestPause. With it, a name has five requests
-	// in its first hour, which is what authorities allow to fail (https://letsencrypt.org/docs/rate-limits/).
+	// in its first hour, as many as authorities allow to fail (https://letsencrypt.org/docs/rate-limits/).
 	firstIssuePause = 2 * time.Minute
-	// longestRetry limits the pause for which an authority may ask.
+	// longestRetry limits the pause that an authority may ask for.
 	longestRetry = 7 * 24 * time.Hour
-	// soonestRenewal is the least time between the report of a certificate and its renewal, so that an authority whose
-	// certificates are nearly expired is not asked all the time.
+	// soonestRenewal is the least time between the report of a certificate and its renewal, so that an authority that
+	// issues nearly expired certificates is not asked all the time.
 	soonestRenewal = time.Minute
 )
 
-// requestCertificate returns the event that opens a request for a certificate. Only that of an active name requires another
-// certificate than the one that the store may have.
+// requestCertificate returns the event that opens a request for a certificate. Only the request of an active name requires
+// another certificate than the certificate that the store may have.
 func requestCertificate(call entity.Call, s *bindingv1.Binding) *bindingv1.CertificateRequested {
 	issue := &bindingv1.Issue{Number: s.GetLastIssue() + 1, RequestedAt: call.At(), Hostname: s.GetHostname()}
 	if s.GetStatus() == statusActive {
@@ -30,7 +30,7 @@ func requestCertificate(call entity.Call, s *bindingv1.Binding) *bindingv1.Certi
 	return &bindingv1.CertificateRequested{Issue: issue}
 }
 
-// issueOnTime requests the certificate whose timer is due: another attempt, or the renewal.
+// issueOnTime requests the certificate if its timer is due: another attempt, or the renewal.
 func issueOnTime(call entity.Call, s *bindingv1.Binding, c *bindingv1.IssueCertificate) []bindingv1.Event {
 	if c.GetAt() == 0 || c.GetAt() != s.GetIssueAt() {
 		return nil

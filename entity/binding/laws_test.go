@@ -15,7 +15,8 @@ import (
 	bindingv1 "github.com/atelier-run/atelier/messages/binding/v1"
 )
 
-// drawCommand draws a command of one of three apps, of an executor or of a timer. Numbers and times are often those of the state.
+// drawCommand draws a command of one of three apps, of an executor or of a timer. Numbers and times are often the numbers and
+// times of the state.
 func drawCommand(t *rapid.T, n *name) bindingv1.Command {
 	app := rapid.SampledFrom([]string{"1", "2", "3"}).Draw(t, "app")
 	near := func(label string, number uint64) uint64 {
@@ -99,7 +100,7 @@ func isRefusal(events []bindingv1.Event) bool {
 	return refused
 }
 
-// checkState checks what holds in every state: the owner, the proof of an active name, and that something is open unless a
+// checkState checks the laws of every state: the owner, the proof of an active name, and that something is open unless a
 // person has to act.
 func checkState(t *rapid.T, s *bindingv1.Binding, owner string, seen bool) {
 	if s.GetDomainId() != owner {
@@ -121,7 +122,7 @@ func checkState(t *rapid.T, s *bindingv1.Binding, owner string, seen bool) {
 	}
 }
 
-// checkReplay compares the state with that of the stored events.
+// checkReplay compares the state with the replay of the stored events.
 func checkReplay(t *rapid.T, n *name) {
 	replayed := binding.Zero(host)
 	for _, e := range n.events {

@@ -35,7 +35,7 @@ func requestCleanUp(call entity.Call, s *bindingv1.Binding, byMember bool) *bind
 	}}
 }
 
-// cleanUpOnTime requests the clean-up whose timer is due.
+// cleanUpOnTime requests the clean-up if its timer is due.
 func cleanUpOnTime(call entity.Call, s *bindingv1.Binding, c *bindingv1.CleanUpBinding) []bindingv1.Event {
 	if c.GetAt() == 0 || c.GetAt() != s.GetCleanUpAt() {
 		return nil

@@ -15,7 +15,7 @@ import (
 
 const host = "shop.example.com"
 
-// A name is one binding with a clock. Its events are those of all commands.
+// A name is one binding with a clock. Its events are the events of all commands.
 type name struct {
 	testing.TB
 	state   *bindingv1.Binding

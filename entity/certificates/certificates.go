@@ -10,8 +10,8 @@
 //	                       └─RenewLock: a later end of the lease
 //
 // Each acquisition has a greater token than all before it. A change of files names the locks that its sender holds, with their
-// tokens (Fence), and is refused if one of them was lost: a member that was paused for longer than its lease cannot overwrite what
-// its successor has stored. A lock whose lease has ended is not lost before another member acquires a lock.
+// tokens (Fence), and is refused if one of them was lost: a member that was paused for longer than its lease cannot overwrite the
+// files of its successor. A lock is not lost when its lease ends, but when another member then acquires a lock.
 //
 // A budget limits the orders at an authority over all members and names: a bucket of orders that is refilled at a constant rate
 // (TakeOrder), as authorities limit them themselves.
@@ -44,7 +44,7 @@ const (
 	MaxFiles     = 64
 	// MaxNameBytes is the greatest length of the names of files, locks and authorities.
 	MaxNameBytes = 1024
-	// MaxLocks is the greatest number of locks that are held at a time, MaxBudgets that of budgets.
+	// MaxLocks is the greatest number of locks that are held at a time, MaxBudgets the greatest number of budgets.
 	MaxLocks   = 1024
 	MaxBudgets = 16
 	// MinLease and MaxLease limit the lease of a lock.
@@ -254,7 +254,7 @@ func leaseOf(ms int64) (int64, error) {
 	return ms, nil
 }
 
-// locksAt returns the locks whose leases have not ended at a time. A lease that the clock has begun while it was ahead has ended.
+// locksAt returns the locks with leases that have not ended at a time. A lease that the clock has begun while it was ahead has ended.
 func locksAt(s *certificatesv1.Store, at int64) map[string]*certificatesv1.Lock {
 	held := maps.Clone(s.GetLocks())
 	maps.DeleteFunc(held, func(_ string, l *certificatesv1.Lock) bool {
@@ -287,12 +287,13 @@ func perOrder(c *certificatesv1.TakeOrder) int64 {
 	return c.GetPeriodMs() / max(int64(c.GetOrders()), 1)
 }
 
-// nextOrderAt returns the time from which the bucket has an order. An empty bucket is full after a period.
+// nextOrderAt returns the first time when the bucket has an order. An empty bucket is full after a period.
 func nextOrderAt(call entity.Call, s *certificatesv1.Store, c *certificatesv1.TakeOrder) int64 {
 	return fullAt(call, s, c) + perOrder(c) - c.GetPeriodMs()
 }
 
-// fullAt returns the time at which the bucket is full, and 0 if it is. A bucket of which orders were taken while the clock was ahead is full.
+// fullAt returns the time at which the bucket is full, and 0 if it is. A bucket is full if its last order was taken while the clock was
+// ahead.
 func fullAt(call entity.Call, s *certificatesv1.Store, c *certificatesv1.TakeOrder) int64 {
 	at := s.GetBudgets()[c.GetAuthority()].GetFullAt()
 	if period := time.Duration(c.GetPeriodMs()) * time.Millisecond; entity.HasPassed(at-c.GetPeriodMs(), call.At(), period) {

@@ -197,7 +197,7 @@ func TestBudget(t *testing.T) {
 }
 
 // TestClockSteps restarts the node with a clock that is right, after the clock was ahead or behind when a lock was acquired and a budget was
-// used up. Whoever asks then waits no longer than one period.
+// used up. The next caller then waits no longer than one period.
 func TestClockSteps(t *testing.T) {
 	const year = 365 * 24 * time.Hour
 	for name, ahead := range map[string]time.Duration{"ahead": year, "right": 0, "behind": -year} {
@@ -244,8 +244,8 @@ func TestClockSteps(t *testing.T) {
 	}
 }
 
-// TestLaws checks that a lock has one holder whose lease has not ended, that tokens increase, that a budget is never exceeded, and
-// that replay equals the live state.
+// TestLaws checks that a lock has one holder with a lease that has not ended, that tokens increase, that a budget is never
+// exceeded, and that replay equals the live state.
 func TestLaws(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		s := newStore(t)

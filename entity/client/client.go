@@ -25,7 +25,7 @@ const (
 	MaxRedirects = 10
 	// MaxURILength is the greatest length of a URI of a client, in bytes.
 	MaxURILength = 2048
-	// maxHost is the greatest length of the host of a redirect URI, with its port, in bytes: that of a grant's.
+	// maxHost is the greatest length of the host of a redirect URI, with its port, in bytes; a grant has the same limit.
 	maxHost = 255
 )
 

@@ -7,8 +7,8 @@
 //
 // The work of the driver is a task (tasks.go). A computer has at most one open task. The executor reports the result of a
 // task with the task's id; a report with another id is late and has no effect. Only the task that retires the computer may
-// replace an open one. A replacement that backs the drive up first consists of two tasks with the same id, of which the
-// second is opened when the first succeeds:
+// replace an open one. A replacement that backs the drive up first consists of two tasks with the same id. The second task is
+// opened when the first task succeeds:
 //
 //	Reprovision ──► BACK_UP_AND_REPLACE ──ReportBackedUp──► REPLACE ──ReportProvisioned──► done
 //
@@ -191,7 +191,7 @@ func Evolve(s *computerv1.Computer, e computerv1.Event) *computerv1.Computer {
 	return next
 }
 
-// backupsAfter returns the backups after another one was taken.
+// backupsAfter returns the backups after another backup was taken.
 func backupsAfter(backups map[string]*computerv1.Backup, e *computerv1.BackupTaken) map[string]*computerv1.Backup {
 	next := entity.With(backups, e.GetBackup().GetId(), e.GetBackup())
 	for _, old := range e.GetDropped() {

@@ -24,8 +24,8 @@ const (
 	TerminalActor = "terminal"
 	// sessionActor begins the author of the changes of a session's processes. The id of the session follows.
 	sessionActor = "session:"
-	// appActor begins the author of the changes of an app's processes, which are those of a program with a key. The id of the app
-	// follows.
+	// appActor begins the author of the changes of an app's processes, which are the changes of a program with a key. The id of
+	// the app follows.
 	appActor = "api-key:"
 )
 
@@ -106,13 +106,13 @@ func checkProcessKind(c *computerv1.StartProcess) error {
 	return nil
 }
 
-// isOfMember reports whether members start processes of a kind. The platform starts those of the others.
+// isOfMember reports whether members start processes of a kind. The platform starts the processes of the other kinds.
 func isOfMember(k computerv1.ProcessKind) bool {
 	return k != computerv1.ProcessKind_PROCESS_KIND_SESSION && k != computerv1.ProcessKind_PROCESS_KIND_APP
 }
 
-// isFull reports whether a computer has as many processes as it may have of those that are limited together with a kind: those
-// of sessions, of apps, or of members.
+// isFull reports whether a computer has as many processes as it may have of the kinds that are limited together with a kind.
+// The processes of sessions, of apps and of members each have a limit of their own.
 func isFull(s *computerv1.Computer, k computerv1.ProcessKind) bool {
 	running, most := 0, MaxProcesses
 	switch k {

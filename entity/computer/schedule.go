@@ -117,7 +117,7 @@ func nextBackup(workspaceID string, after, every int64) int64 {
 }
 
 // backUpOnSchedule opens the task of a scheduled backup and sets the time of the next one. If another task is open, it
-// postpones the backup. It has no effect if the time of the command is not that of the next backup.
+// postpones the backup. It has no effect if the time of the command is not the time of the next backup.
 func backUpOnSchedule(call entity.Call, s *computerv1.Computer, c *computerv1.BackUpOnSchedule) []computerv1.Event {
 	every := EffectivePolicy(s).GetEveryMs()
 	switch {
@@ -186,7 +186,7 @@ func ByAge(backups map[string]*computerv1.Backup) []*computerv1.Backup {
 	})
 }
 
-// backupsToDrop returns the backups that are dropped when another one is added. A scheduled backup replaces the oldest
+// backupsToDrop returns the backups that are dropped when another backup is added. A scheduled backup replaces the oldest
 // scheduled ones beyond the number that the policy keeps. If there are more than MaxBackups, the oldest scheduled ones are
 // dropped first, and then the oldest of all. A backup that is not complete never replaces the last good one, which may be the only
 // one with the files that it lacks.

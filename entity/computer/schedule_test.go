@@ -25,7 +25,7 @@ func drawPolicy(t *rapid.T) *computerv1.BackupPolicy {
 	return &computerv1.BackupPolicy{EveryMs: every.Milliseconds(), Keep: rapid.Int32Range(0, 3).Draw(t, "keep")}
 }
 
-// daily is the policy of the tests: a backup a day, of which two are stored.
+// daily is the policy of the tests: a backup a day, and two stored backups.
 var daily = &computerv1.BackupPolicy{EveryMs: day, Keep: 2}
 
 const day = int64(24 * time.Hour / time.Millisecond)
@@ -61,7 +61,7 @@ func (l *stored) back(seq uint64) {
 	l.must(&computerv1.ReportBackedUp{TaskId: l.state.GetTask().GetId(), Backup: &computerv1.Backup{SizeBytes: 1, Seq: &seq}})
 }
 
-// backups returns the ids of the backups, oldest first, with an s before those that the schedule has taken.
+// origins returns the origins of the backups, oldest first.
 func (l *stored) origins() string {
 	var all []string
 	for _, b := range computer.ByAge(l.state.GetBackups()) {
@@ -135,7 +135,7 @@ func TestRetention(t *testing.T) {
 	if n := len(l.rows[computer.BackupList]); n != 4 || len(l.state.GetDropped()) != 2 {
 		t.Errorf("%d rows and %d dropped, want 4 and 2", n, len(l.state.GetDropped()))
 	}
-	// MaxBackups drops scheduled backups first, and only then those that were taken by hand.
+	// MaxBackups drops scheduled backups first, and only then the backups that were taken by hand.
 	for i := range computer.MaxBackups - 1 {
 		l.must(&computerv1.BackUp{TaskId: fmt.Sprint("tsk_", i), BackupId: fmt.Sprint("bkp_", i)})
 		l.back(9)
@@ -193,8 +193,8 @@ func TestClockSteps(t *testing.T) {
 	}
 }
 
-// TestSameTimeAgain checks that a scheduled backup does not replace an earlier one whose time is due again, because the clock was set
-// back.
+// TestSameTimeAgain checks that a scheduled backup does not replace an earlier scheduled backup with the same time. The time is due
+// again because the clock was set back.
 func TestSameTimeAgain(t *testing.T) {
 	l := newScheduled(t)
 	first := l.due()
@@ -380,8 +380,8 @@ func TestVerifyBackup(t *testing.T) {
 	}
 }
 
-// TestFailedBackupIsDropped checks that a backup is deleted whose last attempt may have stored it before it failed, and that no other
-// task that fails drops a backup.
+// TestFailedBackupIsDropped checks that a backup is deleted if its last attempt may have stored it before it failed, and that no
+// other task that fails drops a backup.
 func TestFailedBackupIsDropped(t *testing.T) {
 	l := newScheduled(t)
 	failed := func(name string) *computerv1.Backup {

@@ -208,7 +208,7 @@ func open(call entity.Call, t *computerv1.Task) []computerv1.Event {
 }
 
 // vmName returns the name of the computer that a task creates. It depends only on the workspace and the task, so it is
-// unique and the same for every attempt of the task.
+// unique, and every attempt of the task has the same name.
 func vmName(call entity.Call, taskID string) string {
 	sum := sha256.Sum256([]byte(call.Identity + "/" + taskID))
 	return "vm-" + hex.EncodeToString(sum[:8])
@@ -257,7 +257,7 @@ func isOpenTask(s *computerv1.Computer, taskID string, kinds ...computerv1.TaskK
 	return s.GetTask() != nil && s.GetTask().GetId() == taskID && slices.Contains(kinds, s.GetTask().GetKind())
 }
 
-// reportBackedUp adds the backup, and opens the task of the replacement for which it was taken.
+// reportBackedUp adds the backup, and opens the task of the replacement that it was taken for.
 func reportBackedUp(call entity.Call, s *computerv1.Computer, c *computerv1.ReportBackedUp) []computerv1.Event {
 	task := s.GetTask()
 	if !isOpenTask(s, c.GetTaskId(), computerv1.TaskKind_TASK_KIND_BACK_UP, computerv1.TaskKind_TASK_KIND_BACK_UP_AND_REPLACE) {

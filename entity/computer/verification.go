@@ -55,8 +55,8 @@ func withVerification(backups map[string]*computerv1.Backup, e *computerv1.Backu
 	return entity.With(backups, e.GetBackupId(), verified)
 }
 
-// cancelTask ends the open task. The runtime cancels its executor when the task's row disappears. What a cancelled backup has
-// stored is deleted. It has no effect if the task has ended. Errors: invalid_request, also if the task cannot be cancelled.
+// cancelTask ends the open task. The runtime cancels its executor when the task's row disappears. The stored content of a cancelled
+// backup is deleted. It has no effect if the task has ended. Errors: invalid_request, also if the task cannot be cancelled.
 func cancelTask(call entity.Call, s *computerv1.Computer, c *computerv1.CancelTask) ([]computerv1.Event, error) {
 	task := s.GetTask()
 	switch {

@@ -5,11 +5,11 @@
 //	   │                             └──────expires_at────────► expired
 //	   └────────RevokeCredential──────────────────────────────► revoked
 //
-// A revocation is final. It takes effect even if it arrives before the registration, since the reactions that send the two
-// commands may arrive in either order. Only the platform sends commands to it; the user entity has authorized the person
-// who issued or revoked the credential.
+// A revocation is final. It takes effect even if it arrives before the registration, since the reactions that send the two commands
+// may arrive in either order. Only the platform sends commands to a credential; the user entity has authorized the issue or the
+// revocation.
 //
-// The credential of an app is the same for all of its keys, and its id is that of the app. Its secrets have numbers: a registration with
+// All keys of an app have one credential. The id of the credential is the id of the app. Its secrets have numbers: a registration with
 // a higher number replaces the secret, and a revocation ends the numbers up to its own, so that a key stays revoked in whatever order
 // the commands arrive.
 package credential
@@ -133,8 +133,8 @@ func register(call entity.Call, s, c *credentialv1.Credential) ([]credentialv1.E
 	return []credentialv1.Event{&credentialv1.CredentialRegistered{Credential: c}}, nil
 }
 
-// registerNumber replaces the secret of an app. It has no effect if the number is that of the secret or was revoked, or if a later one is
-// registered. Errors: invalid_request, also for another person or workspace.
+// registerNumber replaces the secret of an app. It has no effect if the secret has the number, or the number was revoked, or a later
+// number is registered. Errors: invalid_request, also for another person or workspace.
 func registerNumber(s, c *credentialv1.Credential) ([]credentialv1.Event, error) {
 	switch {
 	case isRegistered(s) && (s.GetKind() != c.GetKind() || s.GetWorkspaceId() != c.GetWorkspaceId()):
@@ -188,7 +188,7 @@ func isBoundToWorkspace(kind wirev1.CredentialKind) bool {
 	return kind == wirev1.CredentialKind_CREDENTIAL_KIND_SYSTEM_VM || kind == wirev1.CredentialKind_CREDENTIAL_KIND_APP
 }
 
-// isNumbered reports whether a credential has secrets with numbers, as those of apps have.
+// isNumbered reports whether a credential has secrets with numbers, as the credentials of apps have.
 func isNumbered(c *credentialv1.Credential) bool { return c.GetNumber() != 0 }
 
 // isRevokedForGood reports whether a revocation without a number has ended the credential.

@@ -34,7 +34,7 @@ const (
 	MaxSpentTokens = 64
 )
 
-// The reasons of revocations that nobody requested.
+// The reasons of revocations without a request.
 const (
 	CodeReplayed    = "code_replayed"
 	RefreshReplayed = "refresh_replayed"
@@ -58,9 +58,9 @@ func Zero(identity string) *grantv1.Grant {
 	return &grantv1.Grant{Id: identity}
 }
 
-// IsUsable reports whether an access token of the grant authenticates requests at a time, in milliseconds since the Unix epoch. What lasts
-// longer than a request, such as a stream or a visit, depends on the grant and not on the token that began it: a client that refreshes its
-// token in time loses nothing.
+// IsUsable reports whether an access token of the grant authenticates requests at a time, in milliseconds since the Unix epoch. A
+// connection that lasts longer than a request, such as a stream or a visit, depends on the grant and not on the token that began it: a
+// client that refreshes its token in time loses nothing.
 func IsUsable(s *grantv1.Grant, at int64) bool {
 	return s.GetRevokedAt() == 0 && slices.ContainsFunc(s.GetAccess(), func(t *grantv1.Token) bool { return at < t.GetExpiresAt() })
 }

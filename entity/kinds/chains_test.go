@@ -31,7 +31,7 @@ This page is written by ` + "`go test ./entity/kinds -rewrite`" + `, and the sam
 )
 
 // forEachSample calls fn with variants of an event: one with every field set, one for each value of each enum field, and
-// one without each message field. condition describes the difference from the first variant, for which it is empty.
+// one without each message field. condition describes the difference from the first variant; it is empty for the first variant.
 func forEachSample(event proto.Message, fn func(condition string, sample proto.Message)) {
 	full := event.ProtoReflect().New()
 	entitytest.Populate(full)

@@ -19,7 +19,7 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// TestGrantsAreAbsolute verifies that what was granted until a time lasts exactly until that time, whatever the clock was when it was granted
+// TestGrantsAreAbsolute verifies that a grant until a time lasts exactly until that time, whatever the clock was when it was made
 // (docs/operations.md, section Clocks). Keys, browser sessions and impersonations are credentials.
 func TestGrantsAreAbsolute(t *testing.T) {
 	const year = 365 * 24 * time.Hour

@@ -19,8 +19,8 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// IsLimited reports whether a command is refused if its workspace has no room in the journal: the command is not essential, and is one of a
-// member or stores what a turn writes. Other commands of the platform say what has happened, and are never refused.
+// IsLimited reports whether a command is refused if its workspace has no room in the journal: the command is not essential, and a member
+// sends it or it stores the rows of a turn. Other commands of the platform report past events, and are never refused.
 func IsLimited(c entity.Command) bool {
 	switch c.Message.(type) {
 	case *sessionv1.RecordRows:
@@ -31,9 +31,9 @@ func IsLimited(c entity.Command) bool {
 	return c.Source == nil && !entity.IsPlatform(c.Principal) && !IsEssential(c)
 }
 
-// IsEssential reports whether a command is accepted although the disk is nearly full: it removes, ends or revokes something, is
-// one of an operator, or reports the outcome of such a command. Nobody can send such commands without limit, because everything is
-// removed once, and what was removed cannot be made again while the disk is full.
+// IsEssential reports whether a command is accepted although the disk is nearly full: it removes, ends or revokes something, is a
+// command of an operator, or reports the outcome of such a command. No sender can send such commands without limit, because
+// everything is removed once, and a removed thing cannot be made again while the disk is full.
 func IsEssential(c entity.Command) bool {
 	switch m := c.Message.(type) {
 	case *activityv1.Intend:

@@ -20,7 +20,8 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// TestIsEssential verifies on which side of the line commands are: what frees something is essential, what a user can repeat is not.
+// TestIsEssential verifies on which side of the line commands are: a command that frees space is essential, a command that a user
+// can repeat is not.
 func TestIsEssential(t *testing.T) {
 	intend := func(kind activityv1.Kind) proto.Message {
 		return &activityv1.Intend{Intent: &activityv1.Intent{Operation: &activityv1.Operation{Kind: kind}}}
@@ -56,8 +57,8 @@ func TestIsEssential(t *testing.T) {
 	}
 }
 
-// TestIsLimited verifies which commands need room of the workspace in the journal: those of members, unless they are essential, and what
-// turns write.
+// TestIsLimited verifies which commands need room of the workspace in the journal: the commands of members, unless they are essential,
+// and the commands that store the rows of turns.
 func TestIsLimited(t *testing.T) {
 	user := &wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_USER}
 	write := &activityv1.Intend{Intent: &activityv1.Intent{Operation: &activityv1.Operation{Kind: activityv1.Kind_KIND_WRITE}}}
@@ -85,7 +86,7 @@ func TestIsLimited(t *testing.T) {
 	}
 }
 
-// TestRemovalsAreEssential verifies that no command whose name begins as those of removals do was forgotten.
+// TestRemovalsAreEssential verifies that no command with the name of a removal was forgotten.
 func TestRemovalsAreEssential(t *testing.T) {
 	verbs := []string{"Remove", "Delete", "Revoke", "Release", "Retire", "Erase", "Leave", "Forget", "Disable", "Suspend", "Clear", "Unlink", "Halt"}
 	seen := 0

@@ -29,7 +29,7 @@ var All = []entity.Kind{
 	binding.Kind, visit.Kind, certificates.Kind,
 }
 
-// exposes has Exposes of the kinds of which the edge uses something, by the name of the kind.
+// exposes has Exposes of the kinds that the edge uses, by the name of the kind.
 var exposes = func() map[string]map[string]bool {
 	all := map[string]map[string]bool{}
 	for _, k := range All {
@@ -40,8 +40,8 @@ var exposes = func() map[string]map[string]bool {
 	return all
 }()
 
-// IsExposed reports whether an event of a kind changes what the edge serves, or whom. An unknown event of a kind of which the edge uses
-// something may do so.
+// IsExposed reports whether an event of a kind changes what the edge serves, or whom. An unknown event of a kind that the edge uses may
+// do so.
 func IsExposed(kind, event string) bool {
 	names, used := exposes[kind]
 	isExposed, known := names[event]

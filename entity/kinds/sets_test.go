@@ -16,7 +16,7 @@ import (
 )
 
 // TestSealedSetsAreRegistered compares the files messages/<kind>/v1/sets.go with the registered kinds: the messages with a
-// marker method of Command or Query are commands of the kind, and those of Event are its events.
+// marker method of Command or Query are commands of the kind, and the messages with a marker method of Event are its events.
 func TestSealedSetsAreRegistered(t *testing.T) {
 	files, err := filepath.Glob("../../messages/*/v1/sets.go")
 	if err != nil {

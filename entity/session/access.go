@@ -65,8 +65,8 @@ func SenderOf(p *wirev1.Principal) *sessionv1.Sender {
 	}
 }
 
-// readerOf returns the person who has read the row of a principal, because they wrote it; "" if an app or a session wrote it, whose
-// principal has the person for whom it works.
+// readerOf returns the reader of a new row of a principal: the person who wrote the row. It returns "" if an app or a session wrote
+// the row, although its principal names the person that it works for.
 func readerOf(p *wirev1.Principal) string {
 	if SenderOf(p).GetKind() != sessionv1.SenderKind_SENDER_KIND_USER {
 		return ""
@@ -98,8 +98,8 @@ func participantOf(p *wirev1.Principal, in *sessionv1.Input) *sessionv1.Particip
 	return participant
 }
 
-// ParticipantOf returns the participant whose access decides whether the turns of the session may go on: the participant of the last
-// input that a turn has taken, or the creator of a session whose inputs were accepted before participants were recorded.
+// ParticipantOf returns the participant of the session; turns may go on as long as the participant has access. The participant is the
+// participant of the last input that a turn has taken, or the creator if the inputs were accepted before participants were recorded.
 func ParticipantOf(s *sessionv1.Session) *sessionv1.Participant {
 	if s.GetParticipant() != nil {
 		return s.GetParticipant()
@@ -128,7 +128,7 @@ func sees(call entity.Call, s *sessionv1.Session) bool {
 		slices.Contains(s.GetAudience().GetUserIds(), user)
 }
 
-// PermissionsOf returns what the principal of the call, which sees the session, may do with it.
+// PermissionsOf returns the permissions of the principal of the call for the session. The principal sees the session.
 func PermissionsOf(call entity.Call, s *sessionv1.Session) *sessionv1.Permissions {
 	changes := entity.IsPlatform(call.Principal) ||
 		call.Role == workspacev1.Role_ROLE_OWNER || call.Role == workspacev1.Role_ROLE_EDITOR
@@ -151,7 +151,7 @@ func administers(call entity.Call, s *sessionv1.Session) bool {
 	return sender.GetKind() == creator.GetKind() && sender.GetId() == creator.GetId()
 }
 
-// The accesses to commands, which are the same for each.
+// The accesses that several commands share.
 var (
 	readAccess   = entity.Requires(entity.Reads(entity.Sessions))
 	changeAccess = entity.Requires(entity.Changes(entity.Sessions))

@@ -16,14 +16,14 @@ import (
 //     its credential.
 //   - A turn has the bounds of the input that starts it. An input with the same bounds joins a running turn (MayJoin). An input with
 //     other bounds waits until the turn has ended, and starts its own turn. Therefore no input does more than its credential grants,
-//     and no input narrows a turn that another input has started. A note joins any turn: it gives the agent no capability, and starts
-//     no turn for which it could wait.
+//     and no input narrows a turn that another input has started. A note joins any turn: it gives the agent no capability, and starts no
+//     turn that it could wait for.
 //   - A turn that begins while the session asks or sleeps continues the turn that asks or sleeps. It has the capabilities that the
 //     bounds of both turns have (draft.startNext). An input of the system has the bounds of the turn that it continues.
 //   - The agent's credential has the bounds of its turn, and so have the inputs that the agent sends to other sessions, and its children.
 //
-// Four words for rights: a credential has grants, of which a turn has bounds; within them and the role of the person, the agent has
-// capabilities. A limit is a number, as of tokens.
+// Four words for rights: a credential has grants; a turn has bounds within the grants; within the bounds and the role of the person, the
+// agent has capabilities. A limit is a number, as of tokens.
 
 // boundsOf returns the bounds of the inputs of a principal: the capabilities of an editor, which are all that an agent can have, as far as
 // the credential of the principal grants them. It returns nil if the credential grants them all.
@@ -65,8 +65,8 @@ func EqualBounds(a, b *sessionv1.Bounds) bool {
 	return (a == nil) == (b == nil) && slices.Equal(a.GetCapabilities(), b.GetCapabilities())
 }
 
-// MayJoin reports whether an input that waits may join a turn: a note, or an input with the same bounds, so that what either may do the
-// other may do.
+// MayJoin reports whether an input that waits may join a turn: a note, or an input with the same bounds, so that neither may do more
+// than the other.
 func MayJoin(t *sessionv1.Turn, p *sessionv1.Pending) bool {
 	return p.GetKind() == sessionv1.InputKind_INPUT_KIND_NOTE || EqualBounds(t.GetBounds(), p.GetBounds())
 }

@@ -16,7 +16,7 @@ func TestShallowCopies(t *testing.T) {
 	testCopy(t, &sessionv1.Input{}, shallowCopyOfInput)
 }
 
-// testCopy fills a message and compares its copy with that of entity.ShallowCopy.
+// testCopy fills a message and compares its copy with the copy of entity.ShallowCopy.
 func testCopy[M proto.Message](t *testing.T, m M, shallow func(M) M) {
 	v := reflect.ValueOf(m).Elem()
 	for i := range v.NumField() {

@@ -118,7 +118,7 @@ func TestFullSessionGoesOn(t *testing.T) {
 func TestUsage(t *testing.T) {
 	w := newWorld(t)
 	w.start("a")
-	w.now = w.now.Add(time.Hour) // nobody runs the turn
+	w.now = w.now.Add(time.Hour) // no run has claimed the turn
 	turn, run := w.claim()
 	w.now = w.now.Add(time.Second)
 	w.platform().must(&sessionv1.RecordRows{TurnId: turn, RunId: run, Batch: 1, Rows: []*sessionv1.Row{{Text: &sessionv1.Text{Text: "x"}}}})
@@ -160,7 +160,7 @@ func TestInterruptInAMessageDuringASleep(t *testing.T) {
 	}
 }
 
-// TestInterruptAfterAQuestion interrupts a session whose turn has just ended with a question. The inputs that wait are dropped, too.
+// TestInterruptAfterAQuestion interrupts a session just after its turn has ended with a question. The inputs that wait are dropped, too.
 func TestInterruptAfterAQuestion(t *testing.T) {
 	w := newWorld(t)
 	w.start("a")

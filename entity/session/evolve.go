@@ -96,7 +96,7 @@ func applyRow(next *sessionv1.Session, e *sessionv1.RowAdded) {
 	}
 }
 
-// applyInput adds an input to those that wait. An answer withdraws the question at once, a message when it starts a turn.
+// applyInput adds an input to the pending inputs. An answer withdraws the question at once, a message when it starts a turn.
 func applyInput(next *sessionv1.Session, e *sessionv1.RowAdded) {
 	in := e.GetRow().GetInput()
 	pending := make([]*sessionv1.Pending, len(next.GetPending()), len(next.GetPending())+1)
@@ -135,7 +135,7 @@ func applyParticipant(next *sessionv1.Session, taken *sessionv1.Pending) {
 	}
 }
 
-// applyJoined moves inputs from those that wait to the turn. Notes only stop waiting, because they get no terminal.
+// applyJoined moves inputs from the pending inputs to the turn. Notes only stop being pending, because they get no terminal.
 func applyJoined(next *sessionv1.Session, seqs []uint64) {
 	turn := entity.ShallowCopy(next.GetTurn())
 	turn.Inputs = slices.Clone(turn.GetInputs())
@@ -183,8 +183,8 @@ func applyEnded(next *sessionv1.Session, e *sessionv1.TurnEnded) {
 		next.LostTurns = 0
 	}
 	if next.GetWakeAt() != 0 && e.GetStatus() != sessionv1.TurnStatus_TURN_STATUS_ASK {
-		// The turn was that of a message during a sleep, which goes on however the turn has ended. A person who interrupts the turn ends
-		// the sleep first.
+		// The turn was the turn of a message during a sleep. The sleep goes on however the turn has ended. A person who interrupts the
+		// turn ends the sleep first.
 		next.TurnStatus = sessionv1.TurnStatus_TURN_STATUS_SLEEP
 	}
 	next.Machine = withOutcome(next.GetMachine(), outcomeOf(next, e))
@@ -196,15 +196,15 @@ func applyEnded(next *sessionv1.Session, e *sessionv1.TurnEnded) {
 	}
 }
 
-// The codes of the failures with which a turn ends.
+// The codes of the failures that end a turn.
 const (
 	// FailureRunbook and FailureTask are failures of the work itself.
 	FailureRunbook = "runbook_failed"
 	FailureTask    = "failed"
-	// FailureRunnerLost and FailureComputerLost end a turn whose process ended with the server or the computer.
+	// FailureRunnerLost and FailureComputerLost end a turn after its process has ended with the server or the computer.
 	FailureRunnerLost   = "runner_lost"
 	FailureComputerLost = "computer_lost"
-	// FailureAccessLost ends a turn whose participant has lost the right to take part in the session.
+	// FailureAccessLost ends a turn after its participant has lost the right to take part in the session.
 	FailureAccessLost = "access_lost"
 )
 

@@ -23,7 +23,8 @@ const (
 	MaxAttachments = 32
 	// MaxAudience is the greatest number of members of a specific audience.
 	MaxAudience = 1000
-	// MaxPending is the number of inputs that wait in a session or belong to its running turn from which on no other input may wait.
+	// MaxPending is the number of inputs that wait in a session or belong to its running turn before the session refuses inputs that
+	// would wait.
 	MaxPending = 1000
 	// MaxTitle is the greatest number of characters of a title.
 	MaxTitle = 200
@@ -165,7 +166,7 @@ func CheckStart(c *sessionv1.StartSession) error {
 	return checkCwd(c.GetCwd())
 }
 
-// withSender returns a copy of an input whose sender, and whose bounds, are those of the principal of the call.
+// withSender returns a copy of an input with the sender and the bounds of the principal of the call.
 func withSender(call entity.Call, in *sessionv1.Input) *sessionv1.Input {
 	next := shallowCopyOfInput(in)
 	next.Sender, next.Bounds = SenderOf(call.Principal), boundsOf(call.Principal)

@@ -16,7 +16,7 @@ import (
 )
 
 // TestLaws sends random commands, and checks after each that no input has two terminals, that each input that no turn has and
-// that does not wait has one, that the rows of the lists are those of the state, and that replay makes the same state.
+// that does not wait has one, that the rows of the lists are the rows of the state, and that replay makes the same state.
 func TestLaws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t)

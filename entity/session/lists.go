@@ -29,7 +29,7 @@ const (
 	ImageList = "session.image"
 )
 
-// ErasedLists are the lists whose rows the executor of DeletionTask removes; the rules remove those of the other lists.
+// ErasedLists are the lists with rows that the executor of DeletionTask removes; the rules remove the rows of the other lists.
 var ErasedLists = []string{ChildList, TerminalList, RequestList, ImageList}
 
 // Lists returns the lists, which are read through the workspace.
@@ -70,8 +70,8 @@ const (
 )
 
 // RangePrefix returns the common beginning of the keys in SessionList of the sessions of a scope, which is ScopeAll, ScopeTopLevel
-// or the id of a parent, in a bucket; "": in any. archived selects the sessions that somebody has archived, otherwise those that
-// are not archived for everybody; isListed selects among them for a reader.
+// or the id of a parent, in a bucket; "": in any. archived selects the sessions that somebody has archived, otherwise the sessions
+// that are not archived for everybody; isListed selects among them for a reader.
 func RangePrefix(scope, bucket string, archived bool) string {
 	state := "live"
 	if archived {
@@ -184,8 +184,8 @@ func Rows(call entity.Call, before, after *sessionv1.Session, c sessionv1.Comman
 	return rows
 }
 
-// erasedRows removes rows of the session itself, and of owners to whose default session its inputs were sent; other keys are
-// ignored. A key of ImageKey removes the row with the content of the image, too.
+// erasedRows removes rows of the session itself, and rows of owners if inputs to their default session were sent to this
+// session; other keys are ignored. A key of ImageKey removes the row with the content of the image, too.
 func erasedRows(s *sessionv1.Session, c *sessionv1.EraseRows) []entity.Row {
 	var rows []entity.Row
 	for _, r := range c.GetRows() {

@@ -151,7 +151,7 @@ func TestParticipantOfEarlierVersions(t *testing.T) {
 	w := newWorld(t)
 	w.start("go")
 	w.claim()
-	w.s.Participant = &sessionv1.Participant{UserId: "bob"} // whose input waits, without a participant of its own
+	w.s.Participant = &sessionv1.Participant{UserId: "bob"} // an input of bob waits, without a participant of its own
 	w.input(message("on", followUp))
 	w.s.GetPending()[0].Participant = nil
 	w.end(&sessionv1.EndTurn{Status: complete})

@@ -8,7 +8,7 @@
 //	                          │  └──────► sleeping   │
 //	                          └─ answer, message, WakeSession
 //
-// The stream of a session is its timeline: each RowAdded is a row, whose seq is the version of the event. Inputs, turns and
+// The stream of a session is its timeline: each RowAdded is a row; its seq is the version of the event. Inputs, turns and
 // their ends are in inputs.go and turns.go:
 //
 //   - An input that waits is pending. A turn starts with one input; inputs that steer join it when the agent takes them.
@@ -17,11 +17,11 @@
 //   - When a turn ends, each of its inputs gets a row of the kind terminal in the same batch of events; no input gets two.
 //   - A turn that asks or sleeps has ended. The answer starts the next turn, or the input of the system that follows the sleep.
 //   - A follow-up waits until the session neither runs, asks nor sleeps.
-//   - The agent may do in a turn what the credential of its input grants, and an input that is no note joins only a turn with
+//   - The agent has in a turn the capabilities that the credential of its input grants, and an input that is no note joins only a turn with
 //     the same bounds (bounds.go).
-//   - The last input that a turn has taken determines the participant: the person on whose behalf turns run (access.go). Inputs that
-//     wait, and notes, do not. A turn whose participant has lost the right to take part ends as interrupted, and so does one that starts
-//     later; package runner checks it. A turn that follows a sleep, or the loss of the computer, runs on behalf of the same person.
+//   - The last input that a turn has taken determines the participant: turns run on behalf of this person (access.go). Inputs that
+//     wait, and notes, do not. When the participant loses the right to take part, the turn ends as interrupted, and so does a turn that
+//     starts later; package runner checks it. A turn that follows a sleep, or the loss of the computer, runs on behalf of the same person.
 //
 // Members change settings, the audience and archives (settings.go). A deletion seals the session, which hides it from everybody
 // at once; the task DeletionTask then deletes its descendants and rows, and the event that completes it removes all earlier events. Visibility and permissions depend on the sender's role,
@@ -42,7 +42,7 @@ import (
 const (
 	// TurnTask runs a turn. Its message is a sessionv1.TurnTask.
 	TurnTask = "session.turn"
-	// DeletionTask removes what belongs to a sealed session. Its message is a sessionv1.DeletionTask.
+	// DeletionTask removes the rows and descendants of a sealed session. Its message is a sessionv1.DeletionTask.
 	DeletionTask = "session.delete"
 )
 
@@ -68,7 +68,7 @@ func Zero(identity string) *sessionv1.Session {
 }
 
 // Decide turns a command into events. It returns no events and no error if the state is already as the command requires, or
-// if the command is a query. Errors: not_found if the sender does not see the session, and those of the rules.
+// if the command is a query. Errors: not_found if the sender does not see the session, and the errors of the rules.
 func Decide(call entity.Call, s *sessionv1.Session, c sessionv1.Command) ([]sessionv1.Event, error) {
 	switch c.(type) {
 	case *sessionv1.StartSession, *sessionv1.SendInput, *sessionv1.DeleteSession,
@@ -176,7 +176,7 @@ func Timers(s *sessionv1.Session) []entity.Timer {
 	return []entity.Timer{{ID: wakeTimer, At: s.GetWakeAt(), Message: &sessionv1.WakeSession{At: s.GetWakeAt()}}}
 }
 
-// Tasks returns the task of the running turn, or that of the deletion.
+// Tasks returns the task of the running turn, or the task of the deletion.
 func Tasks(s *sessionv1.Session) []entity.Task {
 	switch {
 	case s.GetErased():

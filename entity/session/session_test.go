@@ -270,8 +270,8 @@ func TestVisibility(t *testing.T) {
 	w.must(describe)
 }
 
-// TestImagesHaveRows sends images, of which two inputs have one. Each has a row, which the deletion removes with a row of the version
-// that stored images in the journal.
+// TestImagesHaveRows sends images; two inputs have one image in common. Each image has a row. The deletion removes the row, and a row
+// of the version that stored images in the journal.
 func TestImagesHaveRows(t *testing.T) {
 	images := func(sums ...string) (all []*sessionv1.Image) {
 		for _, sum := range sums {

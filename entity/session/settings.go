@@ -40,7 +40,7 @@ func checkCwd(cwd string) error {
 	return nil
 }
 
-// moveCwd moves the working directory. Errors: invalid_request, cwd_conflict if it is not the one that the sender has seen.
+// moveCwd moves the working directory. Errors: invalid_request, cwd_conflict if it is not the directory that the sender has seen.
 func moveCwd(call entity.Call, s *sessionv1.Session, c *sessionv1.MoveCwd) ([]sessionv1.Event, error) {
 	switch err := checkCwd(c.GetCwd()); {
 	case err != nil:
@@ -124,7 +124,7 @@ func changeAudience(call entity.Call, s *sessionv1.Session, c *sessionv1.ChangeA
 	return []sessionv1.Event{&sessionv1.AudienceChanged{Audience: next}}, nil
 }
 
-// markRead records up to which seq the sender has read.
+// markRead records the last seq that the sender has read.
 func markRead(call entity.Call, s *sessionv1.Session, c *sessionv1.MarkRead) ([]sessionv1.Event, error) {
 	user := call.Principal.GetUserId()
 	switch {
@@ -139,8 +139,8 @@ func markRead(call entity.Call, s *sessionv1.Session, c *sessionv1.MarkRead) ([]
 }
 
 // admitChild records a child that is about to be created. The row of the list ChildList is written again if it exists. A child of a
-// session that confirms confirms too, so that no session starts another session to get what a person would have to grant. Errors:
-// invalid_request, forbidden.
+// session that confirms confirms too, so that no session starts another session to get a capability that a person would have to
+// grant. Errors: invalid_request, forbidden.
 func admitChild(s *sessionv1.Session, c *sessionv1.AdmitChild) ([]sessionv1.Event, error) {
 	switch {
 	case !IsID(c.GetChildId()) || c.GetChildId() == s.GetId():

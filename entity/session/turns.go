@@ -19,13 +19,13 @@ const (
 	// MaxQuestion is the greatest number of characters of a question, MaxOptions of its options.
 	MaxQuestion = 10_000
 	MaxOptions  = 16
-	// MaxResumes is the number of times in succession that a session goes on after a turn whose computer was lost.
+	// MaxResumes is the number of times in succession that a session goes on after the computer of a turn was lost.
 	MaxResumes = 5
 )
 
 // The texts of the inputs of the system.
 const (
-	// SleepEnded is the input with which a session goes on after a sleep.
+	// SleepEnded is the input that a session goes on with after a sleep.
 	SleepEnded = "The sleep has ended."
 )
 

@@ -106,7 +106,7 @@ func countOfValue(lines []string) int {
 	return len(lines)
 }
 
-// parseValue returns the text of a scalar: value is what follows the colon, and more the lines after it that belong to it.
+// parseValue returns the text of a scalar: value is the text after the colon, and more the following lines of the scalar.
 func parseValue(value string, more []string) (string, error) {
 	switch {
 	case value == "" || isComment(value):
@@ -177,7 +177,7 @@ func parseQuoted(value string, more []string) (string, error) {
 	return "", errNoQuote
 }
 
-// unescape writes the character of an escape in double quotes, whose text begins after the backslash. It returns the number of
+// unescape writes the character of an escape in double quotes. text begins after the backslash. It returns the number of
 // bytes of the escape without the backslash.
 func unescape(out *strings.Builder, text string) (size int, err error) {
 	if text == "" {
@@ -201,7 +201,7 @@ func unescape(out *strings.Builder, text string) (size int, err error) {
 	return 0, errEscape
 }
 
-// writeCode writes the character whose code is the digits after the first byte of a text.
+// writeCode writes a character; its code is the digits after the first byte of a text.
 func writeCode(out *strings.Builder, text string, digits int) (size int, err error) {
 	if len(text) < 1+digits {
 		return 0, errEscape

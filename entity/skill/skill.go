@@ -1,8 +1,8 @@
 // Package skill parses the files that describe skills and agents: SKILL.md and AGENT.md.
 //
 // Both begin with front matter, a block of YAML between two lines with three hyphens, and go on with text in Markdown. A
-// skill has a name and a description, by which an agent decides whether to read the rest. An agent has a name, a description
-// and a tier, and the rest is its instructions:
+// skill has a name and a description. An agent decides by the description whether to read the rest. An agent has a name, a
+// description and a tier, and the rest is its instructions:
 //
 //	---
 //	name: Release notes
@@ -28,7 +28,7 @@ import (
 )
 
 const (
-	// FileName is the name of the file of a skill, and AgentFileName that of an agent.
+	// FileName is the name of the file of a skill, and AgentFileName the name of the file of an agent.
 	FileName      = "SKILL.md"
 	AgentFileName = "AGENT.md"
 	// MaxBytes is the greatest size of a file, in bytes.
@@ -52,7 +52,7 @@ type Skill struct {
 	Name string
 	// Description is empty if the file has none.
 	Description string
-	// Path is that of the SKILL.md on the drive, or BuiltinPrefix and the name.
+	// Path is the path of the SKILL.md on the drive, or BuiltinPrefix and the name.
 	Path  string
 	Scope string
 	// Position orders the skills of one working directory, see Position.
@@ -69,9 +69,9 @@ type Agent struct {
 	Instructions string
 }
 
-// Position returns a text by which skills sort: those of the nearest folder first, then by the folder of skills in it, then by
-// the name of the skill's folder. distance is the number of folders between the working directory and the folder that has
-// the skills, and skills the index of the folder of skills in that folder.
+// Position returns a text that skills are sorted by: the skills of the nearest folder first, then by the folder of skills in
+// it, then by the name of the skill's folder. distance is the number of folders between the working directory and the folder
+// that has the skills, and skills the index of the folder of skills in that folder.
 func Position(distance int, skills byte, name string) string {
 	return string(append(binary.BigEndian.AppendUint16(nil, uint16(min(distance, builtinDistance-1))), skills)) + name
 }
@@ -112,7 +112,7 @@ func ParseAgent(content []byte) (Agent, error) {
 	return agent, nil
 }
 
-// document is a file whose front matter was parsed.
+// document is a file with parsed front matter.
 type document struct {
 	// values has the values of the requested keys, each in one line.
 	values map[string]string

@@ -106,7 +106,7 @@ func TestPositionsSort(t *testing.T) {
 	}
 }
 
-// FuzzParse checks that what is accepted satisfies the limits.
+// FuzzParse checks that accepted files satisfy the limits.
 func FuzzParse(f *testing.F) {
 	f.Add(file("name: a\ndescription: >\n  b\ntier: balanced"))
 	f.Add(file(`name: "\u00e9"`))

@@ -157,8 +157,8 @@ func claim(call entity.Call, s *slugv1.Slug, c *slugv1.ClaimSlug) ([]slugv1.Even
 	}}, nil
 }
 
-// checkRepeatedClaim decides a claim of the workspace that already holds the slug. It returns unavailable for a rename
-// other than the one that claimed the slug: the outcome of the earlier rename is not known yet, and may release the slug.
+// checkRepeatedClaim decides a claim of the workspace that already holds the slug. It returns unavailable for a rename other
+// than the rename that claimed the slug: the outcome of the earlier rename is not known yet, and may release the slug.
 func checkRepeatedClaim(s *slugv1.Slug, c *slugv1.ClaimSlug) error {
 	if c.GetRename() != nil && c.GetRename().GetId() != s.GetClaimId() {
 		return errClaimPending
@@ -198,7 +198,7 @@ func isReservedForOther(call entity.Call, s *slugv1.Slug, workspace string) bool
 }
 
 // release releases the slug. It has no effect if the workspace does not hold the slug, or if another claim holds it than
-// the one that was refused. Errors: invalid_request.
+// the claim that was refused. Errors: invalid_request.
 func release(call entity.Call, s *slugv1.Slug, c *slugv1.ReleaseSlug) ([]slugv1.Event, error) {
 	switch {
 	case c.GetWorkspaceId() == "":

@@ -135,7 +135,7 @@ func Evolve(s *subjectv1.Subject, e subjectv1.Event) *subjectv1.Subject {
 }
 
 // React returns the commands that follow from an event: a claimed subject is linked to its user, or released if the user
-// refuses, and unlinked from the user to whom it belonged.
+// refuses, and unlinked from the user that it belonged to.
 func React(identity string, event subjectv1.Event) []entity.Reaction {
 	e, claimed := event.(*subjectv1.SubjectClaimed)
 	if !claimed {

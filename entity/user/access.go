@@ -49,7 +49,7 @@ func accessOf(c userv1.Command) entity.Access {
 	return entity.PlatformOnly()
 }
 
-// needsActiveUser reports whether a command is refused for a disabled user, because its effect could give somebody access.
+// needsActiveUser reports whether a command is refused for a disabled user, because its effect could give access to the account.
 func needsActiveUser(c userv1.Command) bool {
 	switch c.(type) {
 	case *userv1.IssueApiKey, *userv1.AllowGrant, *userv1.StartBrowserSession, *userv1.SetPassword,

@@ -153,7 +153,7 @@ func reserveWorkspace(call entity.Call, s *userv1.User, c *userv1.ReserveWorkspa
 	}}, nil
 }
 
-// forgetWorkspace removes a workspace from those that count towards the limit.
+// forgetWorkspace removes a workspace from the workspaces that count towards the limit.
 func forgetWorkspace(call entity.Call, s *userv1.User, c *userv1.ForgetWorkspace) ([]userv1.Event, error) {
 	if _, known := s.GetCreatedWorkspaces()[c.GetWorkspaceId()]; !known {
 		return nil, nil

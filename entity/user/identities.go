@@ -45,7 +45,7 @@ func linkIdentity(call entity.Call, s *userv1.User, c *userv1.LinkIdentity) ([]u
 	}}}, nil
 }
 
-// checkLinked returns an error unless the identity with which a session starts is linked, or none is given. Errors:
+// checkLinked returns an error unless the given identity of a new session is linked, or no identity is given. Errors:
 // forbidden.
 func checkLinked(s *userv1.User, given *userv1.LinkedIdentity) error {
 	known := s.GetLinkedIdentities()[given.GetIssuer()]

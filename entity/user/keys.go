@@ -14,11 +14,11 @@ const (
 	MaxKeys = 1000
 	// KeyPrefix is the prefix of the id of a key. A ULID follows.
 	KeyPrefix = "key_"
-	// KeyStart is the prefix of a key in the form in which its holder presents it, and LimitedKeyStart that of a key with limits. The id
-	// follows, without KeyPrefix.
+	// KeyStart is the prefix of a key in the form in which its holder presents it, and LimitedKeyStart the prefix of a key with limits.
+	// The id follows, without KeyPrefix.
 	KeyStart        = "atl_"
 	LimitedKeyStart = "atllim_"
-	// MaxKeyWorkspaces is the greatest number of workspaces to which a key can be limited.
+	// MaxKeyWorkspaces is the greatest number of workspaces that a key can be limited to.
 	MaxKeyWorkspaces = 100
 )
 
@@ -32,7 +32,7 @@ var (
 // ErrKeyWorkspaces is the error of a key that is limited to a workspace that its person is no member of, or that does not exist.
 var ErrKeyWorkspaces = entity.Errorf(entity.InvalidRequest, "workspaces must be at most %d different workspaces of yours", MaxKeyWorkspaces)
 
-// ShownPrefix returns the first characters of a key, by which its holder recognises it in lists.
+// ShownPrefix returns the first characters of a key. The holder of the key recognises it by them in lists.
 func ShownPrefix(keyID string, limited bool) string {
 	id := strings.TrimPrefix(keyID, KeyPrefix)
 	return StartOfKey(limited) + id[:min(8, len(id))]
@@ -75,8 +75,8 @@ func issueKey(call entity.Call, s *userv1.User, c *userv1.IssueApiKey) ([]userv1
 	}}, nil
 }
 
-// checkLimits validates the limits of a key, which may be nil. Each workspace must be one of the user's, so that nobody learns by a key
-// whether another workspace exists. Errors: invalid_request.
+// checkLimits validates the limits of a key, which may be nil. Each workspace must be one of the user's, so that a user cannot learn by
+// a key whether another workspace exists. Errors: invalid_request.
 func checkLimits(s *userv1.User, l *userv1.KeyLimits) error {
 	if l == nil {
 		return nil

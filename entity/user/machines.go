@@ -49,8 +49,8 @@ func registerMachine(call entity.Call, s *userv1.User, c *userv1.RegisterMachine
 	}}, nil
 }
 
-// machineFor returns the machine that the command registers again: the one with its id, or otherwise the active one of its
-// device. It returns nil if there is neither.
+// machineFor returns the machine that the command registers again: the machine with its id, or otherwise the active
+// machine of its device. It returns nil if there is neither.
 func machineFor(s *userv1.User, c *userv1.RegisterMachine) *userv1.Machine {
 	if known := s.GetMachines()[c.GetMachineId()]; known != nil {
 		return known

@@ -83,7 +83,7 @@ func reportLinkMailed(call entity.Call, s *userv1.User, c *userv1.ReportLinkMail
 }
 
 const (
-	// MaxSessions is the greatest number of browser sessions of a user. Starting another one ends the oldest.
+	// MaxSessions is the greatest number of browser sessions of a user. Starting another session ends the oldest session.
 	MaxSessions = 50
 
 	maxUserAgent = 200
@@ -97,7 +97,7 @@ var (
 )
 
 // startSession starts a browser session. It ends the sessions that have expired, and the oldest sessions if there are too many. Errors: invalid_request,
-// unauthorized if the password was changed, and those of checkLinked.
+// unauthorized if the password was changed, and the errors of checkLinked.
 func startSession(call entity.Call, s *userv1.User, c *userv1.StartBrowserSession) ([]userv1.Event, error) {
 	given := c.GetSession()
 	if _, started := s.GetBrowserSessions()[given.GetId()]; started {

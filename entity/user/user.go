@@ -1,4 +1,4 @@
-// Package user implements the rules of users: their account, the workspaces to which they belong, and their API keys,
+// Package user implements the rules of users: their account, the workspaces that they belong to, and their API keys,
 // browser sessions, linked identities, OAuth grants and sync machines.
 //
 //	(none) ──CreateUser──► active ──Disable──► disabled ──Enable──► active

@@ -34,7 +34,7 @@ func TestWorkspaceLimit(t *testing.T) {
 	s = must(t, at(time.Minute), s, &userv1.ForgetWorkspace{WorkspaceId: "ws_2"}) // the slug was taken
 	reserve(time.Minute, "ws_3", 2, "")
 	reserve(10*time.Minute, "ws_4", 2, entity.LimitReached)
-	reserve(11*time.Minute, "ws_4", 2, "") // nobody heard of ws_3 again
+	reserve(11*time.Minute, "ws_4", 2, "") // the reservation of ws_3 has expired
 	s = must(t, at(12*time.Minute), s, &userv1.JoinWorkspace{WorkspaceId: "ws_4", Created: true})
 	s = must(t, at(12*time.Minute), s, &userv1.JoinWorkspace{WorkspaceId: "ws_5"}) // by invitation
 	reserve(24*time.Hour, "ws_6", 2, entity.LimitReached)

@@ -5,12 +5,12 @@
 //	                         │  └──60 s──► expired      │
 //	                         └────────EndVisit──────────┴──► ended
 //
-// A grant is in the address to which a launch leads, where others may see it later: in the history, in a log, in a referrer.
+// A grant is in the address that a launch leads to, where others may see it later: in the history, in a log, in a referrer.
 // Therefore it serves once, for one host and for a minute, and is exchanged for a cookie with another secret. Secrets arrive as
-// SHA-256 hashes. All reasons for which a grant is refused have the same error.
+// SHA-256 hashes. A grant is refused with the same error for all reasons.
 //
-// A visit says only who visits what. Whether the principal still has access is not part of it: the edge verifies that for each request.
-// Only the platform sends commands to it.
+// A visit names only the principal, the app and its host. Whether the principal still has access is not part of it: the edge
+// verifies that for each request. Only the platform sends commands to it.
 package visit
 
 import (
@@ -28,7 +28,7 @@ import (
 const (
 	// IDPrefix begins the id of a visit; a lower-case ULID follows.
 	IDPrefix = "vis_"
-	// GrantTime is the time in which a grant can be redeemed, and CookieTime the time for which its cookie opens the app (decisions,
+	// GrantTime is the time in which a grant can be redeemed, and CookieTime is how long its cookie opens the app (decisions,
 	// section 7).
 	GrantTime  = time.Minute
 	CookieTime = 8 * time.Hour

@@ -105,7 +105,7 @@ func TestOutsidersGetNotFound(t *testing.T) {
 	}
 }
 
-// TestLimitedKeys compares each limited key of each member with what its limits and the role of the member allow.
+// TestLimitedKeys compares each limited key of each member with the capabilities that its limits and the role of the member allow.
 func TestLimitedKeys(t *testing.T) {
 	roles := map[string]workspacev1.Role{
 		"owner": workspacev1.Role_ROLE_OWNER, "editor": workspacev1.Role_ROLE_EDITOR, "viewer": workspacev1.Role_ROLE_VIEWER,

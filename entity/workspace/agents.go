@@ -132,7 +132,7 @@ func describedAgent(s *workspacev1.Workspace, c *workspacev1.DescribeAgent) *wor
 	return agentByID(s, c.GetAgentId())
 }
 
-// agentBySlug returns the anchor of the agent with a slug, and agentByID that of the agent with an id; nil if there is none.
+// agentBySlug returns the anchor of the agent with a slug, and agentByID the anchor of the agent with an id; nil if there is none.
 func agentBySlug(s *workspacev1.Workspace, slug string) *workspacev1.Anchor {
 	for _, a := range s.GetAnchors() {
 		if a.GetAgent() != nil && a.GetAgent().GetSlug() == slug {

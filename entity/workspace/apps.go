@@ -95,7 +95,7 @@ func checkNewApp(call entity.Call, s *workspacev1.Workspace, r *appv1.Registrati
 	return app.CheckGrants(call, r.GetRuntime().GetApiScopes())
 }
 
-// appCreator returns the person for whom a new app acts.
+// appCreator returns the person that a new app acts for.
 func appCreator(call entity.Call, s *workspacev1.Workspace, r *appv1.Registration) string {
 	switch {
 	case entity.IsPlatform(call.Principal):
@@ -156,9 +156,9 @@ func reserveAppPort(call entity.Call, s *workspacev1.Workspace, c *workspacev1.R
 	}}, nil
 }
 
-// releaseAppPorts ends the reservations of an app up to a number, except those of the ports that the app has named. Reservations with
-// higher numbers were made after the decision of the app. It has no effect if the app does not have the first of the ports, so that an
-// app always has one.
+// releaseAppPorts ends the reservations of an app up to a number, except the reservations of the ports that the app has named.
+// Reservations with higher numbers were made after the decision of the app. It has no effect if the app does not have the first of the
+// ports, so that an app always has one.
 func releaseAppPorts(call entity.Call, s *workspacev1.Workspace, c *workspacev1.ReleaseAppPorts) []workspacev1.Event {
 	anchor := appByID(s, c.GetAppId())
 	ports := slices.DeleteFunc(slices.Clone(anchor.GetApp().GetPorts()), func(p *workspacev1.AppPort) bool {
@@ -213,7 +213,7 @@ func foundApp(s *workspacev1.Workspace, c *workspacev1.FindApp) *workspacev1.Anc
 	return appByID(s, c.GetAppId())
 }
 
-// appBySlug returns the anchor of the app with a slug, and appByID that of the app with an id; nil if there is none.
+// appBySlug returns the anchor of the app with a slug, and appByID the anchor of the app with an id; nil if there is none.
 func appBySlug(s *workspacev1.Workspace, slug string) *workspacev1.Anchor {
 	for _, a := range s.GetAnchors() {
 		if a.GetApp() != nil && a.GetApp().GetSlug() == slug {

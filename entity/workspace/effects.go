@@ -109,7 +109,7 @@ func mailTasks(s *workspacev1.Workspace) []entity.Task {
 	return all
 }
 
-// slugReservation is the time for which a slug stays reserved for the workspace that released it (decisions, section 3).
+// slugReservation is how long a slug stays reserved for the workspace that released it (decisions, section 3).
 const slugReservation = 30 * 24 * time.Hour
 
 // React returns the commands that follow from an event: slugs are released, computers are requested and retired,

@@ -76,7 +76,7 @@ func TestOnlyThePlatformSeesLockRemovals(t *testing.T) {
 	}
 }
 
-// TestAnchorCheck checks that a check that is requested while another one runs stays open.
+// TestAnchorCheck checks that a check that is requested while another check runs stays open.
 func TestAnchorCheck(t *testing.T) {
 	w := newReadyWorld(t)
 	if open := w.tasks(workspace.AnchorCheckTask); len(open) != 0 {

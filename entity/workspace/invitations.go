@@ -18,7 +18,7 @@ import (
 const (
 	// InvitationLifetime is the time after which an invitation expires.
 	InvitationLifetime = 7 * 24 * time.Hour
-	// invitationRetention is the time for which an invitation stays in the list after it was accepted or revoked, or
+	// invitationRetention is how long an invitation stays in the list after it was accepted or revoked, or
 	// expired.
 	invitationRetention = 30 * 24 * time.Hour
 	// MaxPending is the greatest number of pending invitations, MaxInvitations the greatest number of invitations in the
@@ -158,8 +158,8 @@ func isOutdated(at int64, i *workspacev1.Invitation) bool {
 	return at-endedAt > invitationRetention.Milliseconds()
 }
 
-// invitationsAfter returns the invitations after one was created or renewed, without those that were outdated when it was
-// created.
+// invitationsAfter returns the invitations after an invitation was created or renewed, without the invitations that were
+// outdated then.
 func invitationsAfter(all map[string]*workspacev1.Invitation, made *workspacev1.Invitation) map[string]*workspacev1.Invitation {
 	next := entity.With(all, made.GetId(), made)
 	maps.DeleteFunc(next, func(_ string, i *workspacev1.Invitation) bool { return isOutdated(made.GetCreatedAt(), i) })

@@ -81,7 +81,7 @@ func TestInviteWithinGrants(t *testing.T) {
 				}
 				w.must(p, c)
 				w.must(entity.Platform(), &workspacev1.EndInvitations{CredentialId: "credential_1"})
-				isOfAgent := p.GetKind() == wirev1.CredentialKind_CREDENTIAL_KIND_SESSION // whose credential ends with the turn
+				isOfAgent := p.GetKind() == wirev1.CredentialKind_CREDENTIAL_KIND_SESSION // its credential ends with the turn
 				if hasEnded := w.s.GetInvitations()["inv_1"].GetRevokedAt() != 0; hasEnded != (hasGrants && !isOfAgent) {
 					t.Errorf("%s: the end of the credential has ended the invitation: %v", p.GetKind(), hasEnded)
 				}
@@ -155,8 +155,8 @@ func TestInvitationsAreBounded(t *testing.T) {
 	}
 }
 
-// TestOutdatedInvitationsAreRemoved checks that the next invitation removes those that ended 30 days ago from the state
-// and, with world.check, from the list.
+// TestOutdatedInvitationsAreRemoved checks that the next invitation removes the invitations that ended 30 days ago from
+// the state and, with world.check, from the list.
 func TestOutdatedInvitationsAreRemoved(t *testing.T) {
 	w := newReadyWorld(t)
 	for _, id := range []string{"bob", "cat", "dan", "eve"} {
@@ -340,7 +340,7 @@ func TestInvitationOfAFormerInviter(t *testing.T) {
 	w.mustRefuse(person("one"), &workspacev1.AcceptInvitation{InvitationId: "one", Person: somebody("one")}, entity.InvitationRevoked)
 }
 
-// The invitations of an OAuth grant or an app end with it; those that the person has sent or renewed stay.
+// The invitations of an OAuth grant or an app end with it; the invitations that the person has sent or renewed stay.
 func TestInvitationsEndWithTheirProgram(t *testing.T) {
 	for _, kind := range []wirev1.CredentialKind{wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH, wirev1.CredentialKind_CREDENTIAL_KIND_APP} {
 		w := newReadyWorld(t)

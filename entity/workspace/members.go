@@ -18,8 +18,8 @@ var (
 	errDisabled    = entity.Errorf(entity.InvalidRequest, "the account of this member is disabled: an operator has to enable it before the member can become an owner")
 )
 
-// changeRole gives a member another role. It revokes the invitations of a member who may not invite any more. A member whose account is
-// disabled becomes no owner, because the account could be enabled again later, with a role that nobody expects. Errors: invalid_request,
+// changeRole gives a member another role. It revokes the invitations of the member if the new role may not invite. A member with a
+// disabled account becomes no owner, because the account could be enabled again later, with an unexpected role. Errors: invalid_request,
 // forbidden, not_found, billing_user, final_owner.
 func changeRole(call entity.Call, s *workspacev1.Workspace, c *workspacev1.ChangeRole) ([]workspacev1.Event, error) {
 	member, found := s.GetMembers()[c.GetUserId()]
@@ -92,7 +92,7 @@ func updateMember(s *workspacev1.Workspace, c *workspacev1.UpdateMember) ([]work
 }
 
 // setMemberDisabled records whether a member can sign in, which the user entity reports. It revokes the invitations of a
-// member who cannot.
+// disabled member.
 func setMemberDisabled(call entity.Call, s *workspacev1.Workspace, c *workspacev1.SetMemberDisabled) []workspacev1.Event {
 	member, found := s.GetMembers()[c.GetUserId()]
 	if !found || member.GetDisabled() == c.GetDisabled() {

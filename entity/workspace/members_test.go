@@ -83,7 +83,7 @@ func TestRemoveMember(t *testing.T) {
 	w.mustRefuse(person("bob"), &workspacev1.DescribeWorkspace{}, entity.NotFound)
 }
 
-// An owner who cannot sign in does not count as the last one, and may lose the role.
+// An owner with a disabled account does not count as the last owner, and may lose the role.
 func TestDisabledOwnersDoNotCount(t *testing.T) {
 	for _, c := range []workspacev1.Command{
 		&workspacev1.ChangeRole{UserId: "owner", Role: viewer}, &workspacev1.RemoveMember{UserId: "owner"},
@@ -109,7 +109,7 @@ func TestDisabledOwnersDoNotCount(t *testing.T) {
 	}
 }
 
-// A member whose account is disabled becomes no owner until it is enabled, and may get the other roles.
+// A member with a disabled account becomes no owner until the account is enabled, and may get the other roles.
 func TestDisabledMembersBecomeNoOwners(t *testing.T) {
 	w := newReadyWorld(t)
 	w.join("bob", editor)

@@ -110,7 +110,7 @@ func (r *reservation) listening() (all []uint32) {
 	return all
 }
 
-// work does what the executor of the open task may do next: it starts and ends processes, and reports.
+// work takes a step that the executor of the open task may take next: it starts and ends processes, and reports.
 func (r *reservation) work() {
 	open := entityapp.Tasks(r.app)
 	if len(open) == 0 {
@@ -161,8 +161,9 @@ func (r *reservation) check() {
 	}
 }
 
-// TestPortReservations sends random requests, whose commands stop at any step, and delivers the commands between the entities at any time.
-// No reservation is lost; and once all commands have arrived, all timers were due and all processes have ended, none is left.
+// TestPortReservations sends random requests. The commands of a request stop at any step. The test delivers the commands between the
+// entities at any time. No reservation is lost; and once all commands have arrived, all timers were due and all processes have ended, none
+// is left.
 func TestPortReservations(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := &reservation{t: t, workspace: open(), now: time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC), app: entityapp.Zero(acme + "/" + appID("1")), processes: map[uint32]bool{}}
@@ -209,7 +210,7 @@ func (r *reservation) fire() {
 	}
 }
 
-// finish delivers all commands, ends all processes but those of the present configurations, and lets the time of all offers pass.
+// finish delivers all commands, ends all processes but the processes of the present configurations, and lets the time of all offers pass.
 func (r *reservation) finish() {
 	for range 100 {
 		for len(r.toApp)+len(r.toSpace) > 0 {

@@ -33,8 +33,8 @@ func setDefaultSession(call entity.Call, s *workspacev1.Workspace, c *workspacev
 	return []workspacev1.Event{&workspacev1.DefaultSessionSet{Owner: c.GetOwner(), SessionId: id, At: call.At()}}, nil
 }
 
-// bindDefaultSession sets the pointer of an owner that has none, so that of several first messages to an owner one creates
-// its default session. Errors: as setDefaultSession.
+// bindDefaultSession sets the pointer of an owner without a pointer, so that only one of several first messages to an
+// owner creates its default session. Errors: as setDefaultSession.
 func bindDefaultSession(call entity.Call, s *workspacev1.Workspace, c *workspacev1.BindDefaultSession) ([]workspacev1.Event, error) {
 	if err := checkOwner(s, c.GetOwner()); err != nil {
 		return nil, err
@@ -96,7 +96,7 @@ func checkDescribeMembers(c *workspacev1.DescribeMembers) error {
 	return nil
 }
 
-// replyMemberships returns those people that are members.
+// replyMemberships returns the people that are members.
 func replyMemberships(s *workspacev1.Workspace, c *workspacev1.DescribeMembers) *workspacev1.Memberships {
 	found := &workspacev1.Memberships{}
 	for _, id := range c.GetUserIds() {

@@ -21,7 +21,7 @@ var (
 	errOperator  = entity.Errorf(entity.Forbidden, "an operator has suspended the workspace; only an operator can change or end this suspension")
 )
 
-// EffectiveTier returns the tier of turns in a workspace for which nothing else sets a tier.
+// EffectiveTier returns the tier of turns in a workspace if nothing else sets a tier.
 func EffectiveTier(s *workspacev1.Workspace) workspacev1.Tier {
 	if tier := s.GetDefaultTier(); tier != workspacev1.Tier_TIER_UNSPECIFIED {
 		return tier

@@ -11,7 +11,7 @@ import (
 
 var errWork = entity.Errorf(entity.InvalidRequest, "work must have numbers from 0 to %d", int64(entity.MaxTime))
 
-// addAgentUsage adds the work of a session to that of the day. Errors: invalid_request.
+// addAgentUsage adds the work of a session to the work of the day. Errors: invalid_request.
 func addAgentUsage(call entity.Call, s *workspacev1.Workspace, c *workspacev1.AddAgentUsage) ([]workspacev1.Event, error) {
 	w := c.GetWork()
 	switch {
@@ -64,8 +64,8 @@ func usageOf(call entity.Call, s *workspacev1.Workspace) *workspacev1.AgentUsage
 	return s.GetAgentUsage()
 }
 
-// dayOf returns the day of a call in UTC, as the number of days since the Unix epoch. It is not the day before that of the state, so that a
-// clock that is set back a little does not renew a budget. An even later day of the state is of a clock that was ahead.
+// dayOf returns the day of a call in UTC, as the number of days since the Unix epoch. It is not the day before the day of the state, so
+// that a clock that is set back a little does not renew a budget. An even later day of the state is of a clock that was ahead.
 func dayOf(call entity.Call, s *workspacev1.Workspace) int64 {
 	const day = 24 * time.Hour
 	if last := s.GetAgentUsage().GetDay(); !entity.HasPassed(last*day.Milliseconds(), call.At(), day) {

@@ -41,7 +41,7 @@ func TestAgentUsage(t *testing.T) {
 	w.add(work(0, 0, 4))
 	w.checkUsage(work(11, 2, 7), work(11, 2, 3))
 
-	// The next day begins without usage, and the one before is forgotten with the first work.
+	// The next day begins without usage, and the day before is forgotten with the first work.
 	w.now = w.now.Add(day)
 	w.checkUsage(nil, nil)
 	w.mustNotChange(person("ann"), &workspacev1.AllowAgentUsage{})
@@ -64,7 +64,7 @@ func TestAgentUsage(t *testing.T) {
 	}
 }
 
-// TestAgentUsageAfterTheClockWasAhead checks that the budget is that of each day again, when the clock is right after it was ahead.
+// TestAgentUsageAfterTheClockWasAhead checks that each day has its own budget again, when the clock is right after it was ahead.
 func TestAgentUsageAfterTheClockWasAhead(t *testing.T) {
 	w := newReadyWorld(t)
 	w.now = w.now.Add(365 * day)

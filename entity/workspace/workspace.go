@@ -11,16 +11,16 @@
 // (status.go).
 //
 // The creator is the billing user and therefore always an owner (members.go). Other people join by invitation
-// (invitations.go). An anchor binds an app, an agent or a share to a path of the drive (anchors.go). An agent is an anchor
-// whose folder has an AGENT.md; the workspace stores its name, description and tier for lists (agents.go). An app is an entity of
+// (invitations.go). An anchor binds an app, an agent or a share to a path of the drive (anchors.go). An agent is an anchor of a
+// folder that has an AGENT.md; the workspace stores its name, description and tier for lists (agents.go). An app is an entity of
 // its own (package app); its anchor reserves its slug, its path and its ports (apps.go).
 //
 // For its sessions, a workspace stores the pointers to the default sessions of its owners (sessions.go), and their usage
 // on the present day (usage.go). A suspended or closed workspace interrupts them by a task.
 //
-// Check authorizes commands and other operations for the principal of the call; one table says what each command needs
-// (access.go). A workspace has six lists: members, invitations, anchors, broken anchors, agents, and the audit log, which gets
-// one row for each change (rows.go). effects.go has its tasks, its timer and the commands that follow from its events.
+// Check authorizes commands and other operations for the principal of the call; one table says which capabilities each command
+// needs (access.go). A workspace has six lists: members, invitations, anchors, broken anchors, agents, and the audit log, which
+// gets one row for each change (rows.go). effects.go has its tasks, its timer and the commands that follow from its events.
 //
 // A person joins a workspace by a chain of commands over four entities:
 //
