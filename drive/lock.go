@@ -18,17 +18,15 @@ func (d *Drive) Locks() (*locks.Table, error) {
 	if d.table != nil {
 		return d.table, nil
 	}
-	table, err := locks.Load(d, d.drives.log, d.mayExist)
+	mayExist := func(path string) bool {
+		_, err := d.Stat(path)
+		return !entity.HasCode(err, entity.NotFound)
+	}
+	table, err := locks.Load(d, d.drives.log, mayExist)
 	if err == nil {
 		d.table = table
 	}
 	return table, err
-}
-
-// mayExist reports whether something is at a path, or cannot be found out to be missing.
-func (d *Drive) mayExist(path string) bool {
-	_, err := d.Stat(path)
-	return !entity.HasCode(err, entity.NotFound)
 }
 
 // DropLocks deletes the locks that a person holds on a workspace's drive, when the person has lost write access. It does nothing if the
