@@ -142,6 +142,7 @@ func TestQueries(t *testing.T) {
 		{prefix + "/events?after=1", 400, "unknown query parameter"},
 		{prefix + "/events?cursor=5", 400, "exactly"},
 		{prefix + "/events?reads=", 400, "reads must"},
+		{"/v1/ws/acme/drive/a?x=1", 400, "unknown query parameter"},
 		{"/healthz?x=1", 400, "unknown query parameter"},
 	} {
 		got := request(t, s, "GET", test.target, key, "")

@@ -29,26 +29,25 @@ func (d drive) routes() []server.Route {
 	var table []server.Route
 	for _, path := range []string{server.DrivePath + "/{path}", server.DrivePath} {
 		for _, route := range methods {
-			route.Path, route.Timing = path, server.Transfer
-			route.Handler = func(c *server.Call) error { return d.serve(c, route.Scope) }
+			route.Path, route.Handler, route.Timing = path, d.serve, server.Transfer
 			table = append(table, route)
 		}
 	}
 	return table
 }
 
+// ignored has the parameters that say nothing about the file: Git asks with "service" whether the server knows more than files.
+var ignored = map[string][]string{http.MethodGet: {"service"}, http.MethodHead: {"service"}}
+
 // serve authorizes a request and lets the drive answer it, for as long as its bytes move and the caller has access. Package
-// server describes the flow of an upload. Generic clients add parameters to the URLs that they read, such as Git's "service", which say nothing
-// about the file. Only changes refuse a query.
-func (d drive) serve(c *server.Call, scope server.Scope) error {
+// server describes the flow of an upload.
+func (d drive) serve(c *server.Call) error {
 	granted, err := c.FetchAuthorization()
 	if err != nil {
 		return err
 	}
-	if scope == server.ScopeWriteFiles {
-		if _, err := server.Nothing(c); err != nil {
-			return err
-		}
+	if _, err := server.ParseQuery(c.Request.URL.RawQuery, ignored[c.Request.Method]...); err != nil {
+		return err
 	}
 	return c.TransferTo(func(r *http.Request) error {
 		return d.files.ServeDrive(c.Response, r, "/v1/ws/"+c.Workspace.Slug+"/drive", entity.DriveAccess{
