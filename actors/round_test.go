@@ -126,7 +126,14 @@ func TestStreamEndsDuringRound(t *testing.T) {
 			b.createWorkspace("ws_1", "usr_1")
 			other := b.followTrying(t, "ws_1", func(int) bool { return true })
 			entered, release := make(chan struct{}, 1), make(chan struct{})
-			f := b.followTrying(t, "ws_1", func(int) bool { entered <- struct{}{}; <-release; return takesAll })
+			f := b.followTrying(t, "ws_1", func(int) bool {
+				select {
+				case entered <- struct{}{}:
+				default: // a later round
+				}
+				<-release
+				return takesAll
+			})
 			b.eventually(func() bool { // the first rows may find the stream not yet caught up, and are then sent by its actor
 				b.write("ws_1", 1, 1)
 				return len(entered) > 0

@@ -64,7 +64,7 @@ func (d *Drive) Open(path string) (*os.File, Entry, error) {
 	defer done()
 	file, err := tree.inside.OpenFile(orDot(path), os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, Entry{}, fromOS(err)
+		return nil, Entry{}, fromOS(asOpenError(err))
 	}
 	info, err := file.Stat()
 	switch {

@@ -64,10 +64,6 @@ func fromOS(err error) error {
 		return err
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.ELOOP), isEscape(err):
 		return errNotFound
-	case errors.Is(err, syscall.ENXIO), errors.Is(err, syscall.ENODEV):
-		return errNotFound // a socket or a device, which cannot be opened; drives have neither
-	case errors.Is(err, syscall.EWOULDBLOCK):
-		return unavailable("a process holds a lease on the file; try again")
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return entity.Errorf(Full, "no space is left on the disk, or the quota is exhausted")
 	case errors.Is(err, syscall.EFBIG):
@@ -82,6 +78,17 @@ func fromOS(err error) error {
 		return unavailable("the server has too many files open; try again")
 	}
 	return fmt.Errorf("drive: %w", err)
+}
+
+// asOpenError converts the errors that only opening a file has, and returns other errors unchanged.
+func asOpenError(err error) error {
+	switch {
+	case errors.Is(err, syscall.ENXIO), errors.Is(err, syscall.ENODEV):
+		return errNotFound // a socket, or a device without a driver: drives have neither
+	case errors.Is(err, syscall.EWOULDBLOCK):
+		return unavailable("a process holds a lease on the file; try again")
+	}
+	return err
 }
 
 // isEscape reports whether an error is os.Root's error for a path or link that leads out of the root. Package os does not

@@ -48,11 +48,11 @@ func (h handle) openFolder(name string) (handle, error) {
 	return h.open(name, unix.O_RDONLY|unix.O_DIRECTORY)
 }
 
-// openFile opens a regular file in it for reading. Opening a pipe or device does not block and fails with errNotFound.
+// openFile opens a regular file in it for reading. Opening a pipe, socket or device does not block and fails with errNotFound.
 func (h handle) openFile(name string) (*os.File, error) {
 	f, err := h.open(name, unix.O_RDONLY|unix.O_NONBLOCK)
 	if err != nil {
-		return nil, err
+		return nil, asOpenError(err)
 	}
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
 		return nil, errors.Join(errNotFound, err, f.Close())
@@ -247,18 +247,25 @@ func (d *Drive) locateExisting(at string) (*location, error) {
 	return l, nil
 }
 
-// touch sets the modification time of the entry that has the name now, unless the time is zero. The entry keeps its time if the server lacks
-// the permission to set it. The time of a file or folder is durable afterwards.
-func (l *location) touch(at time.Time) error {
+// touch sets the modification time of the entry with the attributes st that was moved to the location, unless the time is zero. The entry keeps
+// its time if the server lacks the permission to set it, or a process has taken the entry away meanwhile. The time of a file or folder is
+// durable afterwards.
+func (l *location) touch(st *unix.Stat_t, at time.Time) error {
 	if at.IsZero() {
 		return nil
 	}
 	if err := l.parent.setModified(l.name, at); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
 		return ignorePermission(err)
+	}
+	if kind := st.Mode & unix.S_IFMT; kind != unix.S_IFREG && kind != unix.S_IFDIR {
+		return nil
 	}
 	entry, err := l.parent.open(l.name, unix.O_RDONLY|unix.O_NONBLOCK)
 	if err != nil {
-		return nil // a link, or an entry that the server may not read
+		return nil // an entry that the server may not read
 	}
 	defer entry.Close()
 	return entry.Sync()

@@ -19,7 +19,13 @@ func (d *Drive) Locks() (*locks.Table, error) {
 		return d.table, nil
 	}
 	mayExist := func(path string) bool {
-		_, err := d.Stat(path)
+		if path == "" {
+			return true
+		}
+		at, err := d.locateExisting(path) // the entry itself, also if it is a link that leads nowhere
+		if err == nil {
+			at.close()
+		}
 		return !entity.HasCode(err, entity.NotFound)
 	}
 	table, err := locks.Load(d, d.drives.log, mayExist)

@@ -50,7 +50,7 @@ func (d *Drive) Properties(at string) ([]Property, error) {
 		return folder.Properties(name)
 	}
 	if err != nil {
-		return nil, ignoreForbidden(err)
+		return nil, ignoreForbidden(asOpenError(err))
 	}
 	defer file.Close()
 	props, err := parseProps(func(into []byte) (int, error) {

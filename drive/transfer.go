@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"path"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -60,7 +61,7 @@ func (d *Drive) Move(ctx context.Context, from, to string, overwrite bool, c Cha
 		if err := a.install(source.parent, source.name, source.st, target); err != nil {
 			return false, err
 		}
-		return true, errors.Join(target.touch(c.Modified), target.parent.Sync(), source.parent.Sync(), d.syncStaging())
+		return true, errors.Join(target.touch(source.st, c.Modified), target.parent.Sync(), source.parent.Sync(), d.syncStaging())
 	})
 }
 
@@ -279,11 +280,11 @@ func (c *copier) copyEntry(from handle, name string, st *unix.Stat_t, to string,
 	if kind != unix.S_IFREG && kind != unix.S_IFLNK {
 		return errNotFound
 	}
-	if err := c.drive.require(c.ctx, min(st.Size, st.Blocks*512), true); err != nil { // holes need no space
+	if err := c.drive.require(c.ctx, occupied(st), true); err != nil {
 		return err
 	}
 	if kind == unix.S_IFLNK {
-		return c.copyLink(from, name, to)
+		return c.copyLink(from, name, st, to)
 	}
 	return c.copyFile(from, name, st, to, sync)
 }
@@ -299,7 +300,12 @@ func (c *copier) copyFile(from handle, name string, st *unix.Stat_t, to string, 
 		return err
 	}
 	defer target.Close()
-	if err := c.copyContent(target, source); err != nil {
+	granted := occupied(st)
+	// The attributes of the copy are not newer than its content, so that a client finds a change during the copy by its time.
+	if st, err = statFile(source); err != nil {
+		return err
+	}
+	if err := c.copyContent(target, source, st.Size, granted); err != nil {
 		return err
 	}
 	if err := c.copyAttributes(target, to, from, name, st); err != nil || !sync {
@@ -308,38 +314,49 @@ func (c *copier) copyFile(from handle, name string, st *unix.Stat_t, to string, 
 	return target.Sync()
 }
 
-// copyContent copies the content that a file has now, with holes in place of holes. It copies in pieces, and checks for cancellation between
-// them. The kernel copies each piece.
-func (c *copier) copyContent(target, source *os.File) error {
-	info, err := source.Stat()
-	if err != nil {
-		return err
-	}
-	for at := int64(0); at < info.Size(); {
-		begin, end := nextData(source, at, info.Size())
+// occupied returns the number of bytes that an entry occupies on the disk, as far as its attributes tell. Holes occupy none.
+func occupied(st *unix.Stat_t) int64 { return min(st.Size, st.Blocks*statBlock) }
+
+// copyContent copies the first size bytes of a file, with holes in place of holes, or less if a process truncates the file meanwhile. It copies
+// in pieces, asks for the space of what is more than the granted bytes, and checks for cancellation between the pieces. The kernel copies
+// each piece.
+func (c *copier) copyContent(target, source *os.File, size, granted int64) error {
+	for at := int64(0); at < size; {
+		begin, end := nextData(source, at, size)
 		end = min(end, begin+64<<20)
-		if err := copyRange(target, source, begin, end); err != nil {
+		if more := end - begin - granted; more > 0 {
+			if err := c.drive.require(c.ctx, more, false); err != nil {
+				return err
+			}
+		}
+		granted = max(0, granted-(end-begin))
+		copied, err := copyRange(target, source, begin, end)
+		if err != nil {
 			return err
+		}
+		if copied < end-begin {
+			size = begin + copied
 		}
 		if err := c.ctx.Err(); err != nil {
 			return err
 		}
 		at = end
 	}
-	return target.Truncate(info.Size())
+	return target.Truncate(size)
 }
 
-// copyRange copies the bytes of a file from begin to end, or to the end of the file if that is earlier because a process has truncated it.
-func copyRange(target, source *os.File, begin, end int64) error {
+// copyRange copies the bytes of a file from begin to end, or to the end of the file if that is earlier.
+func copyRange(target, source *os.File, begin, end int64) (copied int64, err error) {
 	for _, file := range []*os.File{target, source} {
 		if _, err := file.Seek(begin, io.SeekStart); err != nil {
-			return err
+			return 0, err
 		}
 	}
-	if _, err := io.CopyN(target, source, end-begin); err != nil && !isEOF(err) {
-		return err
+	copied, err = io.CopyN(target, source, end-begin)
+	if isEOF(err) {
+		err = nil
 	}
-	return nil
+	return copied, err
 }
 
 // copyAttributes gives the copy at a path in tmp the mode, modification time and dead properties of its source, and the copier's ownership.
@@ -356,24 +373,36 @@ func (c *copier) copyAttributes(target *os.File, to string, from handle, name st
 	if err := c.ownership.applyTo(target); err != nil {
 		return err
 	}
-	modified := time.Unix(st.Mtim.Unix())
-	if to == c.staged && !c.modified.IsZero() {
-		modified = c.modified
-	}
-	if err := setModified(target, modified); err != nil {
+	if err := setModified(target, c.modifiedOf(to, st)); err != nil {
 		return err
 	}
 	return unix.Fchmod(int(target.Fd()), st.Mode&0o777)
 }
 
+// modifiedOf returns the modification time of the copy at a path in tmp of an entry with the attributes st.
+func (c *copier) modifiedOf(to string, st *unix.Stat_t) time.Time {
+	if to == c.staged && !c.modified.IsZero() {
+		return c.modified
+	}
+	return time.Unix(st.Mtim.Unix())
+}
+
 // copyLink copies a link as a link. Its target is not validated: the drive follows no link that leads out of it.
-func (c *copier) copyLink(from handle, name, to string) error {
+func (c *copier) copyLink(from handle, name string, st *unix.Stat_t, to string) error {
 	target := make([]byte, unix.PathMax)
 	n, err := unix.Readlinkat(from.fd(), name, target)
 	if err != nil {
 		return err
 	}
 	if err := c.tmp.Symlink(string(target[:n]), to); err != nil {
+		return err
+	}
+	folder, err := c.tmp.Open(path.Dir(to))
+	if err != nil {
+		return err
+	}
+	defer folder.Close()
+	if err := (handle{folder}).setModified(path.Base(to), c.modifiedOf(to, st)); err != nil {
 		return err
 	}
 	return c.ownership.applyToPath(c.tmp, to)

@@ -136,15 +136,21 @@ func (l *Table) Covering(path string) []*Lock {
 func (l *Table) Acquire(wanted Lock, timeout time.Duration) (*Lock, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err := l.remove(func(held *Lock) bool { return conflicts(held, &wanted) && !l.exists(held.Path) }); err != nil {
-		return nil, err
-	}
 	current := l.current()
 	if err := l.checkAcquirable(current, &wanted); err != nil {
 		return nil, err
 	}
 	wanted.Token, wanted.Term = newToken(), l.clock.term(timeout)
-	return &wanted, l.replace(append(current, &wanted), &wanted)
+	changes := []*Lock{&wanted}
+	current = slices.DeleteFunc(current, func(held *Lock) bool {
+		if !conflicts(held, &wanted) {
+			return false
+		}
+		// checkAcquirable has found nothing at the path of the lock.
+		changes = append(changes, &Lock{Token: held.Token})
+		return true
+	})
+	return &wanted, l.replace(append(current, &wanted), changes...)
 }
 
 // conflicts reports whether a lock excludes another lock.
@@ -302,7 +308,7 @@ func (l *Table) checkOn(current []*Lock, path, creator string, submits func(toke
 		if held.isSubmitted(creator, submits) {
 			return nil
 		}
-		if l.exists(held.Path) {
+		if blocking == nil && l.exists(held.Path) {
 			blocking = held
 		}
 	}

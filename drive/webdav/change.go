@@ -19,15 +19,15 @@ func (c *call) put() error {
 	if c.r.Header.Get("Content-Range") != "" {
 		return entity.Errorf(entity.InvalidRequest, "PUT with Content-Range is not supported; send the whole file")
 	}
-	change, err := c.change()
+	change, err := c.changeWithTime()
 	if err != nil {
 		return err
 	}
-	wanted, err := digests(c.r.Header)
+	announced, err := checksums(c.r.Header)
 	if err != nil {
 		return err
 	}
-	return c.receive(change, verifier{c.r.Body, wanted})
+	return c.receive(change, newVerifier(c.r.Body, announced))
 }
 
 // create writes the body of the request to a new file, and answers. It does not read the headers of PUT.
@@ -97,13 +97,11 @@ var errExistsAlready = entity.Errorf(entity.MethodNotAllowed, "the path already 
 
 // remove answers DELETE.
 func (c *call) remove() error {
-	if err := c.checkDepthOfFolder(); err != nil {
-		return err
-	}
 	change, err := c.change()
 	if err != nil {
 		return err
 	}
+	c.guardDepth(&change)
 	if err := c.drive.Remove(c.context(), c.path, change); err != nil {
 		return err
 	}
@@ -121,7 +119,7 @@ func (c *call) copy() error {
 	if depth != "" && depth != "0" && !isInfinity(depth) {
 		return errDepth
 	}
-	change, err := c.change()
+	change, err := c.changeWithTime()
 	if err != nil {
 		return err
 	}
@@ -135,13 +133,11 @@ func (c *call) move() error {
 	if err != nil {
 		return err
 	}
-	if err := c.checkDepthOfFolder(); err != nil {
-		return err
-	}
-	change, err := c.change()
+	change, err := c.changeWithTime()
 	if err != nil {
 		return err
 	}
+	c.guardDepth(&change)
 	replaced, err := c.drive.Move(c.context(), c.path, to, overwrite, change)
 	return c.finishTransfer(to, change, replaced, err)
 }
@@ -178,17 +174,20 @@ func (c *call) parseDestination() (path string, overwrite bool, err error) {
 	return "", false, entity.Errorf(entity.InvalidRequest, "the Overwrite header must be T or F")
 }
 
-// checkDepthOfFolder returns errDepth for a DELETE or MOVE of a folder with a depth other than infinity (RFC 4918, sections 9.6.1 and 9.9.2).
-// A file has no members, so that every depth means the file alone.
-func (c *call) checkDepthOfFolder() error {
+// guardDepth makes a DELETE or MOVE of a folder fail with errDepth if its depth is not infinity (RFC 4918, sections 9.6.1 and 9.9.2). A file has
+// no members, so that every depth means the file alone.
+func (c *call) guardDepth(change *drive.Change) {
 	depth := c.r.Header.Get("Depth")
 	if depth == "" || isInfinity(depth) {
-		return nil
+		return
 	}
-	if entry, err := c.drive.Stat(c.path); isDepth(depth) && (err != nil || !entry.Folder) {
-		return nil // the operation says that a missing entry is missing
+	guard := change.Guard
+	change.Guard = func() error {
+		if entry, err := c.drive.Stat(c.path); !isDepth(depth) || err == nil && entry.Folder {
+			return errDepth
+		}
+		return guard()
 	}
-	return errDepth
 }
 
 // isDepth reports whether a Depth header has one of its three values.

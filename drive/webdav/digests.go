@@ -18,56 +18,62 @@ import (
 	"github.com/atelier-run/atelier/entity"
 )
 
-// A digest is a checksum that a request announces for its content.
-type digest struct {
-	header string
-	hash   hash.Hash
-	want   []byte
+// A checksum is what a header says of the content: its sum by an algorithm.
+type checksum struct {
+	header, algorithm string
+	sum               []byte
 }
 
-// hashes are the algorithms of digests, by the names of RFC 3230, RFC 9530 and ownCloud in lower case. The content is not compared with
-// digests of other algorithms.
+// hashes are the algorithms whose checksums are compared, by the names of RFC 3230 and RFC 9530 in lower case. adler32 is an algorithm of
+// OC-Checksum only.
 var hashes = map[string]func() hash.Hash{
-	"md5": md5.New, "sha": sha1.New, "sha1": sha1.New, "sha-256": sha256.New, "sha256": sha256.New, "sha-512": sha512.New,
-	"adler32": func() hash.Hash { return adler32.New() },
+	"md5": md5.New, "sha": sha1.New, "sha-256": sha256.New, "sha-512": sha512.New, "adler32": func() hash.Hash { return adler32.New() },
 }
 
-// digests returns the checksums of the content that a request announces by Content-MD5 (RFC 1864), Digest (RFC 3230), Content-Digest and
-// Repr-Digest (RFC 9530), and OC-Checksum (ownCloud). It returns InvalidRequest for a malformed header.
-func digests(header http.Header) (wanted []digest, err error) {
+// ownCloudNames are the algorithms of OC-Checksum by its names in lower case.
+var ownCloudNames = map[string]string{"md5": "md5", "sha1": "sha", "sha256": "sha-256", "adler32": "adler32"}
+
+// checksums returns the checksums of the content that a request announces by Content-MD5 (RFC 1864), Digest (RFC 3230), Content-Digest and
+// Repr-Digest (RFC 9530), and OC-Checksum (ownCloud). It leaves out other algorithms, and returns InvalidRequest for a malformed header.
+func checksums(header http.Header) (announced []checksum, err error) {
 	add := func(name, algorithm, text string, decode func(string) ([]byte, error)) {
-		newHash := hashes[strings.ToLower(strings.TrimSpace(algorithm))]
+		newHash := hashes[algorithm]
 		if newHash == nil || err != nil {
 			return
 		}
-		d := digest{header: name, hash: newHash()}
-		if d.want, err = decode(strings.TrimSpace(text)); err == nil && len(d.want) != d.hash.Size() {
-			err = errMalformed
-		}
-		if err != nil {
+		sum, failed := decode(strings.TrimSpace(text))
+		if failed != nil || len(sum) != newHash().Size() {
 			err = entity.Errorf(entity.InvalidRequest, "the %s header is malformed", name)
+			return
 		}
-		wanted = append(wanted, d)
+		announced = append(announced, checksum{name, algorithm, sum})
 	}
-	decodeBase64 := base64.StdEncoding.DecodeString
+	standard := func(name, part string, decode func(string) ([]byte, error)) {
+		algorithm, text, _ := strings.Cut(part, "=")
+		if algorithm = strings.ToLower(strings.TrimSpace(algorithm)); algorithm != "adler32" {
+			add(name, algorithm, text, decode)
+		}
+	}
 	for _, value := range header.Values("Content-MD5") {
-		add("Content-MD5", "md5", value, decodeBase64)
+		add("Content-MD5", "md5", value, base64.StdEncoding.DecodeString)
 	}
 	for part := range parts(header, "Digest", ",") {
-		algorithm, text, _ := strings.Cut(part, "=")
-		add("Digest", algorithm, text, decodeBase64)
+		standard("Digest", part, base64.StdEncoding.DecodeString)
 	}
 	for _, name := range []string{"Content-Digest", "Repr-Digest"} {
 		for part := range parts(header, name, ",") {
-			algorithm, text, _ := strings.Cut(part, "=")
-			add(name, algorithm, text, decodeBytes)
+			standard(name, part, decodeBytes)
 		}
 	}
 	for part := range parts(header, "OC-Checksum", " ") {
 		algorithm, text, _ := strings.Cut(part, ":")
+		algorithm = ownCloudNames[strings.ToLower(algorithm)]
+		if algorithm == "adler32" && len(text) < 8 { // some clients leave out leading zeros
+			text = strings.Repeat("0", 8-len(text)) + text
+		}
 		add("OC-Checksum", algorithm, text, hex.DecodeString)
 	}
-	return wanted, err
+	return announced, err
 }
 
 var errMalformed = entity.Errorf(entity.InvalidRequest, "malformed")
@@ -93,23 +99,35 @@ func decodeBytes(text string) ([]byte, error) {
 	return base64.StdEncoding.DecodeString(text[1 : len(text)-1])
 }
 
-// A verifier reads content, and fails at its end if a digest differs.
+// A verifier reads content, and fails at its end if a checksum differs.
 type verifier struct {
 	io.Reader
-	digests []digest
+	announced []checksum
+	// sums has one hash for each announced algorithm, whatever the number of checksums is.
+	sums map[string]hash.Hash
+}
+
+func newVerifier(content io.Reader, announced []checksum) verifier {
+	v := verifier{Reader: content, announced: announced, sums: map[string]hash.Hash{}}
+	for _, c := range announced {
+		if v.sums[c.algorithm] == nil {
+			v.sums[c.algorithm] = hashes[c.algorithm]()
+		}
+	}
+	return v
 }
 
 func (v verifier) Read(p []byte) (int, error) {
 	n, err := v.Reader.Read(p)
-	for _, d := range v.digests {
-		d.hash.Write(p[:n])
+	for _, sum := range v.sums {
+		sum.Write(p[:n])
 	}
 	if err != io.EOF {
 		return n, err
 	}
-	for _, d := range v.digests {
-		if !bytes.Equal(d.hash.Sum(nil), d.want) {
-			return n, entity.Errorf(drive.Broken, "the content does not have the checksum in the %s header", d.header)
+	for _, c := range v.announced {
+		if !bytes.Equal(v.sums[c.algorithm].Sum(nil), c.sum) {
+			return n, entity.Errorf(drive.Broken, "the content does not have the checksum in the %s header", c.header)
 		}
 	}
 	return n, err

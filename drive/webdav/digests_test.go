@@ -25,7 +25,8 @@ func TestDigests(t *testing.T) {
 			"Digest: SHA-512=" + fill(c[:]), "Content-Digest: sha-256=:" + fill(b[:]) + ":", "Repr-Digest: unixsum=:AAAA:, sha-512=:" + fill(c[:]) + ":;p=1",
 			"OC-Checksum: SHA1:" + hex.EncodeToString(a[:]), "OC-Checksum: md5:" + strings.ToUpper(hex.EncodeToString(m[:])),
 			"OC-Checksum: SHA256:" + hex.EncodeToString(b[:]), fmt.Sprintf("OC-Checksum: ADLER32:%08x", adler32.Checksum([]byte(of))),
-			"OC-Checksum: SHA3-256:00 SHA1:" + hex.EncodeToString(a[:]),
+			"OC-Checksum: SHA3-256:00 SHA1:" + hex.EncodeToString(a[:]), fmt.Sprintf("OC-Checksum: Adler32:%x", adler32.Checksum([]byte(of))),
+			"Digest: adler32=00000001, " + strings.Repeat("md5="+fill(m[:])+",", 100),
 		}
 	}
 	for _, header := range headers("") {

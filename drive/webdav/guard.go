@@ -12,16 +12,13 @@ import (
 )
 
 // change returns the drive.Change for the request: step 2 of "The life of a change" in the package comment of drive. It submits the lock
-// tokens of the If header, and its guard checks the conditions of the request. change returns InvalidRequest if the If header or the X-OC-Mtime header is malformed.
+// tokens of the If header, and its guard checks the conditions of the request. change returns InvalidRequest if the If header is malformed.
 func (c *call) change() (drive.Change, error) {
 	header, err := c.parseIf(c.r.Header.Values("If"))
 	if err != nil {
 		return drive.Change{}, err
 	}
 	change := drive.NewChange(c.access)
-	if change.Modified, err = c.requestedTime(); err != nil {
-		return drive.Change{}, err
-	}
 	change.Authenticate, change.Authorize, change.Submits = c.authenticate, c.authorize, header.hasToken
 	change.Guard = func() error {
 		if err := c.checkPreconditions(); err != nil {

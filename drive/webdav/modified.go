@@ -13,17 +13,20 @@ import (
 // Clients of ownCloud and Nextcloud, and rclone, set the modification time of a file by the header X-OC-Mtime of PUT, COPY and MOVE, and by
 // the property DAV:lastmodified. Both are in seconds since the Unix epoch.
 
-// requestedTime returns the time in the X-OC-Mtime header, or the zero time if there is none. It returns InvalidRequest for anything else.
-func (c *call) requestedTime() (time.Time, error) {
+// changeWithTime is the function change for PUT, COPY and MOVE. The change has the modification time in the X-OC-Mtime header, if there is one.
+// changeWithTime returns InvalidRequest if the header is malformed.
+func (c *call) changeWithTime() (drive.Change, error) {
+	change, err := c.change()
 	value := c.r.Header.Get("X-OC-Mtime")
-	if value == "" {
-		return time.Time{}, nil
+	if err != nil || value == "" {
+		return change, err
 	}
 	at, ok := parseSeconds(value)
 	if !ok {
-		return time.Time{}, entity.Errorf(entity.InvalidRequest, "the X-OC-Mtime header must be a number of seconds since 1970, in the years 1 to 9999")
+		return change, entity.Errorf(entity.InvalidRequest, "the X-OC-Mtime header must be a number of seconds since 1970, in the years 1 to 9999")
 	}
-	return at, nil
+	change.Modified = at
+	return change, nil
 }
 
 // confirmModified says that an entry has the time that the request has asked for. File systems have no times before or after some year.

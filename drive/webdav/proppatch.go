@@ -46,7 +46,6 @@ func (c *call) proppatch() error {
 		}
 		return c.refuseEdits(edits, edit.refusal)
 	}
-	change.Modified = time.Time{} // not by a header: the properties say what is set
 	for _, e := range edits {
 		if !e.modified.IsZero() {
 			change.Modified = e.modified

@@ -13,7 +13,7 @@ import (
 //   - The last 0 bytes are a range without a byte. ServeContent would answer with an impossible Content-Range.
 //   - No range of an empty file has a byte, so that the whole file is the answer.
 func withRange(r *http.Request, size int64) *http.Request {
-	header := strings.Join(r.Header.Values("Range"), ",")
+	header := r.Header.Get("Range")
 	if header == "" {
 		return r
 	}

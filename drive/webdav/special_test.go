@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/atelier-run/atelier/tests/await"
 )
 
 // TestSpecialFiles asks for what processes can create beside files and folders. None of it is on the drive.
@@ -42,9 +44,10 @@ func TestLease(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	if _, err := unix.FcntlInt(file.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
-		t.Fatal(err)
-	}
+	await.Seen(t, "a lease on the file, which nobody else may have open", func() (any, bool) {
+		_, err := unix.FcntlInt(file.Fd(), unix.F_SETLEASE, unix.F_WRLCK)
+		return err, err == nil
+	})
 	if again := s.do("GET", "/d./a", "").is(503).says("unavailable", "lease"); again.header.Get("Retry-After") == "" {
 		t.Error("Retry-After is missing")
 	}

@@ -317,9 +317,11 @@ func reportMissing(s *computerv1.Computer, c *computerv1.ReportMissing) []comput
 }
 
 // announceLoss repeats the event ComputerLost if the computer is lost, because the workspace ignored the report of the loss while it was closed.
-// A repeated command has no effect. The times are not ordered: the computer may have been lost while the clock was ahead.
+// A repeated command has no effect, and neither has a command that arrives after a report of the loss. The times are not ordered: the
+// computer may have been lost while the clock was ahead.
 func announceLoss(s *computerv1.Computer, c *computerv1.AnnounceLoss) []computerv1.Event {
-	if s.GetStatus() != computerv1.Status_STATUS_LOST || s.GetMissedAt() == c.GetAt() {
+	later := s.GetMissedAt() - c.GetAt() // less than lateReport: a check has found the loss, and reported it, since the command was sent
+	if s.GetStatus() != computerv1.Status_STATUS_LOST || later >= 0 && later <= lateReport.Milliseconds() {
 		return nil
 	}
 	return []computerv1.Event{&computerv1.ComputerLost{At: c.GetAt()}}

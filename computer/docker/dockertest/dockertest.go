@@ -5,6 +5,7 @@ package dockertest
 import (
 	"archive/tar"
 	"bytes"
+	"context"
 	"io"
 	"os"
 	"os/exec"
@@ -121,7 +122,9 @@ func (e *Engine) Run(t testing.TB) {
 	}()
 	api := e.Client(t)
 	await.Seen(t, "the answer of podman", func() (any, bool) {
-		_, err := api.Ping(t.Context(), client.PingOptions{})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // an engine may take the connection and hang
+		defer cancel()
+		_, err := api.Ping(ctx, client.PingOptions{})
 		select {
 		case <-ended:
 			t.Fatalf("podman has ended: %s", said)
