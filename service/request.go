@@ -14,7 +14,7 @@ import (
 
 // A Request is a request of a caller, with what the steps of the operations of accounts and invitations use. The doors implement it.
 type Request interface {
-	// Sender returns the caller; without a Principal if nobody is authenticated.
+	// Sender returns the caller; without a Principal if the request is not authenticated.
 	Sender() Caller
 	// Ask sends a command to an entity and returns the reply. A command without a principal is sent as the caller.
 	Ask(command entity.Command) (proto.Message, error)

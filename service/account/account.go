@@ -119,8 +119,8 @@ func Workspaces(r service.Request) ([]*workspacev1.Description, error) {
 	return DescribeWorkspaces(r, ReachableWorkspaces(r.Sender().Principal, person))
 }
 
-// DescribeWorkspaces describes workspaces of the caller, as the caller. It omits those that are deleted, that the caller is
-// not a member of, or that the credential does not reach.
+// DescribeWorkspaces describes workspaces of the caller, as the caller. It omits the workspaces that are deleted, that the
+// caller is not a member of, or that the credential does not reach.
 func DescribeWorkspaces(r service.Request, ids []string) ([]*workspacev1.Description, error) {
 	found := make([]*workspacev1.Description, len(ids))
 	err := service.ForEach(len(ids), func(i int) (err error) {

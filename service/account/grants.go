@@ -18,7 +18,7 @@ func DescribeGrant(r service.Request, g *userv1.Grant) (*grantv1.Grant, error) {
 }
 
 // LiveGrants returns the grants that are live: they are not revoked, and their codes or tokens have not expired. With an error, it also
-// returns the grants of which it could not learn whether they have expired.
+// returns each grant if it could not learn whether the grant has expired.
 func LiveGrants(r service.Request, all []*userv1.Grant) ([]*userv1.Grant, error) {
 	isLive := make([]bool, len(all))
 	err := service.ForEach(len(all), func(i int) error {

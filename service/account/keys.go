@@ -15,12 +15,12 @@ import (
 	"github.com/atelier-run/atelier/service"
 )
 
-// withdrawTime bounds the command that ends a credential whose secret nobody has got.
+// withdrawTime bounds the command that ends a credential after its secret was not delivered.
 const withdrawTime = 10 * time.Second
 
 // IssueSecret sends a command that creates a credential with a secret that is shown once, and waits until the credential is valid. If that
-// fails, or if the client has gone, nobody gets the secret, and the credential may exist: IssueSecret sends the command withdraw, which
-// ends the credential, so that a retry leaves no valid credential behind that nobody knows. Errors: those of both, unavailable.
+// fails, or if the client has gone, the secret is not delivered, and the credential may exist: IssueSecret sends the command withdraw. It
+// ends the credential, so that a retry leaves no valid credential behind without a holder. Errors: the errors of issue, unavailable.
 func IssueSecret[Reply proto.Message](r service.Request, issue, withdraw entity.Command) (Reply, error) {
 	reply, err := service.Send[Reply](r, issue)
 	if err == nil {
@@ -49,7 +49,7 @@ type NewKey struct {
 }
 
 // NewLimits are the limits of a new API key. Workspaces has the slugs of the workspaces that the key reaches; nil: all workspaces of the
-// caller, also those that the caller joins later.
+// caller, also workspaces that the caller joins later.
 type NewLimits struct {
 	Capabilities, Workspaces []string
 	ReadOnly                 bool
@@ -151,8 +151,8 @@ func LastUses(r service.Request, all []*userv1.ApiKey) ([]int64, error) {
 	return uses, err
 }
 
-// DescribeKeyWorkspaces describes the workspaces that the limits of keys name and that the caller sees. It asks each workspace once. With an
-// error it returns those that were reached.
+// DescribeKeyWorkspaces describes the workspaces that the limits of keys name and that the caller sees. It asks each workspace once. With
+// an error it returns the workspaces that were reached.
 func DescribeKeyWorkspaces(r service.Request, all []*userv1.ApiKey) ([]*workspacev1.Description, error) {
 	var ids []string
 	for _, key := range all {

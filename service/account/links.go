@@ -15,7 +15,7 @@ import (
 	"github.com/atelier-run/atelier/service"
 )
 
-// Links creates the links with which people set a password, and mails them.
+// Links creates links for setting a password, and mails them.
 //
 // The secret of a mailed link is derived when the mail is sent, from the installation's secret and from the data that the
 // journal has about the link. The journal has its SHA-256 only. Mail is sent by tasks, which the entity opens with the

@@ -41,7 +41,7 @@ const (
 	mailRetryTime = 24 * time.Hour
 )
 
-// NewMailer returns a Mailer, whose metric it registers. mail is nil without a mail server.
+// NewMailer returns a Mailer and registers its metric. mail is nil without a mail server.
 func NewMailer(mail Mail, r prometheus.Registerer) (*Mailer, error) {
 	m := &Mailer{mail, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "atelier_mails_total", Help: "Attempts to send mail, by outcome: sent, failed (it is retried), refused (by the mail server, for good), given_up."},

@@ -8,7 +8,7 @@
 //     slug (Find).
 //  3. For a new app, findFolder looks up the folder on the drive. An update reserves its port in the workspace (ReserveAppPort), so that no
 //     two apps have the same one, and waits until the app knows of the reservation.
-//  4. The command makes the change durable: RegisterApp of the workspace, whose reaction creates the app, or UpdateApp and RestartApp of
+//  4. The command makes the change durable: RegisterApp of the workspace (its reaction creates the app), or UpdateApp and RestartApp of
 //     the app (Register, Update, Restart).
 //  5. AwaitApp waits until the computer has accepted or refused the configuration, for a limited time (Await).
 //
@@ -32,7 +32,7 @@ import (
 // Folders looks up the folders of drives.
 type Folders interface {
 	// ResolveFolder returns the path of the real folder that a path names, without links; the empty path is the root of the
-	// drive. Errors: invalid_cwd if there is none, those of the drive.
+	// drive. Errors: invalid_cwd if there is none, the errors of the drive.
 	ResolveFolder(ctx context.Context, workspaceID, path string) (real string, err error)
 }
 
@@ -42,7 +42,7 @@ type Service struct {
 	// NewID returns a new id; prefix names its kind and ends in an underscore: "app_".
 	NewID   func(prefix string) string
 	Folders Folders
-	// Clock is the clock by which the rules are checked before their entity decides.
+	// Clock returns the time for a check of the rules before their entity decides.
 	Clock func() time.Time
 }
 
@@ -71,8 +71,8 @@ func (r Request) Find(ctx context.Context, name string) (*workspacev1.Anchor, er
 	return ask[*workspacev1.Anchor](ctx, r, r.toWorkspace(&workspacev1.FindApp{Slug: name}))
 }
 
-// findToChange returns the id of the app with a slug, and what the rules know of the caller, who may change apps. Errors: those of
-// authorize, not_found.
+// findToChange returns the id of the app with a slug, and the call of the caller for the rules. The caller has the access to change apps.
+// Errors: the errors of authorize, not_found.
 func (r Request) findToChange(ctx context.Context, name string) (id string, call entity.Call, err error) {
 	if call, err = r.authorize(ctx, true); err != nil {
 		return "", call, err
@@ -98,8 +98,8 @@ func (r Request) Read(ctx context.Context, name string) (*appv1.Description, err
 	return r.Describe(ctx, name)
 }
 
-// catchUp authorizes the caller and waits until the apps have followed all earlier changes of the drive and the workspace. Errors: those
-// of authorize.
+// catchUp authorizes the caller and waits until the apps have followed all earlier changes of the drive and the workspace. Errors: the
+// errors of authorize.
 func (r Request) catchUp(ctx context.Context, changes bool) (entity.Call, error) {
 	call, err := r.authorize(ctx, changes)
 	if err != nil {

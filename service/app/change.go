@@ -72,7 +72,7 @@ func (r Request) findFolder(ctx context.Context, path string) (seq uint64, folde
 	return recorded.GetSeq(), folder, err
 }
 
-// Reanchor binds an app to another folder of the drive, and describes the app. Errors: those of Set, path_in_use.
+// Reanchor binds an app to another folder of the drive, and describes the app. Errors: the errors of Set, path_in_use.
 func (r Request) Reanchor(ctx context.Context, name, path string) (*appv1.Description, error) {
 	if _, err := r.catchUp(ctx, true); err != nil {
 		return nil, err
@@ -98,7 +98,7 @@ func (r Request) Reanchor(ctx context.Context, name, path string) (*appv1.Descri
 	return r.describe(ctx, anchor.GetApp().GetId())
 }
 
-// Update changes the display metadata of an app, its runtime or both. Errors: those of Set, port_in_use, limit_reached.
+// Update changes the display metadata of an app, its runtime or both. Errors: the errors of Set, port_in_use, limit_reached.
 func (r Request) Update(ctx context.Context, name string, update *appv1.UpdateApp) (Change, error) {
 	id, call, err := r.findToChange(ctx, name)
 	if err != nil {
@@ -133,8 +133,8 @@ func (r Request) Update(ctx context.Context, name string, update *appv1.UpdateAp
 	return made, nil
 }
 
-// Restart replaces the process of an app. While a configuration is being reconciled, the change is that configuration. Errors: those of
-// Set, invalid_request if the app may not run.
+// Restart replaces the process of an app. While a configuration is being reconciled, the change is that configuration. Errors: the errors
+// of Set, invalid_request if the app may not run.
 func (r Request) Restart(ctx context.Context, name string) (Change, error) {
 	id, _, err := r.findToChange(ctx, name)
 	if err != nil {
@@ -150,7 +150,7 @@ func (r Request) Restart(ctx context.Context, name string) (Change, error) {
 }
 
 // Set sends an app a command, and describes the app when the reactions are done. Errors: not_found, forbidden,
-// workspace_suspended, workspace_closed, those of the rules.
+// workspace_suspended, workspace_closed, the errors of the rules.
 func (r Request) Set(ctx context.Context, name string, command appv1.Command) (*appv1.Description, error) {
 	id, _, err := r.findToChange(ctx, name)
 	if err != nil {
@@ -163,8 +163,8 @@ func (r Request) Set(ctx context.Context, name string, command appv1.Command) (*
 	return found, r.settleApp(ctx, id)
 }
 
-// AttachDomain requests a custom domain for an app, waits until the name is reserved, and describes the app. Errors: those of Set,
-// domain_occupied, domain_cleanup_pending, hostname_in_use.
+// AttachDomain requests a custom domain for an app, waits until the name is reserved, and describes the app. Errors: the errors of
+// Set, domain_occupied, domain_cleanup_pending, hostname_in_use.
 func (r Request) AttachDomain(ctx context.Context, name, hostname string) (*appv1.Description, error) {
 	id, _, err := r.findToChange(ctx, name)
 	if err != nil {
@@ -185,8 +185,8 @@ func (r Request) AttachDomain(ctx context.Context, name, hostname string) (*appv
 }
 
 // Remove begins to unregister an app. The key of the app ends with the request, however long the process lasts. The change has no app if
-// there is none. Errors: not_found if the caller does not belong to the workspace, forbidden, workspace_suspended, workspace_closed, those
-// of the rules.
+// there is none. Errors: not_found if the caller does not belong to the workspace, forbidden, workspace_suspended, workspace_closed, the
+// errors of the rules.
 func (r Request) Remove(ctx context.Context, name string) (Change, error) {
 	if _, err := r.authorize(ctx, true); err != nil {
 		return Change{}, err
@@ -209,8 +209,8 @@ func (r Request) requestRemoval(ctx context.Context, appID string) (*appv1.Descr
 	return r.change(ctx, appID, &appv1.RemoveApp{TaskId: r.service.NewID("stop_")})
 }
 
-// RemoveReplica begins to remove a replica, and reports whether there is none. Errors: invalid_request if the app is no replica, those of
-// the rules.
+// RemoveReplica begins to remove a replica, and reports whether there is none. Errors: invalid_request if the app is no replica, the errors
+// of the rules.
 func (r Request) RemoveReplica(ctx context.Context, name string) (removed bool, err error) {
 	anchor, err := r.Find(ctx, name)
 	switch {
@@ -232,7 +232,7 @@ func (r Request) RemoveReplica(ctx context.Context, name string) (removed bool, 
 
 // Await waits for the result of a change until the context waiting ends, which ends with ctx or before, and describes the app. If the result
 // comes later, the app is described as it is then: reconciling, or being removed. An app that was removed has only the field removed.
-// Errors: not_found, forbidden, those of ctx.
+// Errors: not_found, forbidden, the errors of ctx.
 func (r Request) Await(ctx, waiting context.Context, made Change) (*appv1.Description, error) {
 	if made.await != nil {
 		found, err := r.query(waiting, made.AppID, made.await)

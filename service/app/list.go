@@ -82,8 +82,8 @@ func (r Request) readApps(ctx context.Context, in Listing) ([]*appv1.App, string
 	return rows, string(found.GetNext()), nil
 }
 
-// readDeepest returns the app whose folder contains the path of the filter and lies deepest, if there is one. An app whose folder does
-// not exist any more contains nothing.
+// readDeepest returns the app with the deepest of the folders that contain the path of the filter, if there is one. An app without an
+// existing folder contains nothing.
 func (r Request) readDeepest(ctx context.Context, in Listing) ([]*appv1.App, string, error) {
 	var deepest *appv1.App
 	in.Limit = 100

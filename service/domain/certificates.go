@@ -24,8 +24,8 @@ type Issuer interface {
 	Renew(ctx context.Context, host string) error
 }
 
-// Certificates are those of the hosts of a node. All fields are required. A certificate in a file, such as one for all names below the edge
-// host, takes the place of an issued one.
+// Certificates manages the certificates of the hosts of a node. All fields are required. A certificate in a file, such as a certificate for
+// all names below the edge host, takes the place of an issued certificate.
 type Certificates struct {
 	Addresses Addresses
 	Files     Files
@@ -39,7 +39,7 @@ var (
 	errForeignHost     = entity.Errorf(entity.InvalidRequest, "this is neither the host name of a custom domain nor a host of the node")
 )
 
-// Renew replaces the certificate of a host of the node itself. Errors: invalid_request, also those of Issuer.Renew.
+// Renew replaces the certificate of a host of the node itself. Errors: invalid_request, the errors of Issuer.Renew.
 func (c *Certificates) Renew(ctx context.Context, host string) error {
 	if c.Files.Covers(host) {
 		return errFileCertificate
@@ -55,7 +55,7 @@ func (c *Certificates) Renew(ctx context.Context, host string) error {
 }
 
 // lookAfter is the longest time between two looks at the standard address of an app: this process may not learn of a rename that
-// another one has recorded. retryAfter is the pause after a look that failed.
+// another process has recorded. retryAfter is the pause after a look that failed.
 const (
 	lookAfter  = time.Hour
 	retryAfter = time.Minute

@@ -39,7 +39,7 @@ func (w world) Ask(_ context.Context, c entity.Command) (proto.Message, error) {
 	return nil, errNotFound
 }
 
-// certificates is the files with the certificate of files.example.com, and an issuer that remembers the hosts whose certificates it renewed.
+// certificates is both the files, with the certificate of files.example.com, and the issuer. renewed has the host of each renewal.
 type certificates struct{ renewed []string }
 
 func (c *certificates) Covers(host string) bool            { return host == "files.example.com" }

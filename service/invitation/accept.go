@@ -206,7 +206,7 @@ func (i *Opened) CheckAcceptable(now time.Time) error {
 
 func day(at int64) string { return time.UnixMilli(at).UTC().Format("2 January 2006") }
 
-// Accept accepts the invitation as a principal, for the principal's account. Errors: those of the function Accept.
+// Accept accepts the invitation as a principal, for the principal's account. Errors: the errors of the function Accept.
 func (i *Opened) Accept(r service.Request, as *wirev1.Principal) error {
 	person, err := account.Describe(r, as.GetUserId())
 	if err != nil {

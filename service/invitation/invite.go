@@ -40,8 +40,8 @@ type Made struct {
 	Link string
 }
 
-// Invite makes an invitation, or renews the pending one for the address. When it returns, the invited person finds it. Errors: those of
-// Authorize, rate_limited, already_member, limit_reached.
+// Invite makes an invitation, or renews the pending one for the address. When it returns, the invited person finds it. Errors: the errors
+// of Authorize, rate_limited, already_member, limit_reached.
 func (l *Links) Invite(r service.Request, in Invite) (Made, error) {
 	if err := l.limit(r, in); err != nil {
 		return Made{}, err
@@ -77,7 +77,7 @@ func (l *Links) Invite(r service.Request, in Invite) (Made, error) {
 }
 
 // limit counts a mail to an address against the limits, once the caller is known to have the access to invite. Errors:
-// those of Authorize, rate_limited.
+// the errors of Authorize, rate_limited.
 func (l *Links) limit(r service.Request, in Invite) error {
 	if !l.SendsMail() {
 		return nil

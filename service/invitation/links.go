@@ -25,7 +25,7 @@ const (
 	invitationPrefix = "inv_"
 )
 
-// Links creates the links with which people accept an invitation, and mails them, as account.Links does with the links that set a password.
+// Links creates links for accepting an invitation, and mails them, as account.Links does with the links that set a password.
 // The tasks that the invitations open run Mail.
 type Links struct {
 	*account.Mailer

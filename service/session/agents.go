@@ -37,7 +37,8 @@ func (r Request) RefreshAgent(ctx context.Context, anchor *workspacev1.Anchor) (
 	return r.findAgent(ctx, agent.GetId())
 }
 
-// startAgent sets the values that a session takes from its agent, whose AGENT.md is read again: the folder and the tier.
+// startAgent sets the values that a session takes from its agent: the folder and the tier. It reads the AGENT.md of the agent
+// again.
 func (r Request) startAgent(ctx context.Context, start *sessionv1.StartSession, agent *workspacev1.Anchor) error {
 	agent, err := r.RefreshAgent(ctx, agent)
 	if err != nil {

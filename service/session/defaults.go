@@ -35,8 +35,8 @@ func (r Request) boundSession(ctx context.Context, o Owner) (string, error) {
 	return found.GetSessions()[o.ID], err
 }
 
-// DescribeDefault describes the default session of an owner, as the caller, who is authorized. It returns nil if there is none that the
-// caller sees.
+// DescribeDefault describes the default session of an owner, as the caller. The caller is authorized. It returns nil if there is none that
+// the caller sees.
 func (r Request) DescribeDefault(ctx context.Context, o Owner) (*sessionv1.Description, error) {
 	id, err := r.boundSession(ctx, o)
 	if err != nil || id == "" {
@@ -50,7 +50,7 @@ func (r Request) DescribeDefault(ctx context.Context, o Owner) (*sessionv1.Descr
 }
 
 // SendToDefault sends a message to the default session of an owner, which the first message creates. The caller is authorized. Errors:
-// those of Send.
+// the errors of Send.
 func (r Request) SendToDefault(ctx context.Context, o Owner, in Input) (Accepted, error) {
 	in.DefaultOwner = o.ID
 	if earlier, found, err := r.findSent(ctx, o, in); found || err != nil {
@@ -89,7 +89,7 @@ func (r Request) SendToDefault(ctx context.Context, o Owner, in Input) (Accepted
 }
 
 // findSent returns the input that an earlier request with the same id has sent to the default session of an owner, also if another
-// session is the default by now. Errors: those of findRequest.
+// session is the default by now. Errors: the errors of findRequest.
 func (r Request) findSent(ctx context.Context, o Owner, in Input) (_ Accepted, found bool, err error) {
 	requestID := in.GetClientRequestId()
 	if requestID == "" {

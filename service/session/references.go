@@ -38,7 +38,7 @@ func (r Request) checkReferences(ctx context.Context, in Input) error {
 	})
 }
 
-// checkSource checks the session that an input comes from, unless it is the session whose agent sends the input. Errors:
+// checkSource checks the session that an input comes from, unless the agent of that session sends the input. Errors:
 // invalid_request.
 func (r Request) checkSource(ctx context.Context, id string) error {
 	p := r.caller.Principal

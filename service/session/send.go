@@ -17,7 +17,7 @@ var (
 
 // Send sends a message, a note or an answer to a session, or finds it if an earlier request with the same id has sent it. Errors: not_found
 // if the caller does not see the session, forbidden, invalid_request, no_pending_question, limit_reached, request_id_reused,
-// insufficient_storage, those of the rules.
+// insufficient_storage, the errors of the rules.
 func (r Request) Send(ctx context.Context, sessionID string, in Input) (Accepted, error) {
 	return r.send(ctx, sessionID, in, nil)
 }
@@ -54,7 +54,7 @@ func (r Request) send(ctx context.Context, id string, in Input, start *sessionv1
 }
 
 // accept sends the command that makes an input of a session durable, after its images are durable. Errors: request_id_reused if an
-// earlier input with the same request id has other content, those of Images.KeepImages and of the rules.
+// earlier input with the same request id has other content, the errors of Images.KeepImages and of the rules.
 func (r Request) accept(ctx context.Context, id string, in Input, command entity.Command) (Accepted, error) {
 	var reply *sessionv1.Accepted
 	commit := func() (err error) {
@@ -77,7 +77,7 @@ func (r Request) accept(ctx context.Context, id string, in Input, command entity
 }
 
 // findRequest returns the input that an earlier request with the same id has sent to a session; it finds none for a request without an
-// id. The caller is authorized. Errors: request_id_reused if the earlier request was another one, not_found if the caller does not see
+// id. The caller is authorized. Errors: request_id_reused if the earlier request was different, not_found if the caller does not see
 // the session.
 func (r Request) findRequest(ctx context.Context, sessionID string, in Input) (_ Accepted, found bool, err error) {
 	requestID := in.GetClientRequestId()
@@ -97,8 +97,8 @@ func (r Request) findRequest(ctx context.Context, sessionID string, in Input) (_
 	return Accepted{SessionID: sessionID, Seq: row.GetInputSeq()}, true, nil
 }
 
-// findRequestRow returns the row with a key that ends with a request id, or nil. A longer request id can begin with the request id, and the
-// query finds its row only if there is no row of the request id, whose key is shorter.
+// findRequestRow returns the row with a key that ends with a request id, or nil. A longer request id can begin with the request id. The
+// query finds the row of the longer request id only if there is no row of the request id, because the key with the request id is shorter.
 func (r Request) findRequestRow(ctx context.Context, key, requestID string) (*sessionv1.RequestRow, error) {
 	var row sessionv1.RequestRow
 	if found, err := r.findRow(ctx, session.RequestList, key, &row); err != nil || !found || row.GetClientRequestId() != requestID {

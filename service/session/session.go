@@ -48,7 +48,7 @@ type Agents interface {
 type Images interface {
 	// KeepImages makes images of a session durable, which need not exist yet, and then calls commit, which makes the input durable
 	// that names them. The keys of images are their SHA-256. Errors: insufficient_storage, before anything is written, if the quota of the
-	// workspace or the disk has no space; unavailable; those of commit. If commit is refused, images that no input names are removed.
+	// workspace or the disk has no space; unavailable; the errors of commit. If commit is refused, images that no input names are removed.
 	KeepImages(ctx context.Context, workspaceID, sessionID string, images map[string][]byte, commit func() error) error
 }
 

@@ -13,7 +13,7 @@ import (
 type Start struct {
 	// Input is the prompt. Its tier becomes the sticky tier of the session.
 	Input
-	// ParentID is the session of which the new one is a child; empty: it has no parent.
+	// ParentID is the parent of the new session; empty: it has no parent.
 	ParentID string
 	// AgentID is the agent; empty: the default one.
 	AgentID string
@@ -23,13 +23,13 @@ type Start struct {
 	Mode sessionv1.Mode
 	// Cwd is the working directory as the client has written it; nil: the parent's, or else the agent's.
 	Cwd *string
-	// Audience is the audience, whose members must be members of the workspace; nil: the parent's, or else the workspace.
+	// Audience is the audience; nil: the parent's, or else the workspace. Its members must be members of the workspace.
 	Audience *sessionv1.Audience
 }
 
 // Start creates a session, or finds the one that an earlier request with the same id has created. Errors: not_found if the caller does
 // not see the parent, forbidden, also if the parent confirms and the child would not, invalid_request, invalid_cwd with a reason,
-// request_id_reused, insufficient_storage, those of the rules.
+// request_id_reused, insufficient_storage, the errors of the rules.
 func (r Request) Start(ctx context.Context, in Start) (Accepted, error) {
 	if err := r.authorize(ctx); err != nil {
 		return Accepted{}, err

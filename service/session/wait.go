@@ -39,7 +39,7 @@ func isUntaken(s *sessionv1.Session, seq uint64) bool {
 }
 
 // AwaitTerminal waits for the terminal of an input until the context waiting ends, which ends with ctx or before, and then takes at most the
-// time of reading to read the terminal. The terminal is nil if there is none yet. Errors: not_found, forbidden, those of ctx.
+// time of reading to read the terminal. The terminal is nil if there is none yet. Errors: not_found, forbidden, the errors of ctx.
 func (r Request) AwaitTerminal(ctx, waiting context.Context, sent Accepted, reading time.Duration) (*sessionv1.TerminalRow, error) {
 	if _, err := r.awaitWithin(ctx, waiting, sent.SessionID, &sessionv1.AwaitInput{Seq: sent.Seq}); err != nil {
 		return nil, err
@@ -54,8 +54,8 @@ func (r Request) AwaitTerminal(ctx, waiting context.Context, sent Accepted, read
 	return &row, nil
 }
 
-// await sends a query that waits, and returns its answer, or nil if it has none within the time. Errors: those of the query, and
-// of ctx.
+// await sends a query that waits, and returns its answer, or nil if it has none within the time. Errors: the errors of the
+// query and of ctx.
 func (r Request) await(ctx context.Context, limit time.Duration, sessionID string, query *sessionv1.AwaitInput) (*sessionv1.Description, error) {
 	waiting, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
