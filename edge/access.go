@@ -36,7 +36,7 @@ var (
 	errLost         = entity.Errorf(entity.NotFound, "the visit has ended")
 )
 
-// access is a visit whose principal had access at the time of the look-up. Requests share the value, which never changes.
+// access is a visit. Its principal had access at the time of the look-up. Requests share the value, which never changes.
 type access struct{ visit *visitv1.Visit }
 
 // verify finds the visit of the request's cookie. Errors: unauthorized, forbidden for a request of another site, rate_limited,

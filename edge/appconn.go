@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// answerTime bounds the time for which the edge reads the response of an app after the app has stopped reading the request.
+// answerTime bounds how long the edge reads the response of an app after the app has stopped reading the request.
 const answerTime = 10 * time.Second
 
 // appConn is a connection to an app. Close calls closed once.

@@ -212,7 +212,8 @@ func TestHeadersOfResponses(t *testing.T) {
 	}
 }
 
-// Responses over the server's own HTTPS say that browsers must use it, also those of the edge itself, unless the app says something else.
+// Responses over the server's own HTTPS say that browsers must use it, also responses of the edge itself, unless the app says
+// something else.
 func TestStrictTransport(t *testing.T) {
 	s := newStage(t)
 	s.publish(s.register("notes", func(w http.ResponseWriter, r *http.Request) {
@@ -428,7 +429,7 @@ func TestInformationalResponses(t *testing.T) {
 	s.expect(response, body, 502, "unavailable")
 }
 
-// An app cannot take a connection over with HTTP/2, whose further requests would not pass the edge.
+// An app cannot take a connection over with HTTP/2: further requests on the connection would not pass the edge.
 func TestUpgradeToHTTP2IsNotPassedOn(t *testing.T) {
 	s := newStage(t)
 	seen := make(chan http.Header, 1)

@@ -93,7 +93,7 @@ func TestUploadsThatBreakOff(t *testing.T) {
 	}
 }
 
-// The same with HTTP/2, whose clients cancel one request.
+// TestCanceledUploadsOfHTTP2 cancels an upload over HTTP/2: the client cancels one request.
 func TestCanceledUploadsOfHTTP2(t *testing.T) {
 	s, lines := newLoggedStage(t)
 	served := httptest.NewUnstartedServer(s.edge)

@@ -104,19 +104,19 @@ type Limits struct {
 	AddressInterval time.Duration
 	// AddressLookups is the maximum number of concurrent look-ups of unknown hosts for each address of a client; 32.
 	AddressLookups int
-	// HalfClosedTime is the time without traffic after which a request ends whose client has closed its sending side, because the client
+	// HalfClosedTime is the time without traffic after which a request ends if its client has closed the sending side, because the client
 	// may have left; 10 s.
 	HalfClosedTime time.Duration
 	// HeaderTime is the time in which an app must begin its response once it has the whole request; 2 minutes. IdleTime is the time without
-	// traffic after which a request ends; 1 hour. A request whose response has not begun ends later if the app has more time for the response
+	// traffic after which a request ends; 1 hour. A request without a begun response ends later if the app has more time for the response
 	// (Edge.idleTime).
 	HeaderTime, IdleTime time.Duration
-	// GraceTime is the time for which a request continues while its access cannot be verified; 15 s.
+	// GraceTime is how long a request continues while its access cannot be verified; 15 s.
 	GraceTime time.Duration
 	// HeaderBytes bounds the head of a response of an app; 256 KiB.
 	HeaderBytes int64
-	// PageWait is the time for which a document request waits for an app that starts, before the response is a page that says so; 1 s.
-	// StartWait is the time for which any other request waits for an app that starts; 20 s.
+	// PageWait is how long a document request waits for an app that starts, before the response is a page that says so; 1 s.
+	// StartWait is how long any other request waits for an app that starts; 20 s.
 	PageWait, StartWait time.Duration
 }
 

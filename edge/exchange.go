@@ -46,7 +46,7 @@ type exchange struct {
 	upstream *upstream
 	// generation is the transport that has sent the request to the app.
 	generation *generation
-	// slots is the set of slots from which the request has taken a slot.
+	// slots is the set that the request has taken a slot from.
 	slots *limit.Shares[string]
 	// backend is the upgraded connection to the app; nil if the connection was not upgraded.
 	backend *upgraded

@@ -18,7 +18,7 @@ type family struct {
 	refresh []byte
 }
 
-// grant opens a grant of a person whose access token expires after a time.
+// grant opens a grant of a person. The access token of the grant expires after a time.
 func (s *stage) grant(p *wirev1.Principal, expires time.Duration) *family {
 	s.Helper()
 	f := &family{&wirev1.Principal{

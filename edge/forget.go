@@ -10,9 +10,9 @@ import (
 
 // A Change names the entities that have changed. An empty field names no entity.
 type Change struct {
-	// AppID is the id of an app that has changed, or whose domain has changed.
+	// AppID is the id of an app that has changed, or that has a changed domain.
 	AppID string
-	// WorkspaceID is the id of a workspace whose name, members or suspension have changed. WorkspaceSlug is a slug that was claimed or
+	// WorkspaceID is the id of a workspace after a change of its name, members or suspension. WorkspaceSlug is a slug that was claimed or
 	// released.
 	WorkspaceID, WorkspaceSlug string
 	// CredentialID is the id of a credential or grant that has lost access. UserID is the id of an account that has lost access.

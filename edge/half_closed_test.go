@@ -122,7 +122,7 @@ func TestResponseToAClientThatHasLeft(t *testing.T) {
 	}
 }
 
-// The request of a client that has left ends at an app that sends nothing, and counts as nobody's error.
+// The request of a client that has left ends at an app that sends nothing, and the outcome is gone.
 func TestSilenceForAClientThatHasLeft(t *testing.T) {
 	lines := make(accessLog, 100)
 	s := newStage(t, func(o *edge.Options) {

@@ -2,7 +2,7 @@ package edge
 
 import "sync"
 
-// halfClosed has the requests whose clients have closed their sending side. The clients may have left (attend).
+// halfClosed has the requests of clients that have closed their sending side. The clients may have left (attend).
 type halfClosed struct {
 	mu  sync.Mutex
 	all map[*exchange]bool
@@ -35,7 +35,7 @@ func (h *halfClosed) remove(x *exchange) {
 }
 
 // oldest returns the matching exchange that has been without traffic for the longest time, or nil if no exchange matches. Exchanges without
-// slots, and exchanges whose response is being written, do not match.
+// slots, and exchanges with a response that is being written, do not match.
 func (h *halfClosed) oldest(matches func(*exchange) bool) (oldest *exchange) {
 	h.mu.Lock()
 	all := make([]*exchange, 0, len(h.all))
@@ -54,8 +54,8 @@ func (h *halfClosed) oldest(matches func(*exchange) bool) (oldest *exchange) {
 	return oldest
 }
 
-// makeRoom ends one half-closed request for which counts returns true, so that a new request may take its slots. It reports whether there was
-// such a request. The slots are free when makeRoom returns true.
+// makeRoom ends one half-closed request that counts returns true for, so that a new request may take its slots. It reports whether there
+// was such a request. The slots are free when makeRoom returns true.
 func (e *Edge) makeRoom(counts func(*exchange) bool) bool {
 	for {
 		x := e.halfClosed.oldest(counts)

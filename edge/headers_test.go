@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestRemovedHeadersAreDocumented finds each header that no app gets in the documentation: its developer looks there for what is missing.
+// TestRemovedHeadersAreDocumented finds each header that no app gets in the documentation: the developer of an app looks there for a
+// missing header.
 func TestRemovedHeadersAreDocumented(t *testing.T) {
 	text, err := os.ReadFile("../docs/operations.md")
 	if err != nil {

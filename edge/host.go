@@ -16,9 +16,10 @@ import (
 const maxHostName = 253
 
 // Serves reports whether a request is for an app. It decides by Host alone, which may have a port. A name below the edge host is the name of
-// an app, whether or not the app exists, and so is a custom domain. All other names belong to the platform, to which operators may have given
-// further names; so do IP addresses and single labels. Serves looks a custom domain up, with an answer that is at most a second old. If the
-// look-up fails, or the client has asked for too many unknown names, Serves returns true, and ServeHTTP answers with the failure.
+// an app, whether or not the app exists, and so is a custom domain. All other names belong to the platform: operators may have given it
+// further names. IP addresses and single labels belong to the platform too. Serves looks a custom domain up, with an answer that is at most
+// a second old. If the look-up fails, or the client has asked for too many unknown names, Serves returns true, and ServeHTTP answers with
+// the failure.
 func (e *Edge) Serves(r *http.Request) bool {
 	name, ok := hostName(r.Host)
 	switch {
@@ -57,7 +58,7 @@ func (e *Edge) lookUpHost(ctx context.Context, name string, client func() netip.
 // isCustomName reports whether a name may be a custom domain.
 func isCustomName(name string) bool {
 	dot := strings.LastIndexByte(name, '.')
-	// Browsers take a name whose last label is a number for an address (URL standard, section 3.5).
+	// Browsers take a name with a number as its last label for an address (URL standard, section 3.5).
 	return dot > 0 && strings.Trim(name[dot+1:], "0123456789") != "" && !strings.HasSuffix(name, ".localhost")
 }
 

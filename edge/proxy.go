@@ -223,7 +223,7 @@ func (e *Edge) failProxy(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case context.Cause(x.ctx) == errGone, cause == nil && broken == errGone:
 		x.outcome = outcomeGone
-		panic(http.ErrAbortHandler) // nobody reads a response
+		panic(http.ErrAbortHandler) // no client reads a response
 	case cause == errIdle:
 		err = timeoutError(x.generation)
 	case cause != nil:
@@ -243,8 +243,8 @@ func (e *Edge) failProxy(w http.ResponseWriter, r *http.Request, err error) {
 	e.refuse(x, err)
 }
 
-// timeoutError returns the error for a request whose response the app has not begun in time. The message names the setting that determines the
-// time.
+// timeoutError returns the error for a request if the app has not begun the response in time. The message names the setting that determines
+// the time.
 func timeoutError(g *generation) *entity.Error {
 	setting := "the setting app-response of the server; the app may have its own (atelier app runtime)"
 	if g.headerTime != 0 {

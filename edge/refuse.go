@@ -13,7 +13,7 @@ import (
 	"github.com/atelier-run/atelier/limit"
 )
 
-// drainTime bounds the time for which the edge reads the rest of a request's body after the edge has refused the request, or after the
+// drainTime bounds how long the edge reads the rest of a request's body after the edge has refused the request, or after the
 // app has answered before the end of the body.
 const drainTime = 10 * time.Second
 

@@ -26,7 +26,7 @@ func (s *stage) front(e server.Edge) (*server.Server, string) {
 	return front, l.Addr().String()
 }
 
-// A server that shuts down ends the streams of events of apps, also those that begin later, and waits for their other requests.
+// A server that shuts down ends the streams of events of apps, also streams that begin later, and waits for other requests of apps.
 func TestShutdown(t *testing.T) {
 	s := newStage(t)
 	began, finish := make(chan struct{}), make(chan struct{})

@@ -227,7 +227,7 @@ func (s *stage) settle(identity string) {
 	}
 }
 
-// register registers an app, whose first configuration is accepted, with a handler as its process. It returns the id.
+// register registers an app with a handler as its process, and returns the id. The first configuration of the app is accepted.
 func (s *stage) register(slug string, h http.HandlerFunc) string {
 	s.Helper()
 	id := s.registerOnly(slug)
@@ -387,7 +387,7 @@ func (s *stage) join(p *wirev1.Principal) {
 	s.settle(s.workspaceID)
 }
 
-// reason sets the reason for which an app without a process cannot be reached.
+// reason sets the reason why an app without a process cannot be reached.
 func (s *stage) reason(appID, reason string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -86,8 +86,8 @@ func (e *Edge) findTarget(x *exchange) error {
 	}
 	found, err := e.lookUpHost(x.ctx, name, func() netip.Addr { return e.address(x) })
 	if entity.HasCode(err, entity.NotFound) {
-		// The slug, the workspace and the app each return not_found with a different message, from which a stranger would learn which
-		// workspaces exist.
+		// The slug, the workspace and the app each return not_found with a different message. The message would show a stranger
+		// which workspaces exist.
 		return errNotFound
 	}
 	x.target = found

@@ -87,7 +87,7 @@ func (g registry) before(t time.Time) (all []*exchange) {
 	return all
 }
 
-// end ends the exchanges for which matches returns true.
+// end ends the exchanges that matches returns true for.
 func (g registry) end(cause error, matches func(*exchange) bool) {
 	for _, x := range g.before(time.Now().Add(time.Hour)) {
 		if matches(x) {
@@ -122,7 +122,7 @@ type checks struct {
 	slots chan struct{}
 
 	mu sync.Mutex
-	// again has an entry for each subject whose check is in flight: the requests that a round has selected since the check began.
+	// again has an entry for each subject with a check in flight: the requests that a round has selected since the check began.
 	again map[subject][]*exchange
 }
 
@@ -154,8 +154,8 @@ func (c *checks) next(of subject) []*exchange {
 	return all
 }
 
-// round ends the requests without traffic, and starts a check of the access of each request that has started before a time and for which
-// concerns returns true. There is one check for all requests of a subject. A check ends the requests that have lost their access. round
+// round ends the requests without traffic, and starts a check of the access of each request if it has started before a time and concerns
+// returns true for it. There is one check for all requests of a subject. A check ends the requests that have lost their access. round
 // does not wait for the checks, so that a look-up that blocks delays no other check.
 func (e *Edge) round(before time.Time, concerns func(*exchange) bool) {
 	e.upstreams.sweep(e.passed(), int64(e.o.Limits.Connections))

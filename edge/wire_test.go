@@ -60,7 +60,7 @@ func (s *stage) serveConnections(appID string, serve func(c net.Conn, in *bufio.
 	s.processes[appID] = l.Addr().String()
 }
 
-// An app that changes the protocol without a request to gets no connection: further requests on it may be those of other clients.
+// An app that changes the protocol without a request to gets no connection: further requests on it may come from other clients.
 func TestUnaskedUpgrade(t *testing.T) {
 	for name, answer := range map[string]string{
 		"without a protocol":    "HTTP/1.1 101 Switching Protocols\r\n\r\n",
@@ -212,8 +212,8 @@ func TestResponseSplitting(t *testing.T) {
 	}
 }
 
-// Trailers of an app that are not the platform's concern arrive; those that a program could take for headers of the head do not. Trailers
-// of a client do not reach the app, where they could take the place of headers that the edge has removed.
+// Trailers of an app that are not the platform's concern arrive; trailers that a program could take for headers of the head do not.
+// Trailers of a client do not reach the app, where they could take the place of headers that the edge has removed.
 func TestTrailers(t *testing.T) {
 	s := newStage(t)
 	trailers := make(chan http.Header, 1)
@@ -314,7 +314,7 @@ func TestContentType(t *testing.T) {
 				for _, query := range []string{"", "&nosniff", "&length", "&stream", "&hints", "&hints&stream&nosniff"} {
 					for _, own := range []string{"", "text/plain"} {
 						if status == 304 && own != "" {
-							continue // net/http removes the type of what is not sent
+							continue // net/http removes the type from a response without content
 						}
 						r := s.request(method, "/", "")
 						var err error

@@ -158,8 +158,8 @@ func (a *authority) accountFile() string { return "accounts/" + a.IssuerKey() + 
 func (a *authority) refusedFile() string { return "accounts/" + a.IssuerKey() + "/refused.json" }
 
 // account returns the account at the authority. It registers an account if the store has no account. If the account of the store has the URL
-// refused, it sets this account aside and registers a new account. A lock serializes registrations, so that members whose account is refused
-// at the same time register only one account.
+// refused, it sets this account aside and registers a new account. A lock serializes registrations, so that members that find their account
+// refused at the same time register only one account.
 func (a *authority) account(ctx context.Context, client *acme.Client, refused string) (acme.Account, error) {
 	account, err := a.storedAccount(ctx)
 	if err == nil && account.Location != refused || err != nil && !errors.Is(err, fs.ErrNotExist) {

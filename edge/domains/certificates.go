@@ -20,10 +20,10 @@ import (
 )
 
 const (
-	// freshness is the time for which an answer is used that a name is served. Within it, every member stops serving a name after its
+	// freshness is how long the answer whether a name is served is used. Within this time, every member stops serving a name after its
 	// removal, and serves a renewed certificate.
 	freshness = time.Second
-	// ownFreshness is the time for which a cached certificate of one of the node's own hosts is used, because no answer has its serial number.
+	// ownFreshness is how long a cached certificate of one of the node's own hosts is used, because no answer has its serial number.
 	// The member that has renewed the certificate of a host serves the new one at once, unless it was just loading the old one.
 	ownFreshness = time.Minute
 	// maxNames limits the cached names that are served. maxUnserved limits the cached names that are not served, which strangers choose.

@@ -194,7 +194,7 @@ func TestStoredCertificateMustFit(t *testing.T) {
 	s.activate(1)
 	certificate, _ := selfSigned(t, host, 3, s.now, s.now.Add(time.Hour))
 	check(t, s.files.write(t.Context(), nil, s.files.seal(certmagic.StorageKeys.SiteCert(s.issuerKey(), host), certificate)))
-	s.expect(host, 0) // its key is that of another certificate
+	s.expect(host, 0) // the stored key belongs to another certificate
 	certificate, key := selfSigned(t, "other.example.com", 4, s.now, s.now.Add(time.Hour))
 	check(t, s.files.write(t.Context(), nil, s.files.seal(certmagic.StorageKeys.SiteCert(s.issuerKey(), host), certificate),
 		s.files.seal(certmagic.StorageKeys.SitePrivateKey(s.issuerKey(), host), key)))
@@ -230,8 +230,8 @@ func TestHandshakesWithoutStore(t *testing.T) {
 	s.expect(host, 1) // the flood does not keep known names from being looked up
 }
 
-// TestHandshakesOfOneClient checks that the unknown names of one client neither keep those of another from being looked up, nor replace
-// names that are served.
+// TestHandshakesOfOneClient checks that the unknown names of one client neither keep the names of another client from being looked up,
+// nor replace names that are served.
 func TestHandshakesOfOneClient(t *testing.T) {
 	proxy := netip.MustParseAddr("10.0.0.1")
 	s := newSite(t)
@@ -301,7 +301,7 @@ func TestRequestsForChallengesAreLimited(t *testing.T) {
 	}
 }
 
-// TestChallenges checks that a member answers the challenges that another one has stored.
+// TestChallenges checks that a member answers the challenges that another member has stored.
 func TestChallenges(t *testing.T) {
 	s := newSite(t)
 	session := newFiles(t, s.entities, 0).begin()

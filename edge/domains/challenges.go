@@ -18,7 +18,7 @@ import (
 	"github.com/atelier-run/atelier/limit"
 )
 
-// The methods by which an authority verifies a name.
+// The methods of an authority for the verification of a name.
 const (
 	methodHTTP = acme.ChallengeTypeHTTP01
 	methodTLS  = acme.ChallengeTypeTLSALPN01
@@ -110,7 +110,7 @@ func (d *Domains) HTTPChallengeHandler(next http.Handler) http.Handler {
 	})
 }
 
-// challengeCertificate returns the certificate of TLS-ALPN-01 for a host whose challenge is open.
+// challengeCertificate returns the certificate of TLS-ALPN-01 for a host with an open challenge.
 func (d *Domains) challengeCertificate(ctx context.Context, client netip.Addr, host string) (*tls.Certificate, error) {
 	c, err := d.challenge.read(ctx, client, methodTLS, host)
 	if err != nil {

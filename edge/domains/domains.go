@@ -86,7 +86,7 @@ type Options struct {
 	Roots *x509.CertPool
 	// Email is the contact of the account at the authority; empty: none.
 	Email string
-	// CAAIdentities are the names by which CAA records permit the authority; nil: the names in its directory.
+	// CAAIdentities are the names of the authority in CAA records that permit it; nil: the names in its directory.
 	CAAIdentities []string
 	// Resolvers are the addresses of DNS resolvers, in the form host:port; nil: the resolvers of the system. More than half of the resolvers
 	// must answer a check, and all answers must agree.
@@ -150,7 +150,8 @@ func New(o Options) (*Domains, error) {
 	return d, nil
 }
 
-// Close waits for the goroutines of Maintain, whose context has ended, and ends the goroutine of certmagic. It is called once.
+// Close waits for the goroutines of Maintain, and ends the goroutine of certmagic. It is called once, after the context of Maintain has
+// ended.
 func (d *Domains) Close() {
 	d.maintained.Wait()
 	d.cache.Stop()

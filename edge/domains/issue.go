@@ -105,7 +105,7 @@ func nextObtain(due time.Duration, failures int, err error) time.Duration {
 	return max(wait, obtaining.First)
 }
 
-// A failure is the reason for which there is no certificate.
+// A failure is the reason why there is no certificate.
 type failure struct {
 	reason string
 	// final is set if the authority refuses the name for good. It must not be asked before retryAt.
@@ -114,7 +114,7 @@ type failure struct {
 	outcome string
 }
 
-// obtain returns a certificate of a host whose serial number is not renews.
+// obtain returns a certificate of a host with another serial number than renews.
 func (d *Domains) obtain(ctx context.Context, host, renews string) (*bindingv1.Certificate, *failure) {
 	certificate, failure, outcome := d.takeOrObtain(ctx, host, renews)
 	if failure != nil {

@@ -35,7 +35,7 @@ type refusingAuthority struct {
 	answer   func(w http.ResponseWriter)
 	accounts int
 	orders   int
-	// deactivated is the number of the last account that is deactivated, and orders of which are refused with status; 0: none is.
+	// deactivated is the number of the last deactivated account; 0: no account is deactivated. Its orders are refused with status.
 	deactivated, status int
 	// replaced has the certificate that each order replaces.
 	replaced []string
@@ -191,7 +191,7 @@ func TestAuthorityIsDown(t *testing.T) {
 	}
 }
 
-// TestAccount checks that one account is registered, and another one when the authority has forgotten it.
+// TestAccount checks that one account is registered, and another account when the authority has forgotten it.
 func TestAccount(t *testing.T) {
 	a, s := newRefusingAuthority(t), newSite(t)
 	s.useAuthority(a)
@@ -208,8 +208,8 @@ func TestAccount(t *testing.T) {
 	}
 }
 
-// TestDeactivatedAccount checks that an account that the authority has deactivated is set aside, and another one is registered, at most one
-// each day.
+// TestDeactivatedAccount checks that an account that the authority has deactivated is set aside, and another account is registered, at most
+// one each day.
 func TestDeactivatedAccount(t *testing.T) {
 	for _, status := range []int{http.StatusUnauthorized, http.StatusForbidden} {
 		a, s := newRefusingAuthority(t), newSite(t)
@@ -257,7 +257,7 @@ func TestAccountOfAClockThatWasAhead(t *testing.T) {
 	}
 }
 
-// TestDeactivatedAccountOfMembers checks that a member whose account another one has replaced uses the account of the other one.
+// TestDeactivatedAccountOfMembers checks that a member uses the new account after another member has replaced its account.
 func TestDeactivatedAccountOfMembers(t *testing.T) {
 	a, s := newRefusingAuthority(t), newSite(t)
 	s.useAuthority(a)

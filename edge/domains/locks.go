@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// lease is the time for which a lock is held without a renewal. It is renewed three times as often.
+	// lease is how long a lock is held without a renewal. It is renewed three times as often.
 	lease = 30 * time.Second
 	// longestWait is the longest pause between two attempts to acquire a lock.
 	longestWait = time.Second

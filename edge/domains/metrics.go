@@ -17,7 +17,7 @@ const (
 	// countEvery is the least time between two counts of the certificates in the store. countTimeout limits one count.
 	countEvery   = time.Minute
 	countTimeout = 2 * time.Second
-	// expiringSoon is the time before its end from which a certificate counts as expiring: it should have been renewed.
+	// expiringSoon is the last part of the lifetime of a certificate. In it, the certificate counts as expiring: it should have been renewed.
 	expiringSoon = 7 * 24 * time.Hour
 	pageRows     = 1000
 )

@@ -30,7 +30,7 @@ func (a *refusingAuthority) suggestRenewal(at time.Time, retryAfter string) {
 	}
 }
 
-// checkHost returns the report of a check of the host, whose DNS records cannot be looked up.
+// checkHost returns the report of a check of the host. The DNS records of the host cannot be looked up.
 func (s *site) checkHost() *bindingv1.ReportCheck {
 	s.Helper()
 	report, err := s.Check(s.Context(), &bindingv1.Check{Number: 7, Hostname: host, WorkspaceId: "ws", AppId: "app"})
@@ -148,7 +148,8 @@ func TestRenewalForAnOperator(t *testing.T) {
 	}
 }
 
-// TestMembersRenewOnce checks that a member that finds a due certificate while another one renews it waits, and orders none itself.
+// TestMembersRenewOnce checks that a member that finds a due certificate while another member renews it waits, and orders none
+// itself.
 func TestMembersRenewOnce(t *testing.T) {
 	a, s := newRefusingAuthority(t), newSite(t)
 	second := &site{TB: t, Domains: s.member()}

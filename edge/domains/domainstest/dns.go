@@ -127,7 +127,7 @@ func (s *DNS) ServeDNS(w dns.ResponseWriter, request *dns.Msg) {
 	_ = w.WriteMsg(answer)
 }
 
-// answers returns the records of a type, with the CNAME records that lead to them, and the name to which these lead. The caller holds mu.
+// answers returns the records of a type, with the CNAME records that lead to them, and the name that these lead to. The caller holds mu.
 func (s *DNS) answers(name string, kind uint16) (all []dns.RR, last string) {
 	for range 10 {
 		var next string
