@@ -18,8 +18,9 @@ import (
 	"github.com/atelier-run/atelier/entity"
 )
 
-// A ledger has the acknowledged commands between two crashes: the agenda of each id with a timer that was set or a task that
-// was opened, by action and id, and of those that were cancelled or dropped.
+// A ledger has the acknowledged commands between two crashes, by action (set or open) and id. acknowledged has the agenda of each
+// timer that was set and each task that was opened, given the agenda of each timer that was cancelled and each task that was
+// dropped.
 type ledger struct {
 	mu                  sync.Mutex
 	acknowledged, given map[[2]string]string

@@ -31,7 +31,7 @@ type child struct {
 	key, identity string
 	pid           *actor.PID
 	kind          *kind
-	// entry is the same as long as the child is active: the entries of the entities that it owns refer to it.
+	// entry stays the same while the child is active: the entries of the entities that it owns refer to it.
 	entry *entry
 	// passivating is set after the child was asked to passivate; requests for it then wait.
 	passivating bool
@@ -51,7 +51,7 @@ type (
 	passivate struct{}
 	// stayActive answers passivate: the entity is not idle.
 	stayActive struct{ key string }
-	// blank notifies the supervisor of an entity to which nothing was ever written, so that queries for entities that do not
+	// blank notifies the supervisor of an entity that nothing was ever written to, so that queries for entities that do not
 	// exist leave nothing in memory.
 	blank struct{ key string }
 )

@@ -43,7 +43,7 @@ type connection struct {
 	// next is the seq of the next row to send.
 	next uint64
 	// armed is set while the connection has caught up and waits for new rows. Either a round of the hub or the actor clears armed, and
-	// then sends until it sets armed again: next and unsent belong to whichever of the two has cleared armed.
+	// then sends until it sets armed again: next and unsent belong to the one of the two that has cleared armed.
 	armed atomic.Bool
 	// unsent has frames that a round has sent in part. The actor sends the rest.
 	unsent []byte

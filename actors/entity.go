@@ -368,7 +368,7 @@ type buffering interface {
 	flushCommand() proto.Message
 }
 
-// flush proposes the buffered changes. If the actor stops at once, nobody waits for the outcome: the journal writes the
+// flush proposes the buffered changes. If the actor stops at once, no request waits for the outcome: the journal writes the
 // proposal, or refuses it if another process owns the partition.
 func (e *entityActor) flush() {
 	m, ok := e.own.machine.(buffering)

@@ -89,7 +89,7 @@ type executor struct {
 
 	mu      sync.Mutex
 	running int
-	// waiting has the tasks actors that wait for a slot. woken has the tasks actors for which a slot is reserved.
+	// waiting has the tasks actors that wait for a slot. woken has the tasks actors with a reserved slot.
 	waiting, woken []*actor.PID
 }
 

@@ -26,7 +26,7 @@ const (
 
 // Progress is the durable progress of a partition's reactor.
 type Progress struct {
-	// Cursor is the sequence up to which the reactions to every event are done or parked.
+	// Cursor is a sequence: the reactions to every event up to it are done or parked.
 	Cursor uint64
 	// Parked has the streams with suspended reactions.
 	Parked map[string]bool

@@ -9,8 +9,8 @@ import (
 	"github.com/atelier-run/atelier/entity"
 )
 
-// A query for which Kind.Waits reports true is held by the actor of its entity: it does not count against the limits of requests
-// in flight, and the actor decides other commands meanwhile. See "The way of a waiting query" in the package comment.
+// If Kind.Waits reports true for a query, the actor of its entity holds the query: the query does not count against the limits of
+// requests in flight, and the actor decides other commands meanwhile. See "The way of a waiting query" in the package comment.
 
 // maxHeld limits the queries that one entity holds. maxHeldOfKind limits the queries that all entities of a kind hold together.
 const (
@@ -18,10 +18,10 @@ const (
 	maxHeldOfKind = 65536
 )
 
-// errGivenUp answers a held query whose sender does not wait any more. Nobody receives it.
+// errGivenUp answers a held query after its sender has stopped waiting. No sender receives the error.
 var errGivenUp = errors.New("the sender has given up")
 
-// drop makes an entity answer a held query with an error, because nobody waits for it any more or its sender lost its access.
+// drop makes an entity answer a held query with an error, because its sender does not wait any more or has lost its access.
 type drop struct {
 	request *request
 	err     error

@@ -14,7 +14,7 @@ var reacting = retry.Policy{First: 20 * time.Millisecond, Longest: 5 * time.Seco
 // A lane runs the reactions to one stream in order. It has no events in memory: each turn reads a batch from the stream.
 type lane struct {
 	stream persistence.Stream
-	// done is the version up to which all reactions are done, last the last version with reactions.
+	// done is a version: all reactions up to it are done. last is the last version with reactions.
 	done, last uint64
 	// low is a lower bound of the sequence of the first event with open reactions.
 	low uint64
@@ -49,7 +49,7 @@ type laneWaiter struct {
 	settle  *settleRequest
 }
 
-// progress records which targets have received all of their commands of an event whose reactions have failed, so that the next attempt sends
+// progress records which targets have received all of their commands of an event with failed reactions, so that the next attempt sends
 // commands only to the remaining targets. done has an element for each group, by its index; see byTarget.
 type progress struct {
 	version uint64
@@ -60,7 +60,7 @@ type (
 	// laneEnded is the result of a lane's turn.
 	laneEnded struct {
 		lane *lane
-		// done is the last version whose reactions are done. low is a lower bound of the sequence of the next event. reacted is the number of
+		// done is a version: all reactions up to it are done. low is a lower bound of the sequence of the next event. reacted is the number of
 		// events with reactions in this turn.
 		done, low uint64
 		reacted   int

@@ -14,7 +14,7 @@ import (
 )
 
 // A row of a list is an index entry: the index is named after the list, and the value is the id of the owner, a zero byte and
-// the row's key. The owner is the workspace or user to which the entity of the row belongs, or that entity itself.
+// the row's key. The owner is the workspace or user that the entity of the row belongs to, or the entity itself.
 
 // listChanges returns the index entries that write or, for a row without a message, remove the rows of an entity.
 func listChanges(identity string, rows []entity.Row) ([]persistence.Change, error) {
@@ -172,8 +172,8 @@ func (s *System) IndexOwners(p persistence.Partition, index, after string, limit
 	return found, nil
 }
 
-// FindRow returns the first row of a list, of any owner, behind a position, for which want returns true; found is false if there is none. The
-// position of a row is its owner, a zero byte and its key. want must not keep the row.
+// FindRow returns the first row that want accepts of a list, of any owner, behind a position; found is false if there is none.
+// The position of a row is its owner, a zero byte and its key. want must not keep the row.
 func (s *System) FindRow(p persistence.Partition, list, after string, want func(row []byte) bool) (position string, row []byte, found bool, err error) {
 	v, err := s.journal.View()
 	if err != nil {

@@ -25,7 +25,7 @@ func (o *observed) see(kind, identity string, events []persistence.Event) {
 	}
 }
 
-// take returns what was seen since the last call.
+// take returns the events that were seen since the last call.
 func (o *observed) take() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -83,7 +83,7 @@ type outcomes struct {
 	// upTo is the last ticket before which no outcome is missing; early has the later tickets with an outcome.
 	upTo  uint64
 	early map[uint64]struct{}
-	// failures has the errors of failed proposals whose requests may not be answered yet.
+	// failures has the errors of failed proposals until their requests are answered.
 	failures map[uint64]error
 	// posted is set from the call of wake until collect.
 	posted bool
@@ -135,7 +135,7 @@ func (o *outcomes) isOrphaned() bool {
 	return o.orphaned
 }
 
-// collect returns the last ticket up to which all outcomes are known, and the errors of the failed proposals. It returns the same errors
+// collect returns upTo (outcomes.upTo) and the errors of the failed proposals. It returns the same errors
 // again until forget, so that a panic between the two does not turn a failed proposal into a successful one.
 func (o *outcomes) collect() (upTo uint64, failures map[uint64]error) {
 	o.mu.Lock()
@@ -144,7 +144,7 @@ func (o *outcomes) collect() (upTo uint64, failures map[uint64]error) {
 	return o.upTo, maps.Clone(o.failures)
 }
 
-// forget drops the errors of proposals whose requests are answered.
+// forget drops the errors of the proposals up to a ticket. The caller has answered the requests of these proposals.
 func (o *outcomes) forget(upTo uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

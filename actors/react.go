@@ -39,7 +39,7 @@ type run struct {
 	progress  *progress
 }
 
-// A batch is the events with reactions that a run has read, and the version and sequence up to which it has read.
+// A batch is the events with reactions that a run has read, and the version and sequence where the run has stopped reading.
 type batch struct {
 	events        []persistence.Event
 	end, sequence uint64
@@ -125,8 +125,8 @@ func (r *run) react(ctx context.Context, event persistence.Event) (err error) {
 	return r.sendAll(ctx, event, reactions)
 }
 
-// numbered is a reaction with the number of its command in the event's reactions, by which the target's mark identifies it. The
-// command Otherwise has the next number.
+// numbered is a reaction with the number of its command in the event's reactions. The target's mark identifies the command by this
+// number. The command Otherwise has the next number.
 type numbered struct {
 	entity.Reaction
 	index uint32

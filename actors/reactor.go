@@ -373,7 +373,7 @@ func (s *System) reactionsTo(name, identity string, event persistence.Event) (_ 
 	return k.React(identity, m), nil
 }
 
-// lowWater returns the sequence up to which the reactions to every event are done or parked.
+// lowWater returns the highest sequence such that the reactions to every event up to it are done or parked.
 func (r *reactor) lowWater() uint64 {
 	low := r.read
 	for _, l := range r.lanes {

@@ -156,7 +156,7 @@ func (a activityReader) workspacePage(p page) (*activityv1.Page, error) {
 }
 
 // lastPage returns a page that reaches the end of its rows. In ascending order it has the position behind the newest row of
-// the view, from which a client continues once there are more, and its own position is checked here: any other page in that
+// the view: a client continues there once there are more rows. The page's own position is checked here: any other page in that
 // order has found a row behind its position.
 func (a activityReader) lastPage(out *pageWriter, p page) (*activityv1.Page, error) {
 	if p.direction == persistence.Descending {

@@ -15,7 +15,7 @@ import (
 )
 
 // archive is a workspace kind with the list "summary", and the list "recent" of references to its rows. Editors see only the rows
-// whose title is "public". A filter selects the rows of an agent.
+// with the title "public". A filter selects the rows of an agent.
 const archive = "archive"
 
 func withArchives(b *bench) {
@@ -51,8 +51,8 @@ func withArchives(b *bench) {
 	}.Kind())
 }
 
-// createArchive creates an archive with 20 summaries, whose references are in the opposite order under two prefixes. The third
-// ones are public, the odd ones are of the agent "a". Two references have no row.
+// createArchive creates an archive with 20 summaries. Their references are in the opposite order under two prefixes. Every
+// third summary is public, the odd summaries are of the agent "a". Two references have no row.
 func (b *bench) createArchive() {
 	b.t.Helper()
 	ask := func(p *wirev1.Principal, m proto.Message) {

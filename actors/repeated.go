@@ -93,7 +93,7 @@ func (p *pipeline) findMark(s *entity.Source) (mark, error) {
 	return found, nil
 }
 
-// readMark reads the mark of a source's stream, and the position up to which the reactions to the source are done. It reads both from one view:
+// readMark reads the mark of a source's stream, and the cursor: the reactions to the source are done up to it. It reads both from one view:
 // an expired mark is before the cursor.
 func (p *pipeline) readMark(v persistence.View, s *entity.Source) (found mark, err error) {
 	for row, err := range v.Index(p.term.partition, persistence.Query{

@@ -12,7 +12,7 @@ import (
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 )
 
-// tryingFollower is a follower whose client may take frames without waiting.
+// tryingFollower is a follower. Its client may take frames without waiting.
 type tryingFollower struct {
 	*follower
 	// takes decides whether the client takes all of the frames of a call.

@@ -13,7 +13,7 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// scroll is a kind with a timeline that workspaces own, and freeScroll one without an owner, whose members are all users except
+// scroll is a kind with a timeline that workspaces own. freeScroll is such a kind without an owner; its members are all users except
 // usr_9. RecordRows adds as many rows as its batch says, and MarkRead as many other events as its seq; a row's reader is the text
 // "row", and its seq its number. AwaitInput waits until there are as many rows as its seq. A batch of 13 panics. The title in a
 // reply is the role of the sender.

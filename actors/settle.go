@@ -18,7 +18,7 @@ var errParked = &entity.Error{
 type settleRequest struct {
 	// stream is empty for every stream of the partition.
 	stream persistence.Stream
-	// upTo is the sequence up to which the feed must be read first.
+	// upTo is a sequence: the feed must be read up to it first.
 	upTo uint64
 	// open counts the lanes that the request waits for.
 	open int

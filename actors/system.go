@@ -31,7 +31,7 @@
 //     is dropped. The next request loads the state again, once no proposal is in flight.
 //
 // Queries of activity, lists and pages of timelines leave this way at step 4: entityActor.answerFromView reads a view of the
-// journal in another goroutine. Commands for which Timeline.Passes reports true leave it there too: entityActor.pass passes them
+// journal in another goroutine. Commands that Timeline.Passes reports true for leave it there too: entityActor.pass passes them
 // to the streams of the timeline.
 //
 // # The way of a waiting query
@@ -68,8 +68,8 @@
 //     rows up to the last durable version; it reads them from the journal in the goroutine of the caller (timelineReader.run).
 //  3. After outcomes, entityActor.wakeReaders asks Visible again, lets each reader send the rows that have become durable, and
 //     wakes it. A slow reader needs no memory for them.
-//  4. entityActor.pass adds messages that are passed on to a bounded buffer of each reader, with the version up to which rows
-//     were decided: timelineReader.collect returns the messages after these rows and before later rows.
+//  4. entityActor.pass adds messages that are passed on to a bounded buffer of each reader, with the last decided
+//     version: timelineReader.collect returns the messages after the rows up to this version and before later rows.
 //  5. If the principal's access or role changes, Visible refuses, a proposal fails or the entity's actor ends, the reader ends
 //     with ErrRetry. The router subscribes again after the last row that was sent; the subscription is refused if the access was
 //     lost.
@@ -146,8 +146,8 @@ type Options struct {
 	Executors map[string]Executor
 	// Observe, if set, is called with the events of each command when they are durable, and before the command is answered, so that a
 	// client that has the answer does not read an old value from a cache that Observe invalidates. The calls for one entity are in the
-	// order of its events; the calls for different entities are concurrent. Observe must not block. It is not called with events whose outcome
-	// was unknown to the process, nor with events of other members; therefore it may only shorten the time until a change is seen.
+	// order of its events; the calls for different entities are concurrent. Observe must not block. It is not called with events if the
+	// outcome was unknown to the process, nor with events of other members; therefore it may only shorten the time until a change is seen.
 	Observe func(kind, identity string, events []persistence.Event)
 	// Follow, if set, is called in its own goroutine for each term of a partition that this process owns. ctx is canceled
 	// when the term ends; Follow then drops the state that it keeps for the partition, and returns.

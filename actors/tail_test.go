@@ -12,7 +12,7 @@ import (
 	"github.com/atelier-run/atelier/persistence"
 )
 
-// proposals counts the proposals of a stream, and those with index entries alone.
+// proposals counts the proposals of a stream: all has all proposals, index the proposals with index entries alone.
 type proposals struct {
 	mu         sync.Mutex
 	all, index int

@@ -55,7 +55,7 @@ type tasks struct {
 type taskQueue struct {
 	kind     string
 	executor *executor
-	// cursor is the value up to which the index was read in this round. more is set while the round goes on, again if tasks
+	// cursor is the value of the last row that was read in this round. more is set while the round goes on, again if tasks
 	// were opened during it, perhaps before the cursor, so that another round must follow.
 	cursor      string
 	more, again bool

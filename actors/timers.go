@@ -26,7 +26,7 @@ const (
 	longestNap = 15 * time.Second
 	// maxSearched limits the rows of one turn of the search for timers that were set while the clock was ahead.
 	maxSearched = 256
-	// maxRetries limits the rows of which it is remembered that they are delivered again.
+	// maxRetries limits the rows that are remembered because they are delivered again.
 	maxRetries = 1024
 )
 
@@ -59,10 +59,10 @@ type timers struct {
 	mailbox   *mailbox
 
 	self *actor.PID
-	// cursor is the value up to which the index was read. Rows before it are being delivered or retried.
+	// cursor is a value: the next read of the index continues after it. Rows up to it are being delivered or retried.
 	cursor string
-	// ahead is the value up to which the index was searched for timers that were set while the clock was ahead, and searched is set when the
-	// search has ended. A turn searches maxSearched rows, so that the timers that are due meanwhile do not wait for the end of the search.
+	// ahead is the value of the last row in the search for timers that were set while the clock was ahead. searched is set when the search
+	// has ended. A turn searches maxSearched rows, so that the timers that are due meanwhile do not wait for the end of the search.
 	ahead    string
 	searched bool
 	// delivering has the rows with a command in flight, by value.
@@ -175,7 +175,7 @@ func (t *timers) deliverDue() (next int64, err error) {
 	return next, err
 }
 
-// deliverPassed is deliverDue for the timers whose due time has passed.
+// deliverPassed is deliverDue for the timers with a due time that has passed.
 func (t *timers) deliverPassed(v persistence.View, now int64) (next int64, err error) {
 	for row, err := range v.Index(t.partition, persistence.Query{Index: timerIndex, Prefix: true, After: t.cursor}) {
 		if err != nil {

@@ -128,7 +128,7 @@ func TestTimer(t *testing.T) {
 	})
 }
 
-// TestTimersOfAClockThatWasAhead restarts the node with a clock that is right, after timers were set a year ahead. Those with a pause (see
+// TestTimersOfAClockThatWasAhead restarts the node with a clock that is right, after timers were set a year ahead. Timers with a pause (see
 // agenda) ring at once, however many; the others wait for their time.
 func TestTimersOfAClockThatWasAhead(t *testing.T) {
 	const year, many = 365 * 24 * time.Hour, 300

@@ -12,7 +12,7 @@ import (
 //
 // If the wall clock is set ahead, the steady clock follows at once. If it is set back, the steady clock runs at 15/16 of the
 // monotonic speed until the wall clock has caught up, which takes 16 minutes for each minute. The steady clock is safe for
-// concurrent use: a call that begins after another one has returned does not return an earlier time.
+// concurrent use: a call that begins after another call has returned does not return an earlier time.
 func Steady(read func() (wall time.Time, passed time.Duration)) func() time.Time {
 	// ahead is the greatest difference so far, in nanoseconds, between the wall clock and the slowed monotonic clock. The
 	// steady clock is ahead of the slowed monotonic clock by this difference.
