@@ -18,7 +18,7 @@ type addresses struct {
 	mu     sync.Mutex
 	open   map[string]*address
 	agents map[string]*agent
-	// closing has the addresses whose listeners are being closed.
+	// closing has each address with a listener that is being closed.
 	closing map[string]*address
 }
 

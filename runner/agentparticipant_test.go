@@ -33,8 +33,8 @@ func (f *fixture) startChild(s runner.Session) {
 	}
 }
 
-// TestAccessOfTheParentEndsItsChild has an agent that works for a client, or for a member whose message has joined the turn of the
-// client, start a child.
+// TestAccessOfTheParentEndsItsChild has an agent start a child. The agent works for a client, or for a member after a message of
+// the member has joined the turn of the client.
 func TestAccessOfTheParentEndsItsChild(t *testing.T) {
 	wide := proto.CloneOf(client) // so that messages of people may join its turn
 	wide.Grants = entity.AgentCapabilities()

@@ -85,7 +85,7 @@ func (t *turn) askWorkspace(ctx context.Context, commandID string, m proto.Messa
 	})
 }
 
-// exceeded returns the scope whose budget is exhausted; empty if no budget is exhausted. used is the use of this turn.
+// exceeded returns the scope of the exhausted budget; empty if no budget is exhausted. used is the use of this turn.
 func (b *budget) exceeded(used *sessionv1.Usage, now time.Time) string {
 	if b == nil {
 		return ""
@@ -125,7 +125,7 @@ func (b *budget) timeLeft(now time.Time) (left time.Duration, has bool) {
 	return left, has
 }
 
-// budgetAsk returns the end of a turn whose budget is exhausted: a question whether the session may continue.
+// budgetAsk returns the end of a turn with an exhausted budget: a question whether the session may continue.
 func budgetAsk(scope, state string) *sessionv1.EndTurn {
 	text := "The session has used its budget of tokens or time. Go on?"
 	if scope == scopeWorkspace {

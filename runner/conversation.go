@@ -16,7 +16,7 @@ import (
 	"github.com/atelier-run/atelier/runner/meta"
 )
 
-// This file is the conversation of a runner with an agent whose session is open: updates, requests for permission, prompts and
+// This file is the conversation of a runner with an agent with an open session: updates, requests for permission, prompts and
 // their cancellation.
 
 // touch records a sign of life.

@@ -111,7 +111,7 @@ func (d *dialog) setState(state []byte) {
 	d.state = state
 }
 
-// agentState returns the values with which a new process of an agent can continue the session.
+// agentState returns the values that a new process of an agent needs to continue the session.
 func (d *dialog) agentState(agent string) *sessionv1.AgentState {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -14,7 +14,7 @@
 //     pass through updates, which makes rows, and output, which sends deltas at once and rows in batches.
 //  5. It returns EndTurn, which the executor sends to the session. If the node stops, turn.close sends it.
 //
-// A turn whose computer is lost ends as interrupted with the code computer_lost, and the session continues by itself, at most
+// A turn that loses its computer ends as interrupted with the code computer_lost, and the session continues by itself, at most
 // session.MaxResumes times in succession: with the same inputs if the agent has sent no state and called no tool (repeat.go), and
 // otherwise with the request to continue. The turns of a session use its agent one after another (pool.enter). The turns of a workspace use
 // at most half of the agents of a node.
@@ -33,11 +33,11 @@
 //
 // A turn runs on behalf of the session's participant: the participant of the last input that the turn has taken (session.ParticipantOf).
 // RunTurn checks the access of the participant before the start of the agent, before the first input, and every two seconds while the turn
-// runs (participant.go). The participant must be a member whose role may take part, the account must not be disabled, the OAuth grant or the
-// limited API key of the input must be in force, and the app of the input must have the scopes of the turn. Otherwise the turn ends as
-// interrupted with the code access_lost, and the processes of the agent end. The same check is made for the turn that follows a sleep, and
-// every five seconds for idle agents. The inputs that an agent sends to other sessions, such as its children, have the participant of the
-// agent's turn (Session.Participant), so that the same loss of access ends the turns of these sessions.
+// runs (participant.go). The participant must be a member with a role that may take part, the account must not be disabled, the OAuth grant
+// or the limited API key of the input must be in force, and the app of the input must have the scopes of the turn. Otherwise the turn ends
+// as interrupted with the code access_lost, and the processes of the agent end. The same check is made for the turn that follows a sleep,
+// and every five seconds for idle agents. The inputs that an agent sends to other sessions, such as its children, have the participant of
+// the agent's turn (Session.Participant), so that the same loss of access ends the turns of these sessions.
 //
 // # The gateway
 //

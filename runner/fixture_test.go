@@ -140,7 +140,7 @@ func (f *fixture) expect(want ...string) {
 	}
 }
 
-// thenEcho returns an agent's handler of prompts: first handles the first one, and those after it are said again.
+// thenEcho returns an agent's handler of prompts: first handles the first prompt, and the agent says the texts of later prompts.
 func thenEcho(first promptHandler) promptHandler {
 	n := 0
 	return func(ctx context.Context, p *runnertest.Process, r acp.PromptRequest) (acp.PromptResponse, error) {

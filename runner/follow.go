@@ -186,7 +186,7 @@ func (t *turn) failIfRefused(end *sessionv1.EndTurn) {
 	end.Ask, end.WakeAt, end.Resume, end.TitleFailed = nil, 0, "", false
 }
 
-// ended returns the end of a turn whose prompt has ended.
+// ended returns the end of a turn after its prompt has ended.
 func (t *turn) ended(ctx context.Context, p *prompt) *sessionv1.EndTurn {
 	if p.err != nil && !isRequestError(p.err) {
 		return t.stopped(ctx)
@@ -258,7 +258,7 @@ func (t *turn) takeResult() meta.TurnError {
 // recordTimeout is longer than a computer needs to record the last changes of a process, before the end of the process is known.
 const recordTimeout = 75 * time.Second
 
-// stopped returns the end of a turn whose agent has closed its connection or does not answer.
+// stopped returns the end of a turn if its agent has closed the connection or does not answer.
 func (t *turn) stopped(ctx context.Context) *sessionv1.EndTurn {
 	l := t.l
 	if !l.process.awaitExit(ctx, t.r.o.CancelTimeout) {

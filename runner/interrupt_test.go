@@ -262,7 +262,7 @@ func TestDeletedSessionStopsItsAgent(t *testing.T) {
 	})
 }
 
-// TestWorkspaceThatIsSuspendedMeanwhile suspends the workspace after the runner has first looked, so that nobody interrupts the turn.
+// TestWorkspaceThatIsSuspendedMeanwhile suspends the workspace after the runner has first looked, so that the turn is not interrupted.
 func TestWorkspaceThatIsSuspendedMeanwhile(t *testing.T) {
 	suspend := func(f *fixture) {
 		f.world.ChangeWorkspace(func(w *workspacev1.Workspace) { w.Suspension = &workspacev1.Suspension{At: 1} })

@@ -23,7 +23,7 @@ type metrics struct {
 	tokens        *prometheus.CounterVec
 }
 
-// outcomeLost is the outcome of a turn whose run has ended with its process.
+// outcomeLost is the outcome of a turn if its run has ended with its process.
 const outcomeLost = codeRunnerLost
 
 func newMetrics() *metrics {

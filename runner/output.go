@@ -304,7 +304,7 @@ func (f *feed) take(now time.Time) (deltas []*sessionv1.PublishDelta, batch *ses
 	return deltas, batch, pause
 }
 
-// endFlushes ends the flushes whose rows and batches were all taken. All rows and batches that were taken are recorded. The caller holds mu.
+// endFlushes ends each flush if all its rows and batches were taken. All taken rows and batches are recorded. The caller holds mu.
 func (o *output) endFlushes() {
 	o.flushes = slices.DeleteFunc(o.flushes, func(f flush) bool {
 		isDone := o.takenRows >= f.rows && o.takenBatches >= f.batches

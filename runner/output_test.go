@@ -261,7 +261,7 @@ func (s *slowAsker) Ask(ctx context.Context, c entity.Command) (proto.Message, e
 	}
 }
 
-// TestDetachWhileABatchIsSent ends a turn whose agent, which waits for a permission, has written more since the last flush.
+// TestDetachWhileABatchIsSent ends a turn. Its agent waits for a permission and has written more since the last flush.
 func TestDetachWhileABatchIsSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &slowAsker{}

@@ -23,7 +23,7 @@ import (
 // participantInterval is the time between two checks of the participant while a turn runs.
 const participantInterval = 2 * time.Second
 
-// The failures of turns whose participant has lost the access.
+// The failures of turns with a participant that has lost the access.
 var (
 	errRemoved  = &failure{session.FailureAccessLost, "The person on whose behalf the turn would run is no longer a member of the workspace."}
 	errDemoted  = &failure{session.FailureAccessLost, "The person on whose behalf the turn would run may no longer take part in sessions."}

@@ -30,7 +30,7 @@ var (
 	errForbidden = entity.Errorf(entity.Forbidden, "your role does not include this")
 )
 
-// appHaving returns the app of appWith, whose configuration has scopes.
+// appHaving returns the app of appWith with scopes in its configuration.
 func appHaving(scopes ...string) *appv1.App {
 	return &appv1.App{
 		Id: "app_1", CreatedAt: 1, FolderState: appv1.FolderState_FOLDER_STATE_ACTIVE, Accepted: &appv1.Runtime{ApiScopes: scopes},

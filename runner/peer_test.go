@@ -16,7 +16,7 @@ import (
 	"github.com/atelier-run/atelier/runner/meta"
 )
 
-// connect returns a peer that reads what is written to agent, and the lines that it writes.
+// connect returns a peer that reads the bytes written to agent, and the lines that the peer writes.
 func connect(t *testing.T, notify func(string, json.RawMessage)) (p *peer, agent io.WriteCloser, lines *bufio.Reader) {
 	t.Helper()
 	stdin, toStdin := io.Pipe()
@@ -108,7 +108,7 @@ func TestPeerStopsAnAgentThatSendsTooFast(t *testing.T) {
 	<-done
 }
 
-// TestMessagesFollowThePrompt cancels a prompt at once, and steers another one at once: the agent gets each prompt first.
+// TestMessagesFollowThePrompt cancels a prompt at once, and steers another prompt at once: the agent gets each prompt first.
 func TestMessagesFollowThePrompt(t *testing.T) {
 	for method, act := range map[string]func(context.Context, *agent){
 		acp.AgentMethodSessionCancel: func(ctx context.Context, l *agent) { l.cancel(ctx) },

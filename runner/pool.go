@@ -18,7 +18,7 @@ type pool struct {
 	mu       sync.Mutex
 	agents   map[sessionID]*pooled
 	isClosed bool
-	// users has an entry for each session whose agent a turn uses or starts: a channel that is closed when the turn releases the agent.
+	// users has an entry for each session with an agent that a turn uses or starts: a channel that is closed when the turn releases the agent.
 	users map[sessionID]chan struct{}
 	// starting has the number of agents that are being started, by their workspaces.
 	starting map[string]int
@@ -238,7 +238,7 @@ func (r *Runner) hasLostAccess(l *agent) bool {
 	return hasLost
 }
 
-// remove removes an agent whose process has ended.
+// remove removes an agent after its process has ended.
 func (p *pool) remove(l *agent) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -138,8 +138,8 @@ func TestAWorkspaceLeavesRoomForOthers(t *testing.T) {
 	})
 }
 
-// TestAgentOfAnotherFolderEndsFirst moves the folder of a session whose agent waits for a permission. The agent ends before its successor
-// starts, so that two never work at once, and use the memory of one session.
+// TestAgentOfAnotherFolderEndsFirst moves the folder of a session while its agent waits for a permission. The agent ends before its
+// successor starts, so that two never work at once, and use the memory of one session.
 func TestAgentOfAnotherFolderEndsFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := 0

@@ -65,7 +65,7 @@ func (p *process) isComputerLost() bool { return isLoss(p.reason) }
 // isLoss reports whether a process was ended for a reason that also ends its computer.
 func isLoss(reason string) bool { return reason == "stopped" || reason == "lost" }
 
-// hasEnded reports whether the process has ended, and the reason for which its computer has ended it. It returns true before exited is closed,
+// hasEnded reports whether the process has ended, and the reason why its computer has ended it. It returns true before exited is closed,
 // because follow closes exited only after all output of the process is handled: a turn that begins after the computer was replaced must not
 // get an agent of the replaced computer.
 func (p *process) hasEnded() (reason string, hasEnded bool) {

@@ -162,7 +162,7 @@ func isPending(s *sessionv1.Session, seq uint64) bool {
 		slices.Contains(s.GetTurn().GetInputs(), seq)
 }
 
-// fitting returns the longest beginning of inputs whose texts fit into one prompt together with the texts of others.
+// fitting returns the longest beginning of inputs that fits into one prompt together with others.
 func fitting(others, inputs []row) []row {
 	length := 0
 	for _, in := range others {

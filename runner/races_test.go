@@ -115,7 +115,7 @@ func TestManyInputsWhileTheTurnBegins(t *testing.T) {
 	})
 }
 
-// askWhenCancelled requests a permission when it has been cancelled, as an agent does whose request and whose cancellation meet. It
+// askWhenCancelled requests a permission when it has been cancelled, as an agent does if its request and its cancellation meet. It
 // does not end its turn before the request is answered.
 func askWhenCancelled(ctx context.Context, p *runnertest.Process, r acp.PromptRequest) (acp.PromptResponse, error) {
 	<-ctx.Done()
@@ -151,8 +151,8 @@ func TestPermissionThatMeetsACancellation(t *testing.T) {
 	})
 }
 
-// TestLostTurnIsRepeatedWithAnInputThatWaits loses the computer when an input has arrived that the agent has not taken. It precedes
-// that of the system, with which the session goes on.
+// TestLostTurnIsRepeatedWithAnInputThatWaits loses the computer when an input has arrived that the agent has not taken. The input
+// precedes the input of the system that continues the session.
 func TestLostTurnIsRepeatedWithAnInputThatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var f *fixture
@@ -169,7 +169,7 @@ func TestLostTurnIsRepeatedWithAnInputThatWaits(t *testing.T) {
 	})
 }
 
-// TestAnswerToAnAgentThatHasGivenUp answers a request for permission for which the agent waits no more.
+// TestAnswerToAnAgentThatHasGivenUp answers a request for permission after the agent has stopped waiting.
 func TestAnswerToAnAgentThatHasGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, &runnertest.Agent{Prompt: thenEcho(func(ctx context.Context, p *runnertest.Process, r acp.PromptRequest) (acp.PromptResponse, error) {
@@ -188,7 +188,7 @@ func TestAnswerToAnAgentThatHasGivenUp(t *testing.T) {
 }
 
 // TestComputerIsLostWhileATurnBegins loses the computer of an agent that waits for a permission when the next turn has taken it. That
-// turn ends as any other whose computer is lost, and the session goes on.
+// turn ends as any other turn that loses its computer, and the session goes on.
 func TestComputerIsLostWhileATurnBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, &runnertest.Agent{Extended: true, Prompt: thenEcho(askPermission)}, nil)
@@ -239,7 +239,8 @@ func TestComputerWhoseLossIsKnownLate(t *testing.T) {
 	})
 }
 
-// replacedComputers know the ends of their processes, whose streams have not ended yet, as after the replacement of a computer.
+// replacedComputers know the ends of their processes. The streams of the processes have not ended yet, as after
+// the replacement of a computer.
 type replacedComputers struct {
 	*runnertest.Computers
 	replaced chan struct{}

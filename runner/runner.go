@@ -52,7 +52,7 @@ type Process interface {
 	// Resume ends the effect of Rest, before the process is used again. Errors: *entity.Error of the code unavailable if the
 	// process may not be used now, and remains idle; any other error means that the computer ends the process.
 	Resume() error
-	// Wait waits for the end of the process, and returns the exit status and the reason for which the computer has ended the process
+	// Wait waits for the end of the process, and returns the exit status and the reason why the computer has ended the process
 	// ("stopped", "lost", "out_of_memory", "disk_full"); the reason is "" if the computer has not ended it. If the end is known already, Wait
 	// returns it even if ctx has ended. The ends of all processes of a computer are known before the successor of the computer can be used.
 	Wait(ctx context.Context) (status int, reason string, err error)
@@ -79,7 +79,7 @@ type Tools interface {
 	Handler(s Session) http.Handler
 }
 
-// A Session is the session whose agent calls the tools. The methods that change its turn fail with *entity.Error if no turn runs.
+// A Session is the session of the agent that calls the tools. The methods that change its turn fail with *entity.Error if no turn runs.
 type Session interface {
 	WorkspaceID() string
 	SessionID() string
@@ -87,7 +87,7 @@ type Session interface {
 	UserID() string
 	// Capabilities returns the capabilities of the agent in each of its turns.
 	Capabilities() []string
-	// Participant returns the person on whose behalf the last turn of the agent runs, with the OAuth grant, the limited API key or the app of
+	// Participant returns the participant of the last turn of the agent: the person, and the OAuth grant, the limited API key or the app of
 	// the person's input.
 	Participant() *sessionv1.Participant
 	// Ask makes the turn end with a question, which may offer answers. A later question or sleep of the turn replaces it.

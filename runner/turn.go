@@ -73,7 +73,7 @@ func (r *Runner) RunTurn(ctx context.Context, identity string, m *sessionv1.Turn
 	return end, nil
 }
 
-// endLost ends a turn whose run has ended with its process.
+// endLost ends a turn after its run has ended with its process.
 func (*Runner) endLost(s *sessionv1.Session) *sessionv1.EndTurn {
 	return &sessionv1.EndTurn{
 		TurnId: s.GetTurn().GetId(), RunId: s.GetTurn().GetRunId(), Status: sessionv1.TurnStatus_TURN_STATUS_INTERRUPTED,
@@ -214,7 +214,7 @@ func (t *turn) carryOut(ctx context.Context) *sessionv1.EndTurn {
 }
 
 const (
-	// closeTimeout bounds the reports of a turn whose node stops.
+	// closeTimeout bounds the reports of a turn when its node stops.
 	closeTimeout = 3 * time.Second
 	// addTimeout bounds the report to the workspace, which must not delay the end of the turn for long.
 	addTimeout = 10 * time.Second
@@ -375,7 +375,7 @@ func (t *turn) prompt(ctx context.Context, inputs, joined []row) error {
 	return nil
 }
 
-// lost is the failure of a turn whose node stops, or loses the session.
+// lost is the failure of a turn when its node stops, or loses the session.
 func (t *turn) lost() *failure {
 	return &failure{codeRunnerLost, "The server was stopped while the turn ran."}
 }

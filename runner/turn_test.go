@@ -292,7 +292,7 @@ func TestContentOfPrompts(t *testing.T) {
 	})
 }
 
-// TestInputsThatAreLongAsJSON gives an agent inputs of which all would fit in a message if JSON did not make them longer.
+// TestInputsThatAreLongAsJSON gives an agent inputs that would all fit in a message if JSON did not make them longer.
 func TestInputsThatAreLongAsJSON(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const count = 13

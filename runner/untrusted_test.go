@@ -161,7 +161,7 @@ func TestReportedTokensAreBounded(t *testing.T) {
 	})
 }
 
-// TestTokenIsNotInErrors has agents whose errors and requests for permission have their token, as an error with the headers of a request.
+// TestTokenIsNotInErrors has agents with their token in errors and requests for permission, as an error with the headers of a request.
 func TestTokenIsNotInErrors(t *testing.T) {
 	for name, c := range map[string]struct {
 		mode   sessionv1.Mode

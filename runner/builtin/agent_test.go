@@ -15,7 +15,7 @@ type silent struct{ client }
 
 func (silent) SessionUpdate(context.Context, acp.SessionNotification) error { return nil }
 
-// TestLateCancel calls Cancel as the library does if the next turn has begun after the library has ended the context of the one
+// TestLateCancel calls Cancel as the library does if the next turn has begun after the library has ended the context of the turn
 // before.
 func TestLateCancel(t *testing.T) {
 	dir := t.TempDir()

@@ -22,13 +22,13 @@
 //
 // # A turn, step by step
 //
-// agent.go receives session/prompt. input.go reads the content blocks and what package meta says about them. session.go begins
-// the turn, unless another one of the session runs: ACP's library cancels that one. With a model, converse.go runs the loop,
+// agent.go receives session/prompt. input.go reads the content blocks and their values of package meta. session.go begins
+// the turn, unless another turn of the session runs: ACP's library cancels the running turn. With a model, converse.go runs the loop,
 // calls.go carries out the calls, and conversation.go keeps the conversation within bounds; without one, runbook.go runs the
 // interpreter. Both report through updates.go, which joins texts, so that a fast model does not flood the client; ask for
 // permission in permission.go, in the mode confirm; use the drive and the shell by package tools; and reach the platform, and
-// the MCP servers of session/new, by servers.go. The response of session/prompt carries what package meta says about the end
-// of a turn.
+// the MCP servers of session/new, by servers.go. The response of session/prompt carries the values of package meta about
+// the end of a turn.
 //
 // # Cancelling and losing the agent
 //
@@ -54,15 +54,15 @@ const Command = "agent"
 // exits of Run.
 const (
 	exitClean = 0
-	// exitInvalid is EX_CONFIG of sysexits(3), and not 2, with which the Go runtime exits after a panic or a fatal error.
+	// exitInvalid is EX_CONFIG of sysexits(3), and not 2: the Go runtime exits with 2 after a panic or a fatal error.
 	exitInvalid = 78
 )
 
 // stopping bounds how long Run waits for its turns after the client has gone.
 const stopping = 10 * time.Second
 
-// Run serves one client until it closes in, or ctx is done, and returns the exit status of the program. arguments are those
-// after Command, environ is in the form of os.Environ.
+// Run serves one client until it closes in, or ctx is done, and returns the exit status of the program. arguments are the
+// arguments after Command, environ is in the form of os.Environ.
 func Run(ctx context.Context, in io.Reader, out, errors io.Writer, environ, arguments []string) int {
 	if len(arguments) > 0 {
 		fmt.Fprintln(errors, "atelier: agent has no arguments; it speaks the Agent Client Protocol on its standard streams")

@@ -45,7 +45,7 @@ type callResult struct {
 func succeeded(text string) callResult { return callResult{text: text} }
 func refused(err error) callResult     { return callResult{text: err.Error(), isError: true} }
 
-// toolset returns the agent's own tools and those of the MCP servers.
+// toolset returns the agent's own tools and the tools of the MCP servers.
 func (s *session) toolset() toolset {
 	set := toolset{order: s.ownTools(), remote: map[string]remoteTool{}}
 	names := map[string]bool{}
@@ -242,8 +242,8 @@ func (t *turn) callRemote(ctx context.Context, remote remoteTool, c model.Call) 
 	return callResult{text: text, endsTurn: isPlatform && (name == meta.ToolAsk || name == meta.ToolSleep)}
 }
 
-// needsPermission reports whether the calls of a tool need a person's permission in the mode confirm: of the platform's tools those that
-// may destroy something, such as the ones that run commands of apps; of all others those that may change something.
+// needsPermission reports whether the calls of a tool need a person's permission in the mode confirm: a tool of the
+// platform if it may destroy something, such as a tool that runs commands of apps; every other tool if it may change something.
 func needsPermission(about *mcp.ToolAnnotations, isPlatform bool) bool {
 	switch {
 	case about == nil:

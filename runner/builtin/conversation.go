@@ -10,9 +10,9 @@ import (
 const (
 	// maxConversation bounds a conversation in bytes of text: about 100,000 tokens, which most models read.
 	maxConversation = 400 << 10
-	// recent is the number of the last messages whose results are kept whole.
+	// recent is the number of the last messages that keep their whole results.
 	recent = 10
-	// longResult is the length from which an old result is left out first.
+	// longResult is the greatest length of an old result that is not left out first.
 	longResult = 500
 	// imageSize stands for the tokens of an image.
 	imageSize = 6 << 10
@@ -87,7 +87,8 @@ func nextQuestion(all []model.Message) int {
 	return 0
 }
 
-// dropImages leaves out all images except the last. A message says so, because servers refuse those without content.
+// dropImages leaves out all images except the last. A message that loses an image says so, because servers
+// refuse messages without content.
 func dropImages(all []model.Message) {
 	n, size := 0, 0
 	for i := len(all) - 1; i >= 0; i-- {

@@ -132,7 +132,7 @@ func (p *process) await(condition func([]acp.SessionUpdate) bool) {
 type turn struct {
 	acp.PromptResponse
 	err error
-	// text is what the agent has said, rows are its tool calls as "title: status".
+	// text has the texts of the agent, rows are its tool calls as "title: status".
 	text, thoughts string
 	rows           []string
 	outputs        map[string]string
@@ -274,7 +274,7 @@ type platform struct {
 
 const bearer = "Bearer session-key"
 
-// newPlatform starts a platform whose child sessions run for one call of await_sessions.
+// newPlatform starts a platform. Its child sessions run for one call of await_sessions.
 func newPlatform(t *testing.T) *platform {
 	t.Helper()
 	p := &platform{}

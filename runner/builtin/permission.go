@@ -89,7 +89,7 @@ func (t *turn) savePermission(p runbook.Permission) error {
 	return t.save()
 }
 
-// decideLost continues a runbook whose process was lost after it had requested a permission, by the person's answer, and returns
+// decideLost continues a runbook by the person's answer, if the process that had requested a permission was lost, and returns
 // the other inputs. Any other input of a person abandons the runbook, as it does while the process waits.
 func (t *turn) decideLost(inputs []input) (rest []input, err error) {
 	state := &t.session.state.Runbook

@@ -76,7 +76,7 @@ func resume(state *runbook.State, inputs []input) []input {
 	return rest
 }
 
-// begin adds the runbooks of inputs to the state. An invalid runbook fails the turn if no other one is being carried out.
+// begin adds the runbooks of inputs to the state. An invalid runbook fails the turn if no other runbook is being carried out.
 func (t *turn) begin(inputs []input) error {
 	state := &t.session.state.Runbook
 	isActive := state.IsActive()

@@ -378,7 +378,7 @@ func TestInvalidRequests(t *testing.T) {
 	}
 }
 
-// prompting sends a prompt to a session that need not exist, by a method of its own: a prompt to a session ends the one before.
+// prompting sends a prompt to a session that need not exist, by a method of its own: a prompt to a session ends the prompt before.
 func prompting(p *process, id acp.SessionId, inputs []meta.Input, text string) error {
 	request := meta.SteerRequest[acp.ContentBlock]{SessionID: string(id), Prompt: []acp.ContentBlock{acp.TextBlock(text)}}
 	request.Meta.Inputs = inputs

@@ -18,7 +18,7 @@ import (
 // maxSteered bounds the inputs that wait while a turn runs.
 const maxSteered = 100
 
-// A session is a session of ACP. Its state is used by its turn only, of which there is at most one.
+// A session is a session of ACP. Only its turn uses its state; at most one turn runs at a time.
 type session struct {
 	agent        *agent
 	id           acp.SessionId
@@ -54,7 +54,7 @@ type state struct {
 
 const stateVersion = 1
 
-// newSession reads what session/new says about a session.
+// newSession makes a session from the request session/new.
 func newSession(a *agent, p acp.NewSessionRequest) (*session, error) {
 	s := &session{agent: a, model: a.model}
 	key, err := decodeMeta[string](p.Meta, meta.ModelKey)
@@ -97,7 +97,7 @@ func newSession(a *agent, p acp.NewSessionRequest) (*session, error) {
 	return s, nil
 }
 
-// close releases what the session holds. No turn runs.
+// close closes the MCP servers and the drive of the session. No turn runs.
 func (s *session) close() {
 	if s.servers != nil {
 		s.servers.close()
@@ -107,7 +107,7 @@ func (s *session) close() {
 	}
 }
 
-// end cancels the turn that runs, if any, and lets no other one begin.
+// end cancels the turn that runs, if any, and lets no other turn begin.
 func (s *session) end() {
 	s.lock.Lock()
 	defer s.lock.Unlock()
@@ -214,7 +214,7 @@ func (s *session) prompt(ctx context.Context, inputs []input) (acp.PromptRespons
 	} else {
 		err = t.converse(ctx, inputs)
 	}
-	s.saving.Lock() // a state that steer sends precedes that of the response
+	s.saving.Lock() // a state that steer sends precedes the state of the response
 	s.lock.Lock()
 	t.isOver = true // also after an error; inputs that still wait share the end of the turn
 	s.lock.Unlock()
@@ -291,8 +291,8 @@ func (t *turn) finish() bool {
 	return true
 }
 
-// keepSteered keeps the inputs that the turn has accepted and not got to, because it was cancelled or has failed: nobody sends them
-// again. A model gets them with the next request. Their lines are the next ones of a runbook that may go on.
+// keepSteered keeps the inputs that the turn has accepted and not got to, because it was cancelled or has failed: they are not sent
+// again. A model gets them with the next request. Their lines are the next lines of a runbook that may go on.
 func (t *turn) keepSteered() {
 	switch state := &t.session.state.Runbook; {
 	case t.session.agent.model != nil:

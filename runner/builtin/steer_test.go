@@ -87,7 +87,7 @@ func TestLostProcessKeepsSteeredLines(t *testing.T) {
 	result().expect(t, end, "", "steered\n\nalso\n\nlast", "cat pipe: completed")
 }
 
-// TestAnswerThatIsTooLong expects a state that the client stores: it would go on with the one before, which waits for the answer.
+// TestAnswerThatIsTooLong expects a state that the client stores: it would go on with the state before, which waits for the answer.
 func TestAnswerThatIsTooLong(t *testing.T) {
 	host := newPlatform(t)
 	for text, failure := range map[string]string{

@@ -12,7 +12,7 @@ import (
 const (
 	// joining is how long a part of a text waits for more.
 	joining = 40 * time.Millisecond
-	// longestPart is the length in bytes from which a text does not wait.
+	// A text of longestPart bytes or more does not wait.
 	longestPart = 4 << 10
 )
 

@@ -12,7 +12,7 @@
 // credentials leave the server. The gateway sets the name of the model in the body, so that an agent cannot use a model that the
 // operator has not chosen for the tier, and counts the tokens that the replies report. A reply that ends without a report, or does
 // not begin, because the agent has closed the connection, is counted by an estimate, so that budgets hold for it, too. Bodies are
-// in memory while a request is served; what all of them have, and those of one run, is bounded.
+// in memory while a request is served; the size of all bodies, and of the bodies of one run, is bounded.
 package gateway
 
 import (
@@ -92,7 +92,7 @@ type Model struct {
 	Key Key
 }
 
-// A Run is a running turn, to which a token belongs.
+// A Run is a running turn. It has a token.
 type Run interface {
 	// Model returns the model of the turn; ok is false if it has none.
 	Model() (m Model, ok bool)
@@ -115,7 +115,7 @@ type Handler struct {
 	load load
 }
 
-// bodyTime bounds the time in which a body arrives: programs in a computer must not hold what reserve has admitted.
+// bodyTime bounds the time in which a body arrives: programs in a computer must not hold the memory that reserve has admitted.
 const bodyTime = time.Minute
 
 // MaxBody is the maximum length of a request to a model in bytes. It has room for the images of a session.
@@ -216,8 +216,8 @@ func (h *Handler) serveModel(w http.ResponseWriter, r *http.Request, run Run, mo
 	h.proxy(run, model, path, body).ServeHTTP(w, r)
 }
 
-// dropped are fields with which servers answer with other models than the one that is named, or reply before the model does, without
-// its tokens.
+// dropped are fields that make servers answer with other models than the named model, or reply before the model does, without its
+// tokens.
 var dropped = []string{"models", "route", "background"}
 
 // rewrite returns a body with the id of the model, and without the dropped fields. A streamed chat is made to report its tokens.

@@ -243,7 +243,7 @@ func TestReplyOfAnthropicThatIsCutOff(t *testing.T) {
 	}
 }
 
-// TestRequestThatIsGivenUp expects that a request counts whose reply has not begun when the agent closes the connection.
+// TestRequestThatIsGivenUp expects that a request counts if its reply has not begun when the agent closes the connection.
 func TestRequestThatIsGivenUp(t *testing.T) {
 	received, counted := make(chan struct{}), make(chan struct{})
 	upstream := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
@@ -280,7 +280,7 @@ func TestRequestThatIsGivenUp(t *testing.T) {
 	}
 }
 
-// TestAddressWithoutPath has a server whose paths are directly below its name.
+// TestAddressWithoutPath has a server with paths directly below its name.
 func TestAddressWithoutPath(t *testing.T) {
 	address, r, requests := serve(t, gateway.Chat, http.StatusOK, "application/json", "{}")
 	r.model.URL, _ = url.Parse(strings.TrimSuffix(r.model.URL.String(), "/v1"))
@@ -325,7 +325,7 @@ func TestKeysAreNotLogged(t *testing.T) {
 	}
 }
 
-// TestRequestsOfARunAreBounded has bodies that never arrive whole, whose lengths count from the beginning.
+// TestRequestsOfARunAreBounded has bodies that never arrive whole. Their lengths count from the beginning.
 func TestRequestsOfARunAreBounded(t *testing.T) {
 	address, _, _ := serve(t, gateway.Chat, http.StatusOK, "application/json", "{}")
 	request := func(ctx context.Context, body io.Reader) *http.Request {

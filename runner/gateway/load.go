@@ -6,7 +6,7 @@ import "sync"
 const (
 	maxRunLoad = 128 << 20
 	maxLoad    = 1 << 30
-	// leastLoad is what a request counts at least, which bounds the number of requests.
+	// leastLoad is the least load of a request. It bounds the number of requests.
 	leastLoad = 1 << 20
 )
 

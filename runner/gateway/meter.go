@@ -23,7 +23,7 @@ type meter struct {
 	// line is the current line of a stream, or the body. It is nil and isLong true if it is too long.
 	line   []byte
 	isLong bool
-	// events counts the events of a stream, each of which has about one token; length the bytes of the reply.
+	// events counts the events of a stream; an event has about one token. length counts the bytes of the reply.
 	events, length int64
 	// counted are the tokens passed to add.
 	counted tokens
@@ -135,7 +135,7 @@ func (m *meter) count(total tokens) {
 	}
 }
 
-// finish counts what remains when the reply ends. A reply that was cut off before its report is estimated: an event of a stream
+// finish counts the rest when the reply ends. A reply that was cut off before its report is estimated: an event of a stream
 // has about one token, four bytes are about one token.
 func (m *meter) finish() {
 	switch {

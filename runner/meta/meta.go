@@ -1,7 +1,7 @@
 // Package meta is the extension of the Agent Client Protocol (ACP) that Atelier's runner and its built-in agent have in
 // common. It has only names and JSON structures, so that both sides can import it.
 //
-// ACP lets both sides attach values to its messages under "_meta", and lets them define methods whose names begin with an
+// ACP lets both sides attach values to its messages under "_meta", and lets them define methods with names that begin with an
 // underscore. An agent that does not know this extension ignores the values, and the runner does without them: it shows the
 // agent's text and tool calls, sends a message that should steer as the next prompt, and keeps no state.
 //
@@ -20,21 +20,21 @@
 // The runner must not repeat the inputs of that turn: State, or History, has them. If it has received no State during the turn
 // from an agent that sends it, the turn has had no effect, and its inputs are sent again instead.
 //
-// The _meta of session/update may carry [State] and [Usage], each of which replaces the value before it. State in an update names
+// The _meta of session/update may carry [State] and [Usage]; each replaces the value before it. State in an update names
 // the line that is being carried out; if the process is lost, that line is not repeated. The prompt response carries State, Usage,
 // [Title] if the agent suggests one, and [Error] if the turn has failed. A failed turn has the stop reason end_turn, because ACP
 // has none for it.
 //
 // The library of both sides reads messages of at most 10 MiB. Larger images are sent as resource links to files of the drive,
-// with their media type, which the agent reads itself. A second prompt for a session cancels the one that runs.
+// with their media type, which the agent reads itself. A second prompt for a session cancels the prompt that runs.
 //
 // A turn that the runner cancels carries a State, too: [Continue] goes on from there, and any other prompt begins anew.
 //
 // # Steering
 //
 // An agent with the capability [Steer] takes further inputs while a turn runs, by the request [SteerMethod] with a
-// [SteerRequest]. It answers at once, with a [SteerResponse]: accepted inputs belong to the running turn, whose end is also
-// theirs; inputs that are not accepted, because no turn runs or the State has no room for them, are to be sent as a prompt.
+// [SteerRequest]. It answers at once, with a [SteerResponse]: accepted inputs belong to the running turn and end with
+// the turn; inputs that are not accepted, because no turn runs or the State has no room for them, are to be sent as a prompt.
 //
 // # Tools of the platform
 //
@@ -50,7 +50,7 @@ const (
 	Mode = "atelier.run/mode"
 	// Capabilities in session/new is an array of the capabilities in the workspace that the agent may use; absent: all.
 	Capabilities = "atelier.run/capabilities"
-	// ModelKey in session/new is the key for the server of the model, in place of the one in the agent's environment, which other
+	// ModelKey in session/new is the key for the server of the model, in place of the key in the agent's environment, which other
 	// processes can read while the agent starts.
 	ModelKey = "atelier.run/model_key"
 	// Instructions in session/new is a text for the model: AGENT.md and the list of skills.

@@ -1,6 +1,6 @@
 package meta
 
-// PlatformServer is the name of the MCP server, in mcpServers of session/new, whose tools are the platform's.
+// PlatformServer is the name of the platform's MCP server in mcpServers of session/new.
 const PlatformServer = "atelier"
 
 // The tools of the platform's MCP server that the built-in agent uses. Their results are structured content, and the same JSON
@@ -33,7 +33,7 @@ type ProgressArguments struct {
 	Total     int64  `json:"total"`
 }
 
-// StartArguments describe a child session; an omitted Cwd or Tier is that of its parent.
+// StartArguments describe a child session; an omitted Cwd or Tier is the Cwd or Tier of its parent.
 type StartArguments struct {
 	Prompt string `json:"prompt"`
 	Title  string `json:"title,omitempty"`
@@ -52,13 +52,13 @@ type AwaitArguments struct {
 	TimeoutSeconds int64    `json:"timeoutSeconds"`
 }
 
-// AwaitResult has the sessions that have ended their turns, and the ids of those that run.
+// AwaitResult has the sessions that have ended their turns, and the ids of the sessions that run.
 type AwaitResult struct {
 	Done    []DoneSession `json:"done"`
 	Running []string      `json:"running"`
 }
 
-// A DoneSession is a session whose turn has ended, with the text of its last reply.
+// A DoneSession is a session that has ended its turn, with the text of its last reply.
 type DoneSession struct {
 	SessionID  string `json:"sessionId"`
 	TurnStatus string `json:"turnStatus"`

@@ -1,5 +1,5 @@
 // Package modeltest is a model server for tests. It speaks the three wire formats of package model, with streams, calls of
-// tools, refusals, cut connections and malformed replies, and answers what the test has scripted:
+// tools, refusals, cut connections and malformed replies, and gives the answers that the test has scripted:
 //
 //	server := modeltest.New(t)
 //	server.Reply(modeltest.Reply{Calls: []model.Call{{ID: "1", Name: "shell", Arguments: `{"command":"ls"}`}}})

@@ -1,9 +1,9 @@
-// Package presets has the agents of others that the runner can configure: their programs, and the arguments and variables with
-// which they use the gateway of a computer, and nothing else.
+// Package presets has the agents of others that the runner can configure: their programs, and the arguments and variables
+// that make them use the gateway of a computer, and nothing else.
 //
 // An agent is configured for a Target: the address of its model in the gateway, the token that the gateway accepts, and the name
-// and the wire format of the model. The agent has no key, no login and no other model. It needs no file: a short
-// shell script, with which its command begins, prepares settings that arguments and variables cannot have. The versions that
+// and the wire format of the model. The agent has no key, no login and no other model. It needs no file: its
+// command begins with a short shell script that prepares settings that arguments and variables cannot have. The versions that
 // tests/agents runs are
 //
 //	preset    npm package                       program      wire formats
@@ -25,14 +25,14 @@
 //
 // # codex
 //
-// codex-acp speaks Responses only. It gives a model that it does not know the context of 272,000 tokens; for another one, an
+// codex-acp speaks Responses only. It gives a model that it does not know the context of 272,000 tokens; for another model, an
 // operator adds the arguments -c and model_context_window=N to its command. It
 //
 //   - starts each prompt with a message about such a model, which IsNotice recognizes;
 //   - requests a permission for each call of a tool of an MCP server, too, which IsPlatformCall recognizes;
 //   - ends its prompt as cancelled when a permission is denied;
-//   - repeats requests that fail with a status of 500 or above three times, and those with other statuses not at all, and has its
-//     reason in the data of the error with which the prompt ends;
+//   - repeats requests that fail with a status of 500 or above three times, and requests with other statuses not at all, and has
+//     its reason in the data of the error that ends the prompt;
 //   - can ignore a prompt that follows such an error at once: a new process does not;
 //   - reports no tokens, but the size of its context;
 //   - goes on when its input is closed, so that its process group has to be ended.
@@ -99,8 +99,8 @@ func Find(name string) (_ Preset, ok bool) {
 
 var errNoModel = errors.New("model: is missing; the agent needs one")
 
-// Configure returns the command and the variables of the agent for a target. program replaces the program of the preset, with
-// arguments that come before those of Configure; nil: the preset's. Errors: the agent does not speak the wire format.
+// Configure returns the command and the variables of the agent for a target. program replaces the program of the preset;
+// its arguments come before the arguments of Configure. nil: the program of the preset. Errors: the agent does not speak the wire format.
 func (p Preset) Configure(program []string, t Target) (command []string, env map[string]string, err error) {
 	if t.Model == "" {
 		return nil, nil, errNoModel

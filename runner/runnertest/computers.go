@@ -24,7 +24,7 @@ const Drive = "/home/drive"
 
 // An Agent is the script of an agent. It gets a Process of its own for each start.
 type Agent struct {
-	// Capabilities are those that the agent reports. Extended adds the extension of package meta.
+	// Capabilities are the capabilities that the agent reports. Extended adds the extension of package meta.
 	Capabilities acp.AgentCapabilities
 	Extended     bool
 	// Prompt answers a prompt. ctx ends when the prompt is cancelled.
@@ -259,7 +259,7 @@ func (p *Process) Rest() {
 	p.isResting = true
 }
 
-// Resume implements runner.Process. It returns what Agent.Resume returns.
+// Resume implements runner.Process. It returns the result of Agent.Resume.
 func (p *Process) Resume() error {
 	if p.agent.Resume != nil {
 		if err := p.agent.Resume(p); err != nil {

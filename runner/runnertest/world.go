@@ -38,7 +38,7 @@ type World struct {
 	deltas    []*sessionv1.PublishDelta
 	commands  []proto.Message
 	intercept func(entity.Command) error
-	// refusals are the errors with which the access of people is refused, by user id.
+	// refusals are the errors that refuse the access of people, by user id.
 	refusals map[string]error
 	disabled map[string]bool
 	revoked  map[string]bool
@@ -110,7 +110,7 @@ func (w *World) Expire(id string, at time.Time) {
 	w.expiries[id] = at.UnixMilli()
 }
 
-// SetApp makes the id of an app that of an app with a state; nil: of no registered app.
+// SetApp sets the state of the app with an id; nil: the id belongs to no registered app.
 func (w *World) SetApp(id string, s *appv1.App) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -135,7 +135,7 @@ func (w *World) credential(id string) *credentialv1.Credential {
 	return c
 }
 
-// Usage returns what sessions have used in the workspace.
+// Usage returns the use of agents by the sessions of the workspace.
 func (w *World) Usage() *workspacev1.AgentUsage {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -37,7 +37,7 @@ type activityIn struct {
 
 type activityOut struct {
 	Rows []ActivityRow `json:"rows"`
-	// NextSeq is the sinceSeq with which the next call continues.
+	// NextSeq is the sinceSeq of the call that continues.
 	NextSeq uint64 `json:"nextSeq"`
 	// More reports that further rows exist already.
 	More bool `json:"more"`
@@ -193,7 +193,8 @@ func listWorkspaces(ctx context.Context, c *call, _ workspacesIn) (workspacesOut
 	return out, nil
 }
 
-// workspaceIDs returns the ids of the workspaces that the credential may reach: its own, or those of the person.
+// workspaceIDs returns the ids of the workspaces that the credential may reach: its own workspace, or the
+// workspaces of the person.
 func (c *call) workspaceIDs(ctx context.Context) ([]string, error) {
 	if id := c.Principal.GetWorkspaceId(); id != "" {
 		return []string{id}, nil

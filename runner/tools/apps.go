@@ -12,7 +12,7 @@ import (
 	appservice "github.com/atelier-run/atelier/service/app"
 )
 
-// AppOptions has what the tools for apps need beside the entities.
+// AppOptions has the dependencies of the tools for apps, beside the entities.
 type AppOptions struct {
 	// Logs has the output of the processes of apps; nil: there is none.
 	Logs AppLogs

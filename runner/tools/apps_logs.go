@@ -11,9 +11,9 @@ import (
 
 // AppLogs has the output of the processes of apps.
 type AppLogs interface {
-	// ReadLog returns the lines of the log of an app after a position, of which 0 is the beginning, in order, and at most limit of them.
-	// missed is set if lines between the position and the first of these are not available any more. The caller is authorized. Errors:
-	// *entity.Error.
+	// ReadLog returns the lines of the log of an app after a position, in order, and at most limit of them. Position 0 is the
+	// beginning. missed is set if lines between the position and the first of these are not available any more. The caller is authorized.
+	// Errors: *entity.Error.
 	ReadLog(ctx context.Context, workspaceID, appID string, after uint64, limit int) (lines []LogLine, missed bool, err error)
 }
 
@@ -31,7 +31,7 @@ type LogLine struct {
 // LogView is a part of the log of an app.
 type LogView struct {
 	Lines []LogLine `json:"lines"`
-	// Next is the position after the lines, and More reports that there are further ones.
+	// Next is the position after the lines, and More reports that there are further lines.
 	Next uint64 `json:"next"`
 	More bool   `json:"more"`
 	// Missed reports that lines between the position and the first of these are not available any more.
@@ -55,7 +55,7 @@ type readAppLogsIn struct {
 
 type readAppLogsOut struct {
 	LogView
-	// Status and Reason are those of the app; see register_app.
+	// Status and Reason belong to the app; see register_app.
 	Status string `json:"status"`
 	Reason string `json:"reason,omitzero"`
 }
@@ -130,8 +130,8 @@ func (c *call) readTail(ctx context.Context, appID string, limit, most, mostOfTe
 	return view, nil
 }
 
-// lastLines returns the end of the log of an app whose change has not succeeded; nil if there is none. The change is durable: an error
-// of the log is no error of the call.
+// lastLines returns the end of the log of an app after a change that has not succeeded; nil if there is none. The change is durable: an
+// error of the log is no error of the call.
 func (c *call) lastLines(ctx context.Context, appID string) *LogView {
 	if c.Apps.Logs == nil {
 		return nil

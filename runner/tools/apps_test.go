@@ -32,7 +32,7 @@ var appCallers = map[string]struct {
 	"oauth":   {oauth("usr_1", entity.Apps, entity.FilesRead, entity.FilesWrite, entity.Services), arguments{"workspace": slugName}},
 }
 
-// with returns arguments with further ones.
+// with returns arguments with further arguments.
 func with(in arguments, more ...any) arguments {
 	all := arguments{}
 	for name, value := range in {
@@ -72,7 +72,7 @@ func TestRegisterApp(t *testing.T) {
 	}
 }
 
-// TestRegisterAppThatFails expects the reason and the end of the log, with which an agent repairs the app.
+// TestRegisterAppThatFails expects the reason and the end of the log, which an agent needs to repair the app.
 func TestRegisterAppThatFails(t *testing.T) {
 	w := newAppWorld(t)
 	w.computer = func(r *appv1.Runtime) (string, bool) {
@@ -327,7 +327,7 @@ func TestListApps(t *testing.T) {
 	}
 }
 
-// TestLargeApps registers apps whose texts JSON makes six times as long. No result is too large.
+// TestLargeApps registers apps with texts that JSON makes six times as long. No result is too large.
 func TestLargeApps(t *testing.T) {
 	w := newAppWorld(t)
 	long := func(i int) string { return fmt.Sprint(strings.Repeat(strings.Repeat("<", 200)+"/", 20), i) }

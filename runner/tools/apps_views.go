@@ -51,7 +51,7 @@ var appStatusNames = map[appv1.RuntimeStatus]string{
 	appv1.RuntimeStatus_RUNTIME_STATUS_FAILED:      "reconcile_failed",
 }
 
-// Limits of the texts of an app, in bytes, with which a result has less than MaxResult even if JSON escapes each byte by six.
+// Limits of the texts of an app, in bytes. With them, a result has less than MaxResult even if JSON escapes each byte by six.
 const (
 	maxListReason = 300
 	maxAppCommand = 1000

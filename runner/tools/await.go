@@ -108,7 +108,7 @@ func waitTime(seconds int) time.Duration {
 	return min(time.Duration(seconds)*time.Second, MaxWait)
 }
 
-// children returns the ids of the newest children of the caller's session. Those that do not exist yet, or any more, are not
+// children returns the ids of the newest children of the caller's session. Children that do not exist yet, or any more, are not
 // among them.
 func (c *call) children(ctx context.Context) ([]string, error) {
 	page, err := c.list(ctx, &wirev1.List{
@@ -133,7 +133,7 @@ func (c *call) viewEnd(ctx context.Context, s *sessionv1.Session, most int) (End
 	view := EndedSession{
 		SessionID: s.GetId(), TurnStatus: statusName(s.GetTurnStatus()), Question: clip(s.GetAsk().GetText(), most/2),
 	}
-	hasEnded := false // the rows before it are those of inputs that have arrived since
+	hasEnded := false // the rows before it belong to inputs that have arrived since
 	read := &wirev1.ReadTimeline{Descending: true, Limit: 20, Bytes: 256 << 10}
 	for range mostPages {
 		page, err := c.timeline(ctx, s.GetId(), read)

@@ -70,7 +70,7 @@ func TestAwaitSessions(t *testing.T) {
 	})
 }
 
-// The wait of a caller who may have gone ends early, with the result of a wait whose time is over.
+// A wait ends early if its caller may have gone. Its result is the result at the end of its time.
 func TestAwaitEndsWithTheWaitOfItsCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

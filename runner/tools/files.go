@@ -104,7 +104,7 @@ type writeFileOut struct {
 	Size    int  `json:"size"`
 }
 
-// writeFile writes a file. Errors: invalid_request, forbidden, not_found, those of the drive.
+// writeFile writes a file. Errors: invalid_request, forbidden, not_found, the errors of the drive.
 func writeFile(ctx context.Context, c *call, in writeFileIn) (writeFileOut, error) {
 	if err := entity.CheckPath(in.Path); err != nil {
 		return writeFileOut{}, err

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// firstNames collects the first entries, in the order of their names, of those that add is called with in any order.
+// firstNames collects the first entries, in the order of their names, of the entries that are added in any order.
 type firstNames struct {
-	// most is the number of entries; after is the name after which they begin.
+	// most is the number of entries; the entries begin after the name after.
 	most    int
 	after   string
 	entries []FileEntry

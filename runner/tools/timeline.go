@@ -143,7 +143,7 @@ func readSession(ctx context.Context, c *call, in readIn) (readOut, error) {
 	return out, nil
 }
 
-// viewRow returns the view of a row, whose texts have at most maxRowText bytes and whose lists at most maxElements.
+// viewRow returns the view of a row. Its texts have at most maxRowText bytes, and its lists at most maxElements.
 func viewRow(added *sessionv1.RowAdded) RowView {
 	row := added.GetRow()
 	v := RowView{Seq: added.GetSeq(), CreatedAt: added.GetAt()}

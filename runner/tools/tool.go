@@ -110,7 +110,7 @@ func must(err error) {
 }
 
 // bound sets the limits that the tags of a struct's fields have: bounds:"1:200" are the least and greatest length of a text or a
-// list, or value of a number; each:"1:200" is the same for the elements of a list; enum:"a,b" has the values of a text;
+// list, or value of a number; each:"1:200" are these bounds of each element of a list; enum:"a,b" has the values of a text;
 // types:"integer,string" are the types of a field of any type.
 func bound(s *jsonschema.Schema, of reflect.Type) {
 	for i := range of.NumField() {

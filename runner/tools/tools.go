@@ -65,7 +65,7 @@ const (
 	MaxResult = 64 << 10
 	// MaxRequest bounds the body of a request, in bytes, which has room for the longest prompt.
 	MaxRequest = 2 << 20
-	// MaxWait is the longest time for which a call of await_sessions waits.
+	// MaxWait is the longest wait of a call of await_sessions.
 	MaxWait = 300 * time.Second
 )
 
@@ -110,7 +110,7 @@ type Options struct {
 	NewID func(prefix string) string
 	// Files has the drives; nil: there are no tools for files.
 	Files Files
-	// Apps has what the tools for apps need; nil: there are none.
+	// Apps has the dependencies of the tools for apps; nil: there are no tools for apps.
 	Apps *AppOptions
 	// Clock is the clock of sleeps; nil: time.Now.
 	Clock func() time.Time
@@ -124,14 +124,14 @@ type Caller struct {
 	service.Caller
 	// WorkspaceID is the workspace of Session; empty for a caller elsewhere.
 	WorkspaceID string
-	// Session is the session whose agent calls; nil: the caller is elsewhere.
+	// Session is the session of the calling agent; nil: the caller is elsewhere.
 	Session *Session
-	// Wait returns a context for a wait of at most a time within ctx. The wait ends earlier when nobody may be there to get the result, which
-	// is then the result at the end of the time. nil: no wait ends earlier.
+	// Wait returns a context for a wait of at most a time within ctx. The wait ends earlier when the client may have gone; the result is
+	// then the result at the end of the time. nil: no wait ends earlier.
 	Wait func(ctx context.Context, most time.Duration) (waiting context.Context, end context.CancelFunc)
 }
 
-// Session is the session whose agent calls.
+// Session is the session of the calling agent.
 type Session struct {
 	ID string
 	// Turn is the turn in which the agent calls.
@@ -217,7 +217,7 @@ func table(o Options) []*tool {
 
 // request is the request in which a tool is called. It travels in the context, so that all callers of a kind share a server.
 type request struct {
-	// ctx is the context of the request, with which the calls end.
+	// ctx is the context of the request; the calls end with it.
 	ctx    context.Context
 	caller Caller
 }

@@ -23,8 +23,8 @@ import (
 // appSeq is the position of the activity.
 const appSeq = 9
 
-// An appWorld runs the rules of a workspace and its apps, with a drive and the logs of the apps. It is a part of a world, whose mu
-// guards it.
+// An appWorld runs the rules of a workspace and its apps, with a drive and the logs of the apps. It is a part of a world; mu of
+// the world guards it.
 type appWorld struct {
 	*world
 	workspace *workspacev1.Workspace
@@ -148,7 +148,8 @@ func (a *appWorld) react(kind entity.Kind, identity string, outcome entity.Outco
 	}
 }
 
-// settle delivers the commands that follow from the events of the workspace to the apps, or from those of the apps to the workspace.
+// settle delivers the commands that follow from the events of the workspace to the apps, or from the events of the apps to the
+// workspace.
 func (a *appWorld) settle(kind string) {
 	to := map[string]string{entity.KindWorkspace: entity.KindApp, entity.KindApp: entity.KindWorkspace}[kind]
 	for _, c := range a.reactions[to] {
@@ -165,7 +166,7 @@ func (a *appWorld) settle(kind string) {
 	delete(a.reactions, to)
 }
 
-// askApp runs the rules of an app, whose workspace authorizes the command, and then the computer.
+// askApp has the workspace authorize the command, and runs the rules of the app, and then the computer.
 func (a *appWorld) askApp(ctx context.Context, c entity.Command) (proto.Message, error) {
 	access, err := app.Kind.Access(c.Message)
 	if err != nil {

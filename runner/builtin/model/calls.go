@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// calls assembles the calls of a reply, each of which has an index.
+// calls assembles the calls of a reply by their indexes.
 type calls map[int]*assembledCall
 
 type assembledCall struct {
@@ -54,8 +54,8 @@ func (c calls) all() []Call {
 	return all
 }
 
-// object returns the arguments of a call for the next request. Servers refuse requests with invalid ones, which become an empty object: the
-// result of the call says that its arguments were invalid.
+// object returns the arguments of a call for the next request. Servers refuse requests with invalid arguments, which become an empty
+// object: the result of the call says that its arguments were invalid.
 func (c Call) object() json.RawMessage {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal([]byte(c.Arguments), &fields) != nil || fields == nil {

@@ -205,7 +205,7 @@ func retryAfter(h http.Header) time.Duration {
 	return 0
 }
 
-// alive is a body whose every read postpones a timer.
+// alive is a body; each read postpones a timer.
 type alive struct {
 	io.Reader
 	silence *time.Timer

@@ -35,7 +35,7 @@ type Model interface {
 	Stream(ctx context.Context, r Request, emit func(Delta)) (Reply, error)
 }
 
-// A Request is a conversation whose next message is the model's.
+// A Request is a conversation; the model writes its next message.
 type Request struct {
 	System   string
 	Messages []Message
@@ -60,7 +60,7 @@ type Message struct {
 	Role   Role
 	Text   string
 	Images []Image // of User
-	// Thoughts and Calls are those of Assistant.
+	// Thoughts and Calls belong to Assistant.
 	Thoughts []Thought
 	Calls    []Call
 	// CallID and IsError belong to ToolResult.
@@ -130,7 +130,7 @@ const (
 // A Server names a model, and its address.
 type Server struct {
 	Wire Wire
-	// BaseURL is the address before /chat/completions, /responses or /v1/messages; empty for that of the vendor.
+	// BaseURL is the address before /chat/completions, /responses or /v1/messages; empty for the vendor's address.
 	BaseURL string
 	Model   string
 	Key     string
@@ -254,7 +254,7 @@ func asError(err error) *Error {
 // retrying has the pauses between the attempts at a request.
 var retrying = retry.Policy{First: time.Second, Longest: time.Minute}
 
-// pause returns the time before the next attempt: at least what the server asks for, and random, so that agents that were
+// pause returns the time before the next attempt: at least the time that the server asks for, and random, so that agents that were
 // refused together do not return together.
 func pause(attempt int, asked time.Duration) time.Duration {
 	return min(max(retrying.After(attempt), asked+rand.N(retrying.First/2)), retrying.Longest)

@@ -68,7 +68,7 @@ func question(text string) model.Request {
 	return model.Request{Messages: []model.Message{{Role: model.User, Text: text}}}
 }
 
-// fails expects an error with a code, whose message has a part and not the key.
+// fails expects an error with a code. Its message has a part and not the key.
 func (c *caller) fails(err error, code, part string) {
 	c.t.Helper()
 	var failure *model.Error

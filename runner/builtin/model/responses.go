@@ -183,7 +183,7 @@ func (d *responsesDecoder) item(e responsesEvent, isDone bool) error {
 			return call.add(item.Arguments)
 		}
 	case "reasoning":
-		// Without encrypted content the item is only a reference to what the server has not stored.
+		// Without encrypted content the item is only a reference to data that the server has not stored.
 		if isDone && item.EncryptedContent != "" {
 			d.thoughts = append(d.thoughts, Thought{Raw: string(e.Item)})
 		}

@@ -39,7 +39,7 @@ func (p *parser) block() (string, error) {
 	return dedent(p.lines[first:last]), nil
 }
 
-// fenced parses a block whose opening fence is in line first.
+// fenced parses a block with its opening fence in line first.
 func (p *parser) fenced(first int, fence string) (string, error) {
 	for i := first + 1; i < len(p.lines); i++ {
 		closing := strings.TrimRight(p.lines[i], " \t")

@@ -29,7 +29,7 @@ type Platform interface {
 	Report(ctx context.Context, done, total int64, text string) error
 	// Start starts a child session and returns its id.
 	Start(ctx context.Context, title, prompt string) (id string, err error)
-	// Await waits until no child session runs: those with the ids, or all if there are none.
+	// Await waits until none of the child sessions with the ids runs; without ids, until no child session runs.
 	Await(ctx context.Context, ids []string) error
 }
 
@@ -67,7 +67,7 @@ type Interpreter struct {
 	Now func() time.Time
 	// Save stores the state before a step begins. If it fails, the step does not begin: the next process would not know of it.
 	Save func(State) error
-	// Steered returns steps that have arrived since the last call and go before those of the State.
+	// Steered returns steps that have arrived since the last call and go before the steps of the State.
 	Steered func() []Step
 }
 

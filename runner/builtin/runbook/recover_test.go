@@ -12,7 +12,7 @@ import (
 	"github.com/atelier-run/atelier/runner/builtin/runbook"
 )
 
-// TestProcessesContinueEachOther carries out random runbooks in processes that are lost at random lines, and whose turns end
+// TestProcessesContinueEachOther carries out random runbooks in processes that are lost at random lines; their turns end
 // with questions and sleeps. Every effect that must not be repeated happens at most once, in order; one is missing only if its
 // process was lost before it could happen, and Recover has then returned it.
 func TestProcessesContinueEachOther(t *testing.T) {
@@ -88,8 +88,8 @@ func entryOf(s runbook.Step) string {
 	return ""
 }
 
-// effectsBefore returns how many entries of the log belong to the steps before the last saved state: those that were saved as
-// running. An await without children has no effect, and neither has a sleep that is over.
+// effectsBefore returns how many entries of the log belong to the steps before the last saved state: the steps that were saved
+// as running. An await without children has no effect, and neither has a sleep that is over.
 func effectsBefore(saves []runbook.State) int {
 	n := 0
 	for _, s := range saves {

@@ -1,6 +1,6 @@
 // Package runbook parses runbooks, and carries them out by means of functions that its caller provides.
 //
-// A runbook is a text whose lines are instructions:
+// A runbook is a text; its lines are instructions:
 //
 //	# a comment
 //	$ COMMAND                       run a shell command; the runbook fails if its status is not zero
@@ -10,11 +10,11 @@
 //	ask QUESTION | OPTION | OPTION  ask, and continue with the answer; options may be omitted
 //	sleep DURATION                  continue after a time such as 90s, 1h30m or 2d
 //	step DONE/TOTAL TEXT            report a step of a job
-//	start TITLE                     start a child session, whose runbook is the block that follows
+//	start TITLE                     start a child session; the block that follows is its runbook
 //	await                           wait for the child sessions
 //	fail TEXT                       fail
 //
-// A block is a number of indented lines, whose common indentation is removed, or the lines between two fences of at least
+// A block is a number of indented lines, without their common indentation, or the lines between two fences of at least
 // three backticks or tildes. Blank lines before a block, and after an indented one, do not belong to it. An instruction begins
 // in the first column. {{answer}} in a line or its block is the last answer, as it is; a shell command also has it in the
 // environment, as ATELIER_ANSWER, where the shell does not interpret it.
@@ -25,7 +25,7 @@
 // # Carrying out
 //
 // An Interpreter carries out the instructions of its State one after the other, and saves the State before each, with the
-// instruction in State.Running. State is a JSON value from which another process continues: ask and sleep end a turn with the
+// instruction in State.Running. State is a JSON value; another process can continue with it: ask and sleep end a turn with the
 // instruction in State.Waiting, and the next one calls Answer or Wake, or Interject if there are new lines instead. If the
 // process is lost while a command runs, a file is written, a text said or a child started, Recover drops the instruction,
 // because it may have had its effect. All other instructions can be repeated, and are.
@@ -40,8 +40,8 @@ import (
 	"unicode/utf8"
 )
 
-// The limits of a runbook. Those of texts, in characters, and of options are the limits of the platform, which would refuse a line
-// when the lines before it have had their effects.
+// The limits of a runbook. The limits of texts, in characters, and of options are the limits of the platform, which would refuse a
+// line when the lines before it have had their effects.
 const (
 	MaxSteps    = 1000
 	MaxOptions  = 16
@@ -74,14 +74,14 @@ type Step struct {
 	// Line is the number of the line in the text, from 1.
 	Line int  `json:"line"`
 	Kind Kind `json:"kind"`
-	// Text is what follows the word of the instruction.
+	// Text is the text after the word of the instruction.
 	Text  string `json:"text,omitempty"`
 	Block string `json:"block,omitempty"`
-	// MayFail is set for a command whose status does not matter.
+	// MayFail is set for a command that may end with any status.
 	MayFail bool `json:"mayFail,omitempty"`
 	// Until is the end of a sleep that has begun, in milliseconds since 1970.
 	Until int64 `json:"until,omitempty"`
-	// Permission is that of a step that needs one.
+	// Permission is the person's permission for the step, if the step needs one.
 	Permission Permission `json:"permission,omitempty"`
 }
 

@@ -7,9 +7,9 @@ import (
 
 // A State is a runbook that is being carried out. Its zero value has none. It is valid JSON in both directions.
 type State struct {
-	// Steps are those that have not begun.
+	// Steps are the steps that have not begun.
 	Steps []Step `json:"steps,omitempty"`
-	// Running is the step that has begun and whose end is not known.
+	// Running is the step that has begun; its end is not known.
 	Running *Step `json:"running,omitempty"`
 	// Waiting is an ask step without its answer, or a sleep step.
 	Waiting *Step `json:"waiting,omitempty"`
@@ -19,7 +19,7 @@ type State struct {
 	Children []string `json:"children,omitempty"`
 	// IsInterrupted is set if the context of Run has ended. The caller continues, by Resume, or abandons the runbook.
 	IsInterrupted bool `json:"isInterrupted,omitempty"`
-	// HasLostChild is set if a session may have been started whose id is unknown.
+	// HasLostChild is set if a session with an unknown id may have been started.
 	HasLostChild bool `json:"hasLostChild,omitempty"`
 }
 
@@ -106,7 +106,7 @@ func (s *State) Wake() bool {
 	return true
 }
 
-// Resume continues after an interruption. What was running is left to Recover.
+// Resume continues after an interruption. The running step is left to Recover.
 func (s *State) Resume() { s.IsInterrupted = false }
 
 // RequestsPermission reports whether the permission of the running step was requested, and no answer has arrived.
@@ -114,14 +114,14 @@ func (s *State) RequestsPermission() bool {
 	return s.Running != nil && s.Running.Permission == Requested
 }
 
-// Grant continues with the step whose permission was requested by a process that was lost.
+// Grant continues with the running step. A process that was lost had requested its permission.
 func (s *State) Grant() {
 	step := *s.Running
 	step.Permission = Granted
 	s.Steps, s.Running = append([]Step{step}, s.Steps...), nil
 }
 
-// Recover prepares a State for another process than the one that has saved it. It returns the step that was running if it may
+// Recover prepares a State for another process than the process that has saved it. It returns the step that was running if it may
 // have had its effect and is not repeated, or nil.
 func (s *State) Recover() *Step {
 	lost := s.Running

@@ -24,7 +24,8 @@ var generated = map[string]bool{
 	".cache": true,
 }
 
-// List returns the entries of a folder, one a line, folders with a slash, and those of its folders down to a depth.
+// List returns the entries of a folder, one a line, folders with a slash, and the entries of its folders down to a
+// depth.
 func (d *Drive) List(ctx context.Context, name string, depth int) (string, error) {
 	top, err := d.Path(name)
 	if err != nil {

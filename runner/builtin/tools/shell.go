@@ -37,7 +37,7 @@ const (
 	leftover = 300 * time.Millisecond
 )
 
-// Shell runs a command with /bin/sh in the session's folder. The command is a process group of its own, all of which is ended
+// Shell runs a command with /bin/sh in the session's folder. The command is a process group of its own; the group is ended
 // when ctx is done or the time is over. When the shell ends by itself, its processes in the background go on; they lose their
 // output unless it was redirected.
 //
@@ -96,7 +96,7 @@ func await(ctx context.Context, ended <-chan error, group int, report func(), ou
 	}
 }
 
-// end ends a process group: the shell, and what it has started and not detached.
+// end ends a process group: the shell, and the processes that it has started and not detached.
 func end(ended <-chan error, group int) error {
 	_ = syscall.Kill(-group, syscall.SIGTERM) // the group may be gone
 	timer := time.NewTimer(grace)
@@ -115,14 +115,14 @@ func end(ended <-chan error, group int) error {
 type bounded struct {
 	lock sync.Mutex
 	head []byte
-	// tail is a ring whose oldest byte is at next, once it is full.
+	// tail is a ring. Once it is full, its oldest byte is at next.
 	tail   []byte
 	next   int
 	lost   int64
 	isNews bool
 }
 
-const half = MaxOutput/2 - 100 // the mark for what was lost fits as well
+const half = MaxOutput/2 - 100 // the mark for the lost bytes fits as well
 
 func (b *bounded) Write(p []byte) (int, error) {
 	b.lock.Lock()

@@ -2,10 +2,10 @@
 // neither models nor sessions.
 //
 // Paths are relative to the session's folder, or absolute below the drive's. Every file is opened through an os.Root, so that
-// neither ".." nor a symbolic link leads out of the drive. Only regular files are read and written: a pipe would block. What is
-// returned is bounded, because it becomes a part of a conversation; a text that was cut says so, and how to read on.
+// neither ".." nor a symbolic link leads out of the drive. Only regular files are read and written: a pipe would block. Each
+// result is bounded, because it becomes a part of a conversation; a text that was cut says so, and how to read on.
 //
-// Commands are not held to the drive. What they may do is decided by the computer in which the agent runs.
+// Commands are not held to the drive. The computer of the agent decides what they may do.
 package tools
 
 import (
@@ -211,8 +211,8 @@ func (d *Drive) Write(name, text string) (before string, existed bool, err error
 	return before, existed, nil
 }
 
-// replace replaces the content of a file of a size. The file keeps its identity and mode, as with an editor that writes in place. What
-// is longer than the former content is written first: if the disk is full, that remains as it was.
+// replace replaces the content of a file of a size. The file keeps its identity and mode, as with an editor that writes in place. The
+// part beyond the former content is written first: if the disk is full, the former content remains as it was.
 func replace(file *os.File, size int64, text string) error {
 	size = min(size, int64(len(text)))
 	if _, err := file.WriteAt([]byte(text[size:]), size); err != nil {

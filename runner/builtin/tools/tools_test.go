@@ -41,7 +41,7 @@ func write(t *testing.T, d *tools.Drive, name, text string) {
 	}
 }
 
-// wants compares a result, whose error is nil, with a text.
+// wants expects a result that equals a text, without an error.
 func wants(t *testing.T, want string) func(got string, err error) {
 	t.Helper()
 	return func(got string, err error) {
@@ -183,7 +183,7 @@ func TestEdit(t *testing.T) {
 	wants(t, "c $1 c")(d.Read("f", 0, 0))
 }
 
-// TestFullDiskKeepsTheContent changes a file in another process, whose files may not grow as far as the change requires.
+// TestFullDiskKeepsTheContent changes a file in another process. Its files may not grow as far as the change requires.
 func TestFullDiskKeepsTheContent(t *testing.T) {
 	const variable = "TEST_OF_A_FULL_DISK"
 	if dir := os.Getenv(variable); dir != "" {
@@ -272,7 +272,7 @@ func TestShell(t *testing.T) {
 	}
 }
 
-// TestShellEndsItsGroup starts a process that ignores SIGTERM, and whose parent does as well.
+// TestShellEndsItsGroup starts a process that ignores SIGTERM; its parent ignores SIGTERM, too.
 func TestShellEndsItsGroup(t *testing.T) {
 	for name, isCancelled := range map[string]bool{"at cancellation": true, "at its timeout": false} {
 		t.Run(name, func(t *testing.T) {
