@@ -50,7 +50,7 @@ type Options struct {
 	Mail account.Mail
 	// OIDC is the provider that people can sign in with instead of a password; nil: none.
 	OIDC *browser.OIDC
-	// People lists the users, whose identities at the provider are claimed once; nil: none has any from before.
+	// People lists the users; their identities at the provider are claimed once. nil: no user has an identity from before.
 	People browser.People
 	// Directory and Reactions are for operators; nil: they are empty.
 	Directory operator.Directory

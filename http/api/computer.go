@@ -102,10 +102,10 @@ type sampleView struct {
 const (
 	// sampleTime is the maximum age of the samples that are returned.
 	sampleTime = 24 * time.Hour
-	// sampleAhead is the longest time by which the clock of the member that has taken a sample may be ahead. Later samples were taken while the
+	// sampleAhead is how far the clock of the member that has taken a sample may be ahead. Later samples were taken while the
 	// clock was ahead, and are left out: clients that read on from the time of the last sample would miss the samples of a day.
 	sampleAhead = 5 * time.Second
-	// samplePage is the number of samples that are read at once, a twelfth of those of a day.
+	// samplePage is the number of samples that are read at once, a twelfth of the samples of a day.
 	samplePage = 480
 	// sampleBytes is about the size of a sample with all values as JSON.
 	sampleBytes = 200

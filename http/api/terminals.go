@@ -175,7 +175,7 @@ func (s *terminalSession) run(ctx context.Context) {
 }
 
 // sendOutput sends the terminal's output until ctx ends, the client has gone, or the terminal ends (endError). Each time when
-// the next bytes do not follow the last ones, it sends their position first.
+// the next bytes do not follow the last bytes, it sends their position first.
 func (s *terminalSession) sendOutput(ctx context.Context) error {
 	if err := s.sendText(terminalMessage{terminalPosition{s.terminal.ID(), s.position}}); err != nil {
 		return err

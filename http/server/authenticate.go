@@ -103,8 +103,8 @@ func newAuthenticator(asker entity.AskSettler, now func() time.Time, resource st
 }
 
 // authenticate returns the credential of a key. It calls limitUnknown before it looks up a key that is not cached, and
-// before it refuses a wrong secret, so that guesses are counted against the client's address. Errors: unauthorized, those of
-// limitUnknown, unavailable.
+// before it refuses a wrong secret, so that guesses are counted against the client's address. Errors: unauthorized, the
+// errors of limitUnknown, unavailable.
 func (a *authenticator) authenticate(ctx context.Context, k key, limitUnknown func() error) (*Credential, error) {
 	if !a.credentials.Has(k.id) {
 		if err := limitUnknown(); err != nil {
@@ -297,7 +297,7 @@ func (a *authenticator) reportUse(c *Credential, now time.Time) {
 	})
 }
 
-// InvalidateUser removes from the cache each credential that belongs to a user or with which the user impersonates another.
+// InvalidateUser removes from the cache each credential of a user, and each credential of an impersonation by the user.
 // If end is true, streams and transfers with those credentials end.
 func (c *Call) InvalidateUser(userID string, end bool) {
 	known := c.server.authenticator.credentials

@@ -22,7 +22,7 @@ import (
 
 // BenchmarkIdentify measures Call.authenticate, including the rate limit, with a cached credential: by one caller, and by one
 // caller for each processor, with the same credential or with one credential each. Authentication writes nothing that callers
-// with other credentials read, so with one credential each it costs the same as for one caller.
+// with other credentials read, so with one credential each it costs as much as for one caller.
 func BenchmarkIdentify(b *testing.B) {
 	credentials := &fakeCredentials{hashes: map[string][]byte{}}
 	s, err := New(Options{Asker: credentials, Secret: make([]byte, 32), Hosts: []string{"example.com"}})

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// freeBody is the size up to which the memory of a body or answer is not counted, in bytes: the slots of requests bound the sum.
+	// The memory of a body or answer of at most freeBody bytes is not counted: the slots of requests bound the sum.
 	freeBody = 16 << 10
 	// bodyCost is the memory that a body or answer takes, as a multiple of its size: a body is read, decoded, and encoded into a command, and
 	// an answer is a reply that is decoded and encoded.
@@ -63,7 +63,7 @@ func (c *Call) HasForm() bool {
 	return err == nil && media == "application/x-www-form-urlencoded"
 }
 
-// ReadForm reads the body of the request, a form of at most a number of bytes. Errors: those of ReadBody, and invalid_request.
+// ReadForm reads the body of the request, a form of at most a number of bytes. Errors: the errors of ReadBody, and invalid_request.
 func (c *Call) ReadForm(most int64) (url.Values, error) {
 	body, err := c.ReadBody(most)
 	if err != nil {
@@ -77,10 +77,10 @@ func (c *Call) ReadForm(most int64) (url.Values, error) {
 }
 
 // ReserveAnswer admits the memory for an answer of a number of bytes, as ReadBody does for a body. An operation calls it before it asks for
-// what can be large, and Answer for the encoded output. Errors: rate_limited, unavailable.
+// data that can be large, and Answer for the encoded output. Errors: rate_limited, unavailable.
 func (c *Call) ReserveAnswer(size int) error { return c.reserveMemory(int64(size)) }
 
-// reserveMemory admits the memory for a body or answer of a number of bytes, of which a part may be admitted already. Errors: rate_limited,
+// reserveMemory admits the memory for a body or answer of a number of bytes. A part may be admitted already. Errors: rate_limited,
 // unavailable.
 func (c *Call) reserveMemory(size int64) error {
 	reserved := &c.Response.reserved

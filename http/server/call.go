@@ -148,7 +148,7 @@ func (c *Call) Log() *slog.Logger { return c.server.log.With("request", c.Respon
 // Link returns the public URL of a path of this server.
 func (c *Call) Link(path string) string { return c.server.Link(path) }
 
-// Origin returns the origin by which the client knows the server; see Server.OriginOf.
+// Origin returns the server's origin as the client addresses it; see Server.OriginOf.
 func (c *Call) Origin() string { return c.server.OriginOf(c.Request) }
 
 // PublicHost returns the host of the server's public URL.

@@ -14,7 +14,7 @@ import (
 // fileCheckInterval is the least time between two checks of the files of certificates for changes.
 const fileCheckInterval = 10 * time.Second
 
-// ErrNoCertificate is returned for a handshake for a name for which there is no certificate.
+// ErrNoCertificate is returned for a handshake for a name without a certificate.
 var ErrNoCertificate = errors.New("no certificate for this name")
 
 // A CertificateFile names the PEM files of a certificate, with its chain, and of its private key.
@@ -33,7 +33,7 @@ type CertificateFiles struct {
 	certificates []*tls.Certificate
 }
 
-// fileVersion has what changes when a file is replaced or rewritten.
+// fileVersion has the attributes that change when a file is replaced or rewritten.
 type fileVersion struct {
 	certificate, key struct {
 		modified time.Time

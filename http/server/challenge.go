@@ -33,7 +33,7 @@ func (w *Response) bearerChallenge() string {
 	return "Bearer " + w.metadataParameter()
 }
 
-// scopeChallenge returns the challenge for an OAuth token whose scope has none of the capabilities that the operation requires (RFC 6750,
+// scopeChallenge returns the challenge for an OAuth token if its scope has none of the capabilities that the operation requires (RFC 6750,
 // section 3.1); "" if the request was refused for another reason, such as the role of the person. The scope in the challenge has the
 // token's capabilities, too, so that a client that asks for it loses none.
 func (w *Response) scopeChallenge() string {
@@ -54,7 +54,7 @@ func (w *Response) metadataParameter() string {
 	return `resource_metadata="` + w.server.OriginOf(w.Request) + ResourceMetadataPath + w.resource() + `"`
 }
 
-// resource returns the path of the resource to which the operation belongs; empty for the API.
+// resource returns the path of the resource of the operation; empty for the API.
 func (w *Response) resource() string {
 	if w.operation == nil {
 		return ""

@@ -25,7 +25,7 @@ type chunkWriter struct {
 
 	// begun is set from a write in part until its caller has been told how it ended.
 	begun bool
-	// rest is what is missing of the chunk. Its bytes are the caller's.
+	// rest is the part of the chunk that is not written yet. Its bytes are the caller's.
 	rest net.Buffers
 }
 
@@ -81,7 +81,7 @@ func (c *chunkWriter) tryWrite(data []byte) (written int, all bool) {
 	return written, all
 }
 
-// finish writes what is missing of a chunk, and waits for the client as the connection's deadline allows.
+// finish writes the rest of a chunk, and waits for the client as the connection's deadline allows.
 func (c *chunkWriter) finish() (written int64, err error) {
 	return c.rest.WriteTo(c.conn)
 }

@@ -43,9 +43,9 @@ type peer struct {
 
 // connections has the open connections of the public listeners. Each has a slot, which the networks of clients share. If there is none
 // for a new connection, an idle connection is closed: of the same network, or, if no slot is free, of the network with the most idle
-// connections, of which those of an IPv6 site are one. A connection is idle while it has no request, also before its first request.
+// connections; an IPv6 site counts as one network. A connection is idle while it has no request, also before its first request.
 //
-// Without an idle connection, the new connection gets a slot among those that are refused: its requests are answered 503, except for probes.
+// Without an idle connection, the new connection gets a slot for refused connections: its requests are answered 503, except for probes.
 // Without such a slot it is closed at once. Trusted proxies, which have the connections of many clients, and peers without an address
 // have no share.
 type connections struct {
@@ -143,7 +143,7 @@ func (c *connections) peerOf(accepted net.Conn) peer {
 // comparedPeers bounds how many peers are compared to find the peer with the most idle connections.
 const comparedPeers = 1024
 
-// longestIdle returns the connection to evict for a peer whose slot was refused with an error: the longest idle connection of the same
+// longestIdle returns the connection to evict for a peer that was refused a slot with an error: the longest idle connection of the same
 // peer, or, if no slot is free, of the peers with the most idle connections: an IPv6 site counts as one peer. The result is nil if there is none.
 func (c *connections) longestIdle(p peer, refused error) *connection {
 	if own := c.idleOf[p]; own != nil {

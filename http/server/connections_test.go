@@ -61,7 +61,7 @@ func TestEvictFromTheBusiestSite(t *testing.T) {
 	}
 }
 
-// A site that opens connections without end takes no more than its share of those that are refused.
+// A site that opens connections without end takes no more than its share of the slots for refused connections.
 func TestRefusedConnectionsOfASite(t *testing.T) {
 	const number = 64
 	c, err := newConnections(number, nil, prometheus.NewRegistry())

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Shutdown ends open streams, also those of apps, and terminals at once, refuses new ones, and waits for all other requests. When ctx
+// Shutdown ends open streams, also streams of apps, and terminals at once, refuses new ones, and waits for all other requests. When ctx
 // ends it closes the connections of the requests that are still in flight and returns an error that names them.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.watcher.close()
@@ -44,7 +44,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 const maxNamed = 10
 
 // cutOff returns an error that names the requests that Shutdown cuts off, and logs each of them. It returns nil if only terminals without
-// a client are left, whose processes the node names. hasRequests: some connections have an unfinished request.
+// a client are left: the node names their processes. hasRequests: some connections have an unfinished request.
 func (s *Server) cutOff(hasRequests bool) error {
 	var names []string
 	more := 0
@@ -77,7 +77,7 @@ func describeRunning(key any) (name string, fields []any) {
 			slog.String("method", of.Request.Method), slog.String("route", of.routePath()), slog.String("path", of.loggedPath(of.Request)),
 			slog.String("request", of.ID), slog.Duration("duration", time.Since(of.started)),
 		}
-	case *http.Request: // for an app, whose paths may have secrets
+	case *http.Request: // for an app: its paths may have secrets
 		return of.Method + " of the app at " + bareName(of.Host), []any{slog.String("method", of.Method), slog.String("host", bareName(of.Host))}
 	default:
 		return "", nil

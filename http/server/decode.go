@@ -27,7 +27,7 @@ func Nothing(c *Call) (None, error) {
 func Body[In any](c *Call) (In, error) { return BodyUpTo[In](c, maxBody) }
 
 // BodyUpTo is Body for operations with larger bodies, of at most a number of bytes. It authorizes the caller before it reads a
-// body larger than that of other operations. Errors: those of Body, of Authorize and of ReadBody.
+// body larger than the bodies of other operations. Errors: the errors of Body, of Authorize and of ReadBody.
 func BodyUpTo[In any](c *Call, most int64) (In, error) {
 	var in In
 	if _, err := ParseQuery(c.Request.URL.RawQuery); err != nil {

@@ -32,7 +32,7 @@ type exposition struct {
 
 	// mu guards the fields below.
 	mu sync.Mutex
-	// next is the gathering that has not begun, nil: nobody waits for one. waiting is the number of requests that wait, and last the
+	// next is the gathering that has not begun; nil: no request waits for one. waiting is the number of requests that wait, and last the
 	// last gathering that succeeded.
 	next, last *gathering
 	waiting    int
@@ -68,7 +68,7 @@ func (e *exposition) serve(c *Call) error {
 	return err
 }
 
-// await returns the gathering for a request. Errors: those of the request's context.
+// await returns the gathering for a request. Errors: the errors of the request's context.
 func (e *exposition) await(c *Call) (*gathering, error) {
 	e.mu.Lock()
 	if e.waiting >= maxGatheringWaits && e.last != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/atelier-run/atelier/retry"
 )
 
-// errGone is the cause with which the context of an operation ends because the client has gone. Nobody gets it as an answer.
+// errGone is the cause of the end of the context of an operation if the client has gone. No client gets it as an answer.
 var errGone = &entity.Error{Code: entity.Unavailable, Message: "the client has gone", RetryAfter: time.Second}
 
 // attend gives a call the context of its operation. The caller calls end when the request has been served.
@@ -54,7 +54,7 @@ func (op *operation) outlastsRequest() bool {
 	return op.Scope != ScopeOperator && (op.Timing == Transfer || !slices.Contains(readingMethods, op.Method))
 }
 
-// isHalfClosed reports whether the client of a request whose context has ended may still wait for the response.
+// isHalfClosed reports whether the client of a request may still wait for the response after the context of the request has ended.
 func isHalfClosed(r *http.Request) bool {
 	c := connectionOf(r.Context())
 	return c != nil && c.heads != nil && c.heads.isHalfClosed.Load()

@@ -17,7 +17,7 @@ import (
 	"github.com/atelier-run/atelier/tests/halfclosed"
 )
 
-// noEntities are the entities of a server whose operations ask none.
+// noEntities are the entities of a server. Its operations ask none.
 type noEntities struct{}
 
 func (noEntities) Ask(context.Context, entity.Command) (proto.Message, error) {
@@ -141,7 +141,7 @@ func TestTimeOfAClientThatSendsNoMore(t *testing.T) {
 	}
 }
 
-// The request of a client whose connection is reset ends at once, and counts as gone.
+// The request of a client ends at once if its connection is reset, and counts as gone.
 func TestClientThatHasGone(t *testing.T) {
 	began := make(chan struct{})
 	s, address := serve(t, time.Hour, server.Route{Method: http.MethodPost, Timing: server.Streaming, Handler: func(c *server.Call) error {

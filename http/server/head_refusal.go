@@ -24,8 +24,8 @@ type headRefusal struct {
 var (
 	tooManyFields = &headRefusal{http.StatusRequestHeaderFieldsTooLarge, entity.InvalidRequest, "the head of the request is too large"}
 	tooManyHeads  = &headRefusal{http.StatusServiceUnavailable, entity.Unavailable, "the server is busy"}
-	// A proxy in front of the server may take one of the two for the length of the body, and the server the other, so that a part of the body
-	// becomes a request of its own (RFC 9112, section 6.1).
+	// A proxy in front of the server may take one length for the length of the body, and the server the other length, so that a part of the
+	// body becomes a request of its own (RFC 9112, section 6.1).
 	twoLengths = &headRefusal{http.StatusBadRequest, entity.InvalidRequest, "the request has both Content-Length and Transfer-Encoding"}
 )
 

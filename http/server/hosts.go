@@ -9,11 +9,11 @@ import (
 	"github.com/atelier-run/atelier/entity"
 )
 
-// errMisdirected is the same for every name, and names no host of the server: the page of another site may read it.
+// errMisdirected does not depend on the name, and names no host of the server: the page of another site may read it.
 var errMisdirected = entity.Errorf(entity.MisdirectedRequest,
 	"this server does not serve the host name of the request; its operator can add the name with the setting hosts (\"Host names\" in docs/operations.md)")
 
-// hosts has the names for which the server answers, in lower case.
+// hosts has the host names of the server, in lower case.
 type hosts map[string]bool
 
 func newHosts(names ...string) hosts {
@@ -46,7 +46,7 @@ func isLoopback(name string) bool {
 	return isLocalName(name) || err == nil && address.IsLoopback()
 }
 
-// OriginOf returns the origin by which the client of a request knows the server, which clients of OAuth compare with its metadata (RFC
+// OriginOf returns the server's origin as the client of a request addresses it. Clients of OAuth compare it with the metadata (RFC
 // 9728, section 3.3): the host of the request if it is one of the names of the server, and otherwise the public URL. A loopback name or
 // address counts only if the public URL has one, too: a proxy that does not pass the host on sends one for all its clients. Behind a proxy
 // that ends TLS, the scheme of a name other than the public one is not known.
@@ -74,8 +74,8 @@ func bareName(host string) string {
 	return strings.TrimSuffix(strings.ToLower(host), ".")
 }
 
-// isMonitored reports whether a request is answered for every host name: monitoring sends the names and addresses by which it knows the
-// server, and the answers have nothing of any workspace. Metrics are not answered to scripts of pages, whose browser sends
+// isMonitored reports whether a request is answered for every host name: monitoring sends its own names and addresses of the
+// server, and the answers have nothing of any workspace. Metrics are not answered to scripts of pages: their browser sends
 // Sec-Fetch-Site.
 func isMonitored(r *http.Request) bool {
 	return isProbe(r.URL.Path) || r.URL.Path == "/metrics" && r.Header.Get("Sec-Fetch-Site") == ""

@@ -64,10 +64,10 @@ func (l *Lines) Write(line []byte) error {
 // probeEvery is the time between the lines of KeepAlive to a client that may have gone.
 const probeEvery = time.Second
 
-// KeepAlive writes a line each Options.Heartbeat until ctx ends, unless another one is being written. Proxies would end a
+// KeepAlive writes a line each Options.Heartbeat until ctx ends, unless another line is being written. Proxies would end a
 // silent response, and a client that has gone without closing its connection would not be noticed. Once the client has closed its sending
 // side, KeepAlive writes a line at once, which the system of a client that has gone refuses, and then a line each probeEvery, which fails
-// then. Errors: those of Write.
+// then. Errors: the errors of Write.
 func (l *Lines) KeepAlive(ctx context.Context, line []byte) error {
 	l.w.isKeptAlive.Store(true)
 	ticker := time.NewTicker(l.every)

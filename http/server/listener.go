@@ -96,7 +96,7 @@ func (l headListener) Accept() (net.Conn, error) {
 type headConn struct {
 	net.Conn
 	s *Server
-	// isHandled is set from endHead to beginHead. What is written at other times are refusals of net/http.
+	// isHandled is set from endHead to beginHead. Bytes that are written at other times are refusals of net/http.
 	isHandled atomic.Bool
 	// isHalfClosed is set once the client has closed its sending side in order. A connection that is lost fails with another error.
 	isHalfClosed atomic.Bool

@@ -98,7 +98,7 @@ func serveContentOn(t *testing.T, path string, wrap func(net.Listener) net.Liste
 	return l.Addr().String()
 }
 
-// brokenConn writes half of the bytes of its first write, as a connection does whose write deadline passes.
+// brokenConn writes half of the bytes of its first write, as a connection does when its write deadline passes.
 type brokenConn struct {
 	net.Conn
 	isBroken bool

@@ -11,7 +11,7 @@ import (
 )
 
 // RunLong runs an operation that lasts as long as its purpose and counts as a stream. ctx ends with an *entity.Error as its cause when the
-// client has gone, the caller loses the access or the server shuts down; see Refusal and Server.attend. Errors: those of
+// client has gone, the caller loses the access or the server shuts down; see Refusal and Server.attend. Errors: the errors of
 // run, rate_limited, unavailable.
 func (c *Call) RunLong(run func(ctx context.Context) error) error {
 	ctx, end := context.WithCancelCause(c.Context)
@@ -27,21 +27,21 @@ func (c *Call) RunLong(run func(ctx context.Context) error) error {
 	return run(ctx)
 }
 
-// Submit calls a function of an operation that RunLong runs, with the time of an ordinary request. Errors: those of submit, or the
+// Submit calls a function of an operation that RunLong runs, with the time of an ordinary request. Errors: the errors of submit, or the
 // refusal if ctx has ended with one and submit has failed.
 func Submit[T any](ctx context.Context, c *Call, submit func(c *Call) (T, error)) (T, error) {
 	limited, cancel := context.WithTimeout(ctx, c.RequestTime())
 	defer cancel()
 	result, err := submit(c.With(limited))
-	c.server.releaseBody(c.Response) // what follows may wait for hours
+	c.server.releaseBody(c.Response) // the rest may wait for hours
 	if refused := Refusal(ctx); err != nil && refused != nil {
 		return result, refused
 	}
 	return result, err
 }
 
-// AwaitAnswer prepares the deadlines of the connection for an answer that is written at once after a long time, and whose request has
-// been read. It removes the read deadline: net/http reads ahead to notice that the client has gone, and the deadline would end the
+// AwaitAnswer prepares the deadlines of the connection for an answer that is written at once after a long time. The request has
+// been read. AwaitAnswer removes the read deadline: net/http reads ahead to notice that the client has gone, and the deadline would end the
 // request; see limitBody. The write deadline is set again when the answer begins.
 func (c *Call) AwaitAnswer() {
 	http.NewResponseController(c.Response.ResponseWriter).SetReadDeadline(time.Time{})
@@ -55,8 +55,8 @@ func (c *Call) removeWriteDeadline() {
 	http.NewResponseController(c.Response.ResponseWriter).SetWriteDeadline(time.Time{})
 }
 
-// Refusal returns the error with which the context of RunLong has ended, or nil if it has not ended, or because the output cannot be
-// written.
+// Refusal returns the error that has ended the context of RunLong; nil if the context has not ended, or has ended because the output
+// cannot be written.
 func Refusal(ctx context.Context) *entity.Error {
 	refused, _ := errors.AsType[*entity.Error](context.Cause(ctx))
 	return refused
@@ -74,7 +74,7 @@ type Lasting interface {
 const endPause = time.Second
 
 // OpenLasting opens something that outlives the request. It ends it when the caller loses the access that the operation
-// requires, or the server shuts down. Errors: those of open, rate_limited, unavailable.
+// requires, or the server shuts down. Errors: the errors of open, rate_limited, unavailable.
 func OpenLasting[T Lasting](c *Call, open func() (T, error)) (opened T, err error) {
 	ctx, lose := context.WithCancelCause(context.WithoutCancel(c.Context))
 	remove, err := c.server.watcher.addTerminal(c, lose)

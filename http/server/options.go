@@ -20,7 +20,7 @@ type Options struct {
 	// Secret is the installation's secret: 32 bytes, the same on every member of a cluster.
 	Secret []byte
 	Log    *slog.Logger
-	// Registerer registers the metrics, and /metrics exports those of Gatherer. A prometheus.Registry is both.
+	// Registerer registers the metrics, and /metrics exports the metrics of Gatherer. A prometheus.Registry is both.
 	Registerer prometheus.Registerer
 	Gatherer   prometheus.Gatherer
 	// Ready returns nil if requests can be answered, or else the reason why they cannot.
@@ -35,8 +35,8 @@ type Options struct {
 	// PublicURL is the address of the server for clients, without a path: "https://atelier.example.com". Links and cookies
 	// depend on it.
 	PublicURL *url.URL
-	// Hosts are further host names for which the server answers, beside the host of PublicURL, loopback names and IP addresses. Requests
-	// for other names, except those of apps and of monitoring, are refused.
+	// Hosts are further host names of the server, beside the host of PublicURL, loopback names and IP addresses. Requests for other
+	// names are refused, except requests for the names of apps and requests of monitoring.
 	Hosts []string
 	// TrustedProxies are the networks of trusted proxies; X-Forwarded-For is ignored from all other peers.
 	TrustedProxies []netip.Prefix
@@ -44,7 +44,7 @@ type Options struct {
 	Edge Edge
 	// SeparateMetrics is set if the metrics are served by ServeMetrics, and not on the public listener.
 	SeparateMetrics bool
-	// StrictTransport is the time for which browsers must use HTTPS (RFC 6797), which the responses over HTTPS say; 0: they do not.
+	// StrictTransport is how long browsers must use HTTPS (RFC 6797). Responses over HTTPS say so; 0: they do not.
 	StrictTransport time.Duration
 	Limits          Limits
 }
@@ -67,11 +67,11 @@ type Limits struct {
 	// CredentialTerminals is the number of terminals that were opened with one credential and have not ended, beyond which
 	// opening one is answered 429.
 	CredentialTerminals int
-	// Rate is the number of requests a second with one credential, of which Burst can be saved up, beyond which more are
+	// Rate is the number of requests a second with one credential. Burst of them can be saved up; further requests are
 	// answered 429. Negative: no limit.
 	Rate, Burst int
-	// AddressRate is the number of requests a second from one address to public operations or with unknown keys, of which
-	// AddressBurst can be saved up, beyond which more are answered 429. Negative: no limit.
+	// AddressRate is the number of requests a second from one address to public operations or with unknown keys.
+	// AddressBurst of them can be saved up; further requests are answered 429. Negative: no limit.
 	AddressRate, AddressBurst int
 	// Workspaces is the number of workspaces that a person may have created and not deleted, beyond which creating one is
 	// answered 409. Negative: no limit.

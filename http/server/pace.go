@@ -18,8 +18,8 @@ type bodyPace struct {
 	// until bounds each deadline; zero: it does not.
 	until time.Time
 
-	// last is the time at which the deadline was set, waited the time that was spent waiting in the present window, and bytes what has
-	// arrived in it.
+	// last is the time at which the deadline was set, waited the time that was spent waiting in the present window, and bytes the number
+	// of bytes that have arrived in it.
 	last   time.Time
 	waited time.Duration
 	bytes  int64
@@ -57,7 +57,7 @@ type pacedBody struct {
 	pace bodyPace
 }
 
-// withPacedBody returns a copy of a request whose body must arrive with the minimum rate, in windows of the time of a request's head. The
+// withPacedBody returns a copy of a request. Its body must arrive with the minimum rate, in windows of the time of a request's head. The
 // request of net/http keeps its body: net/http recognizes by its type whether a client waits for 100 Continue.
 func (s *Server) withPacedBody(w *Response, r *http.Request) *http.Request {
 	if r.ContentLength == 0 {

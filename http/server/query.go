@@ -122,7 +122,7 @@ func (q *Query) Flag(name string, absent bool) bool {
 	return value == "1"
 }
 
-// Choice returns a parameter that has one of the given values, of which the first is the default.
+// Choice returns a parameter that has one of the given values. The first value is the default.
 func (q *Query) Choice(name string, values ...string) string {
 	if !q.Has(name) {
 		return values[0]

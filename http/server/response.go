@@ -17,7 +17,7 @@ import (
 	"github.com/atelier-run/atelier/limit"
 )
 
-// Response is the response to a request, and has the data with which the end of the request is measured and logged.
+// Response is the response to a request, and has the data for the metrics and the log of the end of the request.
 type Response struct {
 	http.ResponseWriter
 	Request *http.Request
@@ -93,11 +93,11 @@ func (w *Response) beginWrite() error {
 // reads maxWrite bytes in Limits.StallTime.
 const maxWrite = 256 << 10
 
-// smallContent is the length in bytes up to which content is read into memory and sent by one system call, which costs less
+// Content of at most smallContent bytes is read into memory and sent by one system call, which costs less
 // than the kernel's copy.
 const smallContent = 32 << 10
 
-// bufferedContent is the length in bytes up to which net/http collects content itself.
+// net/http itself collects content of at most bufferedContent bytes.
 const bufferedContent = 2 << 10
 
 var contentBuffers = sync.Pool{New: func() any { return new([smallContent]byte) }}

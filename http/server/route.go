@@ -26,12 +26,12 @@ type Route struct {
 	// Changes marks an operation that requires the right to change the workspace although its method usually only reads: it changes
 	// the workspace, or shows secrets of it.
 	Changes bool
-	// Resource is the path by which OAuth knows the operation as a resource of its own (RFC 9728); empty: it belongs to the API.
-	// Tokens for a resource are valid for its operations alone, and those for the API for all.
+	// Resource is the path of the operation as an OAuth resource of its own (RFC 9728); empty: the operation belongs to the API.
+	// Tokens for a resource are valid for its operations alone, and tokens for the API for all operations.
 	Resource string
-	// Personal marks an operation that changes only what belongs to the caller, which members with read access may do.
+	// Personal marks an operation that changes only data of the caller. Members with read access may call it.
 	Personal bool
-	// Refuse answers with an error, also of a method for which the path has no operation; nil: as JSON.
+	// Refuse answers with an error, also for a method without an operation at the path; nil: as JSON.
 	Refuse func(w *Response, refused *entity.Error)
 }
 
@@ -40,8 +40,8 @@ type Route struct {
 type Scope string
 
 // The scopes of the specification. Operations with ScopePublic need no credential and are limited by the address of the
-// client, those with ScopeProbe are for monitoring and have no limit, those with ScopeOperator are served on the operators'
-// socket only.
+// client, operations with ScopeProbe are for monitoring and have no limit, operations with ScopeOperator are served on the
+// operators' socket only.
 const (
 	ScopePublic        Scope = "public"
 	ScopeProbe         Scope = "probe"
@@ -98,7 +98,7 @@ const (
 	// Transfer operations last as long as bytes move.
 	Transfer
 	// Streaming operations last until their client, their access or their purpose ends, and count against Limits.Streams;
-	// those of StreamTo last Options.StreamSegment. Requests that wait belong to them, so that they do not use up Limits.Requests.
+	// streams of StreamTo last Options.StreamSegment. Requests that wait belong to them, so that they do not use up Limits.Requests.
 	Streaming
 )
 
@@ -170,7 +170,7 @@ func (r resource) addHead() {
 	}
 }
 
-// refuse returns Refuse of the operations, which is the same for all.
+// refuse returns Refuse of the operations; all have the same.
 func (r resource) refuse() func(*Response, *entity.Error) {
 	for _, op := range r {
 		return op.Refuse

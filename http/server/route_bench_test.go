@@ -9,8 +9,8 @@ import (
 	"github.com/gorilla/mux"
 )
 
-// BenchmarkRouting measures what it costs to find the operation of a request in a table of 80 paths, the first and the last of
-// them: as the server does it, and by the router's own templates and ServeHTTP.
+// BenchmarkRouting measures the cost of finding the operation of a request in a table of 80 paths, for the first and the last
+// path: as the server does it, and by the router's own templates and ServeHTTP.
 func BenchmarkRouting(b *testing.B) {
 	ours, own := mux.NewRouter(), mux.NewRouter().UseEncodedPath().SkipClean(true)
 	for i := range 80 {

@@ -2,7 +2,7 @@
 //
 // A request passes these steps, in this order:
 //
-//	connections.go   a slot for the connection, which idle ones give up: 503
+//	connections.go   a slot for the connection, which idle connections give up: 503
 //	listener.go      limits on unfinished request heads: 431, 503; a body with two lengths: 400
 //	head_refusal.go  the refusals of net/http, such as 400 for a malformed head, in the form of all errors
 //	hosts.go         the host: 421, unless it is the server's, or an app's, which the edge serves
@@ -20,18 +20,18 @@
 //
 // # Authorization
 //
-// Route.Scope names the access that an operation requires, and there is one way in which it is enforced:
+// Route.Scope names the access that an operation requires, and it is enforced in one way:
 //
 //  1. Call.admit checks everything that needs no workspace: whether the credential is valid, and whether it belongs to a
 //     person if the scope is ScopeHuman. It also resolves the slug in the path.
 //  2. If the operation sends a command to the workspace, or to an entity that the workspace owns, the rules of that
 //     entity authorize it, in order with changes of roles. The handler adds nothing.
 //  3. If the operation sends no such command, its handler calls Call.Authorize, which asks the workspace whether the
-//     caller has what Route.Scope requires.
+//     caller has the access that Route.Scope requires.
 //  4. If the input is invalid, no command is sent. Answer passes the error through Call.Withhold, which authorizes the
 //     caller first: callers without access get the refusal of access and learn nothing from validation.
 //  5. Streams, transfers, processes and terminals outlast the first check. The watcher (watch.go) revalidates their access
-//     twice a second and ends those that have lost it. Right before a change of a drive is decided, Call.Reauthenticate
+//     twice a second and ends each that has lost it. Right before a change of a drive is decided, Call.Reauthenticate
 //     verifies the credential once more, and the rules of the workspace authorize the command; Call.Authorize does so for
 //     changes that no command decides.
 //
@@ -42,7 +42,7 @@
 //
 // A stream of file activity passes these steps:
 //
-//  1. api.fileActivity.stream decodes the position from which the client wants events: the Last-Event-ID header or a
+//  1. api.fileActivity.stream decodes the position of the client in the events: the Last-Event-ID header or a
 //     cursor.
 //  2. Call.StreamTo admits the stream, within the limits for the person and for the credential (watcher.addStream).
 //  3. The function that the handler passes to StreamTo calls api.Streams.Subscribe, which package actors implements (see
@@ -78,8 +78,8 @@
 //     registers it with the watcher.
 //  2. api.Computers.Exec, which cmd/node implements with computer.Fleet.Launch, starts the process. Until step 7 errors are
 //     ordinary responses.
-//  3. Launch sends StartProcess to the entity of the computer. The rules of the workspace authorize the caller again, those
-//     in entity/computer limit the number of processes, and the event ProcessStarted and the row of the audit log are
+//  3. Launch sends StartProcess to the entity of the computer. The rules of the workspace authorize the caller again, the
+//     rules in entity/computer limit the number of processes, and the event ProcessStarted and the row of the audit log are
 //     durable before anything runs.
 //  4. computer.Observer.Begin, which drive/observe implements, begins to observe the drive.
 //  5. computer.Host.Start starts the computer if it has no process, and a process that waits. In package computer/local the
@@ -146,15 +146,15 @@ type Server struct {
 	router, operatorRouter *mux.Router
 	// overloaded answers requests for apps on connections without a slot. It has no probes: their paths at the host of an app are the app's.
 	overloaded *mux.Router
-	// misdirected answers requests for unknown host names, and metricsRouter those of the listener of the metrics.
+	// misdirected answers requests for unknown host names, and metricsRouter requests to the listener of the metrics.
 	misdirected, metricsRouter *mux.Router
 	// hosts are the names of the server.
 	hosts hosts
 	// strictTransport is the value of Strict-Transport-Security; nil: it is not sent.
 	strictTransport []string
 	slots           slots
-	// running has a *Response for each request whose operation runs, with the function that ends the operation, and an *http.Request for each
-	// request to an app.
+	// running has a *Response for each request with a running operation, with the function that ends the operation, and an *http.Request for
+	// each request to an app.
 	running     sync.Map
 	connections *connections
 	// heads is the number of bytes charged for unfinished request heads; see headConn.
@@ -240,7 +240,7 @@ func (s *Server) servePlatform(router *mux.Router, w http.ResponseWriter, r *htt
 	s.handle(router, w, r)
 }
 
-// Admin returns the handler of the operators' routes. It authenticates nobody: only operators may be able to reach it.
+// Admin returns the handler of the operators' routes. It does not authenticate: only operators may be able to reach it.
 func (s *Server) Admin() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.handle(s.operatorRouter, w, r) })
 }
@@ -327,7 +327,7 @@ func (s *Server) runOperation(op *operation, w *Response, r *http.Request) {
 }
 
 // countAndRun takes the slots of a request (slots.go) while it admits the request and runs the handler of its operation. Errors:
-// those of takeSlots, of admit and of the handler.
+// the errors of takeSlots, of admit and of the handler.
 func (s *Server) countAndRun(c *Call) error {
 	taken, err := s.takeSlots(c.operation, c.Request)
 	defer func() { taken.release() }()
@@ -398,7 +398,7 @@ func (s *Server) ServeAdmin(l net.Listener) error { return untilClosed(s.operato
 // ServeMetrics serves the metrics alone on a listener. It returns nil after Shutdown.
 func (s *Server) ServeMetrics(l net.Listener) error { return untilClosed(s.metricsServer.Serve(l)) }
 
-// untilClosed returns nil for the error by which net/http reports Shutdown.
+// untilClosed returns nil for the error of net/http that reports Shutdown.
 func untilClosed(err error) error {
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil

@@ -40,9 +40,10 @@ const (
 	operatorSlots = 256
 )
 
-// slots are the slots of requests and streams, by what they are for.
+// slots are the slots of requests and streams, by purpose.
 type slots struct {
-	// requests has the slots of all requests but streams. public has the slots of those that need no credential, which take both.
+	// requests has the slots of all requests but streams. public has the slots of requests that need no
+	// credential; such a request takes a slot of both.
 	requests, public, probes, operators, streams *limit.Shares[holder]
 	// bodies has a slot for each byte of Limits.BodyMemory.
 	bodies *limit.Shares[holder]
@@ -58,8 +59,8 @@ func newSlots(l Limits, r prometheus.Registerer) (slots, error) {
 		s.operators.Register(r, "operators"), s.streams.Register(r, "streams"), s.bodies.Register(r, "body_bytes"))
 }
 
-// of returns the slots that a request takes; nil: none, because the watcher admits it as a stream. A stream whose request has a body takes
-// the slot of a request until the watcher admits it.
+// of returns the slots that a request takes; nil: none, because the watcher admits it as a stream. A stream takes,
+// if its request has a body, the slot of a request until the watcher admits it.
 func (s slots) of(op *operation, r *http.Request) *limit.Shares[holder] {
 	switch {
 	case op.Scope == ScopeProbe:

@@ -28,7 +28,7 @@ type StreamClient struct {
 // server shuts down. The package comment describes the whole flow.
 //
 // subscribe registers for events and returns the function that runs the stream: it sends to the client, blocks until ctx ends,
-// and does not send after it has returned. An error of subscribe becomes the response. Errors: those of subscribe,
+// and does not send after it has returned. An error of subscribe becomes the response. Errors: the errors of subscribe,
 // rate_limited, unavailable.
 func (c *Call) StreamTo(subscribe func(ctx context.Context, client StreamClient) (func(context.Context) error, error)) error {
 	return c.streamTo(access{}, subscribe)
@@ -167,7 +167,7 @@ func (s *sink) sendHeartbeat(heartbeat time.Duration) {
 	}
 }
 
-// send writes frames, or what trySend has left of them.
+// send writes frames, or the rest that trySend has left of them.
 func (s *sink) send(frames []byte) error {
 	s.writing <- struct{}{}
 	defer func() { <-s.writing }()
@@ -195,7 +195,7 @@ func (s *sink) trySend(frames []byte) bool {
 	return all
 }
 
-// finishChunk writes what trySend has left of a chunk. The caller holds writing.
+// finishChunk writes the rest that trySend has left of a chunk. The caller holds writing.
 func (s *sink) finishChunk() error {
 	if s.chunks == nil || len(s.chunks.rest) == 0 {
 		return nil

@@ -16,7 +16,7 @@ import (
 	"github.com/atelier-run/atelier/retry"
 )
 
-// alpnChallenge is the protocol of the handshakes with which an authority validates a name (RFC 8737). They have no requests.
+// alpnChallenge is the protocol of the handshakes of an authority that validates a name (RFC 8737). They have no requests.
 const alpnChallenge = "acme-tls/1"
 
 // http2Protocol is the protocol of the handshakes that lead to HTTP/2 (RFC 9113, section 3.1).
@@ -111,10 +111,10 @@ func withPort(host, port string) string {
 // secure, and sends it unless the app sends its own.
 type Edge interface {
 	http.Handler
-	// Serves reports whether the Host of a request, which may have a port, is that of an app, or would be if the app existed. It is
+	// Serves reports whether the Host of a request, which may have a port, is the host of an app, or would be if the app existed. It is
 	// called for every request before anything else, and reads nothing but the host and the address of the client.
 	Serves(r *http.Request) bool
-	// Drain ends the streams of events, and those that begin afterwards. Shutdown calls it before it waits for the requests in flight.
+	// Drain ends the streams of events, and streams that begin afterwards. Shutdown calls it before it waits for the requests in flight.
 	Drain()
 }
 
@@ -175,7 +175,7 @@ func (u *upgradable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 func (u *upgradable) Flush() { _ = http.NewResponseController(u.ResponseWriter).Flush() }
 
 // A tlsListener carries out the handshakes of its connections before it returns them, concurrently: net/http would do so too, but
-// only for connections that it knows to be TLS, and those of HTTP/1.1 are wrapped to bound their heads.
+// only for connections that it knows to be TLS, and connections of HTTP/1.1 are wrapped to bound their heads.
 type tlsListener struct {
 	net.Listener
 	config *tls.Config

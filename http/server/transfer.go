@@ -38,9 +38,9 @@ func (c *Call) TransferTo(serve func(r *http.Request) error) error {
 
 // traffic sets the deadlines of a connection during a transfer.
 //
-// The read deadline of an upload is extended as long as its bytes arrive with the minimum rate; every other body has the one deadline
+// The read deadline of an upload is extended as long as its bytes arrive with the minimum rate; every other body has only the deadline
 // that was set when the request began. The write deadline is extended as long as the client reads. cutOff may be called from any
-// goroutine; after it no deadline is extended, so that a client cannot prolong a transfer to which it has lost access.
+// goroutine; after it no deadline is extended, so that a client that has lost the access cannot prolong a transfer.
 type traffic struct {
 	control *http.ResponseController
 
@@ -54,9 +54,9 @@ type traffic struct {
 	isBodyDone bool
 	// hasBegun reports that the response has begun.
 	hasBegun bool
-	// refusal is the error with which the access ended, or nil.
+	// refusal is the error that has ended the access, or nil.
 	refusal error
-	// isFinished is set by finish. The deadlines are those of the connection's next request from then on.
+	// isFinished is set by finish. From then on, the deadlines belong to the connection's next request.
 	isFinished bool
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/atelier-run/atelier/entity"
 )
 
-// deadlines is a response whose deadlines are recorded.
+// deadlines is a response that records its deadlines.
 type deadlines struct {
 	*httptest.ResponseRecorder
 	read, write time.Time

@@ -15,7 +15,7 @@ import (
 // sweepEvery is the time between two checks of long requests, and bounds each check.
 const sweepEvery = 500 * time.Millisecond
 
-// errShuttingDown is the cause with which streams and terminals end when the server shuts down.
+// errShuttingDown is the cause of the end of streams and terminals when the server shuts down.
 var errShuttingDown = &entity.Error{Code: entity.Unavailable, Message: "the server is shutting down", RetryAfter: time.Second}
 
 // watcher ends long requests, and what outlives its request, within a second after their access is lost. While there are any,
@@ -37,7 +37,7 @@ type watcher struct {
 }
 
 // watchedID identifies a credential and, for the credential of an app, the hash of its secret: when the secret is replaced, requests
-// with the old one end, and those with the new one continue.
+// with the old secret end, and requests with the new secret continue.
 type watchedID struct{ credentialID, appSecret string }
 
 func watchedIDOf(c *Credential) watchedID {
@@ -48,7 +48,7 @@ func watchedIDOf(c *Credential) watchedID {
 type watchedCredential struct {
 	credential *Credential
 	requests   map[*watchedRequest]struct{}
-	// streams and terminals are the numbers of open ones.
+	// streams is the number of open streams, and terminals the number of open terminals.
 	streams, terminals int
 	// isChecking reports that a check of the credential is in flight.
 	isChecking bool
@@ -254,7 +254,7 @@ func (w *watcher) sweep() {
 	}
 }
 
-// checkAll starts a check of each credential that has none in flight, so that a look-up that blocks delays no other. It
+// checkAll starts a check of each credential without a check in flight, so that a look-up that blocks delays no other look-up. It
 // reports whether there are requests to watch.
 func (w *watcher) checkAll() bool {
 	w.mu.Lock()
@@ -269,7 +269,7 @@ func (w *watcher) checkAll() bool {
 	return w.sweeping
 }
 
-// check ends the requests of a credential that is no longer valid, and those that their workspace refuses. If a look-up fails
+// check ends the requests of a credential that is no longer valid, and the requests that their workspace refuses. If a look-up fails
 // for another reason they continue: a stream of events is also ended by its workspace, and a transfer is authorized again
 // before its change is decided.
 func (w *watcher) check(of *watchedCredential) {

@@ -135,7 +135,7 @@ func (s *Socket) KeepAlive(ctx context.Context) error {
 // BeginEnd gives a message in flight a second. Messages that are sent later must fit into that second too.
 func (s *Socket) BeginEnd() { s.net.SetWriteDeadline(time.Now().Add(endGrace)) }
 
-// The codes with which connections are closed (RFC 6455, section 7.4.1).
+// The codes of the ends of connections (RFC 6455, section 7.4.1).
 const (
 	CloseDone         = int(websocket.StatusNormalClosure)
 	CloseShuttingDown = int(websocket.StatusGoingAway)
