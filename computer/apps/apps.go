@@ -100,14 +100,14 @@ type Options struct {
 	Ready time.Duration
 	// Install limits an install command; 0: 10 min.
 	Install time.Duration
-	// Drain is the time for which a replaced process serves its open connections; 0: 30 s.
+	// Drain is how long a replaced process serves its open connections; 0: 30 s.
 	Drain time.Duration
-	// Grace is the time after SIGTERM for which a process may end by itself before it is killed; 0: 10 s.
+	// Grace is how long a process may take to end by itself after SIGTERM, before it is killed; 0: 10 s.
 	Grace time.Duration
 	// End limits one attempt to end a process after Grace; 0: 30 s.
 	End time.Duration
 	// Stop is the time in which all processes of an app that is being removed must end; 0: 45 s. Otherwise the removal fails. Stop should be
-	// less than the time for which a request waits, so that the request gets the failure.
+	// less than the time that a request waits, so that the request gets the failure.
 	Stop time.Duration
 	// FirstPause is the pause after the first crash of a process, before the process is started again; 0: 1 s. LongestPause is the longest
 	// pause after further crashes; 0: 1 min. After a process has run for Healthy, the next pause is FirstPause again; 0: 1 min.

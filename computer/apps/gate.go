@@ -28,10 +28,10 @@ type gate struct {
 }
 
 // The port of a gate in the network of a process: firstGatePort, or secondGatePort if the app uses firstGatePort. Both are outside of the range
-// from which Linux chooses ephemeral ports.
+// of the ephemeral ports of Linux.
 const firstGatePort, secondGatePort = 61001, 61002
 
-// gatePort returns the port of the gate in the network of a process whose app uses a port.
+// gatePort returns the port of the gate in the network of a process of an app that uses a port.
 func gatePort(used int) int {
 	if used == firstGatePort {
 		return secondGatePort

@@ -2,8 +2,8 @@ package apps
 
 import "time"
 
-// A history has the results of the earlier attempts and the ends of the processes, from which the time of the next start follows. It reads no
-// clock: the callers pass the time.
+// A history has the results of the earlier attempts and the ends of the processes; the time of the next start follows from them. It reads
+// no clock: the callers pass the time.
 type history struct {
 	// refused is the last requested generation that has failed. It is not tried again, even if the state of the app does not have the failure
 	// yet.

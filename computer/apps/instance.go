@@ -180,7 +180,7 @@ func (l *loop) launch(ctx context.Context, c configuration, s start) (Process, e
 	return p, nil
 }
 
-// reasonOf returns an error whose text members may see: the message of a refusal, or an interruption. It logs an error that is no
+// reasonOf returns an error with a text that members may see: the message of a refusal, or an interruption. It logs an error that is no
 // *entity.Error.
 func (l *loop) reasonOf(ctx context.Context, err error) error {
 	if ctx.Err() != nil {

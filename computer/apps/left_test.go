@@ -33,7 +33,7 @@ func TestRemovalFailsWhileAProcessDoesNotEnd(t *testing.T) {
 			if w.removed("stop_1") {
 				t.Fatal("the app was removed while its process runs")
 			}
-			// The test runs the two tasks one after the other: the loop ends within 40 s, and Stop within 45.
+			// The test runs the two tasks in sequence: the loop ends within 40 s, and Stop within 45.
 			if took := time.Since(at); took > 85*time.Second {
 				t.Errorf("the removal failed after %s", took)
 			}

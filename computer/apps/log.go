@@ -268,7 +268,7 @@ func (a *appLog) write(stream, text string) {
 }
 
 // store appends a line to the file. It opens the file if the file is not open, and begins a new file if the file is full. It does not sync the
-// file, because nobody was told that the line is durable.
+// file, because no caller was told that the line is durable.
 func (a *appLog) store(line Line) error {
 	if a.file != nil && a.size >= maxFile {
 		if err := errors.Join(a.file.Close(), os.Rename(a.path(), a.previousPath())); err != nil {

@@ -189,7 +189,7 @@ func TestBeginningOfALine(t *testing.T) {
 	})
 }
 
-// The reason of a failure has the last lines of the process that has failed, even if another one writes meanwhile.
+// The reason of a failure has the last lines of the process that has failed, even if another process writes meanwhile.
 func TestTailIsOfOneProcess(t *testing.T) {
 	_, a := openLog(t, t.TempDir())
 	failing, flooding := newOutput(), newOutput()
@@ -228,7 +228,7 @@ func TestOutputEndsWithAPartialLine(t *testing.T) {
 	})
 }
 
-// TestOutputAfterTheEndOfTheLoop has a process whose output ends after its loop has, when the next loop uses the log.
+// TestOutputAfterTheEndOfTheLoop has a process. Its output ends after its loop has ended, when the next loop uses the log.
 func TestOutputAfterTheEndOfTheLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, ended := openLog(t, t.TempDir())

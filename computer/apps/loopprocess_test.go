@@ -166,7 +166,7 @@ func (p *fakeProcess) key() string {
 	return key
 }
 
-// serve sends the command of the process, and then what it receives, until either side ends.
+// serve sends the command of the process, and then the bytes that it receives, until either side ends.
 func (p *fakeProcess) serve(c net.Conn) {
 	go func() {
 		<-p.ended

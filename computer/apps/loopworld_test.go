@@ -32,11 +32,12 @@ const (
 	testPort      = 8080
 )
 
-// A world has one app with the real rules, the executors of its tasks, and a computer whose processes are programs of the test.
+// A world has one app with the real rules, the executors of its tasks, and a computer. The processes of the computer are programs of the
+// test.
 type world struct {
 	t   *testing.T
 	s   *Supervisor
-	log bytes.Buffer // what the supervisor logs
+	log bytes.Buffer // the log of the supervisor
 
 	mu      sync.Mutex
 	app     *appv1.App
@@ -66,7 +67,7 @@ type network map[int]func(net.Conn)
 // A program is the behavior of a command.
 type program struct {
 	output string
-	// port is the port on which it listens, after a time; 0: that of the variable PORT; -1: none.
+	// port is the port on which it listens, after a time; 0: the port in the variable PORT; -1: none.
 	port  int
 	after time.Duration
 	// connects is the time that it takes to connect to it.

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// maxMeasured is the maximum number of apps whose use of the machine is exported, with a series for each app. The apps with the most memory
+	// maxMeasured is the maximum number of apps with an exported use of the machine, with a series for each app. The apps with the most memory
 	// are exported.
 	maxMeasured = 100
 	// usageTimeout is the time in which the computers must return the use. usageQueries is the maximum number of computers that are queried at
@@ -30,7 +30,7 @@ type metrics struct {
 	apps    *prometheus.Desc
 	// processor and memory are labeled with the workspace and the id of an app.
 	processor, memory *prometheus.Desc
-	// omitted counts the apps whose use a collection has not exported.
+	// omitted counts the apps without exported use in a collection.
 	omitted *prometheus.Desc
 }
 

@@ -61,7 +61,7 @@ func TestUsageMetrics(t *testing.T) {
 	})
 }
 
-// manyComputers answers for computers with one app each. The one of the workspace "slow" does not answer in time.
+// manyComputers answers for computers with one app each. The computer of the workspace "slow" does not answer in time.
 type manyComputers struct{ Computers }
 
 func (manyComputers) Usage(ctx context.Context, workspaceID string) ([]computer.Usage, error) {

@@ -52,7 +52,7 @@ func counted(t *testing.T, s *Supervisor) (ready, failed, crashes float64) {
 	return ready, failed, crashes
 }
 
-// withLoop calls a test with a loop in a state, whose app accepts each report. The loop has a process if the state has a process.
+// withLoop calls a test with a loop in a state. The app of the loop accepts each report. The loop has a process if the state has a process.
 func withLoop(t *testing.T, at state, test func(t *testing.T, r *runState, app *recorder)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

@@ -5,8 +5,8 @@ import "context"
 // page is the number of lines of a log that are sent at once.
 const page = 256
 
-// OpenLog opens the log of an app and returns the function that reads it. follow calls send with the lines after a position, of which 0 is
-// the beginning, in order; then, if the log is followed, with each further line, until ctx ends or send fails. missed is set if lines
+// OpenLog opens the log of an app and returns the function that reads it. follow calls send with the lines after a position (0: the
+// beginning), in order; then, if the log is followed, with each further line, until ctx ends or send fails. missed is set if lines
 // before the first one are not available any more. Errors: not_found.
 func (s *Supervisor) OpenLog(workspaceID, appID string, isFollowed bool) (follow Follow, err error) {
 	// The log is opened to see whether it can be. follow opens it for as long as it lasts.
@@ -28,7 +28,7 @@ func (s *Supervisor) OpenLog(workspaceID, appID string, isFollowed bool) (follow
 // Follow reads a log; see OpenLog.
 type Follow func(ctx context.Context, after uint64, send func(lines []Line, missed bool) error) error
 
-// ReadLog returns the lines of the log of an app after a position, of which 0 is the beginning, in order, and at most limit lines. missed
+// ReadLog returns the lines of the log of an app after a position (0: the beginning), in order, and at most limit lines. missed
 // is set if lines between the position and the first line are not available any more. Errors: not_found.
 func (s *Supervisor) ReadLog(workspaceID, appID string, after uint64, limit int) (lines []Line, missed bool, err error) {
 	read, release, err := s.Logs(workspaceID, appID)

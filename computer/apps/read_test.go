@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestStoredLogEnds reads a log to which each read adds a line, as an app does that writes faster than its client reads.
+// TestStoredLogEnds reads a log. Each read adds a line to the log, as an app does that writes faster than its client reads.
 func TestStoredLogEnds(t *testing.T) {
 	for name, test := range map[string]struct {
 		after      uint64

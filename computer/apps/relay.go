@@ -28,7 +28,7 @@ const maxRelayed = 512
 // acceptPause is the pause after Accept has failed, for example because the server had no free descriptor.
 const acceptPause = time.Second
 
-// relayDial is the time for which a connection waits until the process accepts connections.
+// relayDial is how long a connection waits until the process accepts connections.
 const relayDial = 10 * time.Second
 
 // openRelay opens a relay for a port. It returns an error if another process of the computer uses the port.

@@ -34,8 +34,8 @@ func TestIdleProcessDuringAnAttempt(t *testing.T) {
 	})
 }
 
-// TestUpdateWhileTheProcessBecomesReady requests a configuration while the connection that shows that the one before is ready is being
-// made. The attempt is cancelled too late and succeeds.
+// TestUpdateWhileTheProcessBecomesReady requests a configuration while the connection that shows that the configuration before it is ready
+// is being made. The attempt is cancelled too late and succeeds.
 func TestUpdateWhileTheProcessBecomesReady(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		w.programs["serve"], w.programs["slow"] = program{}, program{connects: 2 * time.Second}
@@ -108,8 +108,8 @@ func TestStopOfTheComputerBeforeAStart(t *testing.T) {
 	})
 }
 
-// TestUpdateWhileTheComputerIsStopped requests a configuration when the computer has not started processes for a while already. It is
-// tried for as long as any other.
+// TestUpdateWhileTheComputerIsStopped requests a configuration when the computer has not started processes for a while already. The
+// configuration is tried for as long as any other configuration.
 func TestUpdateWhileTheComputerIsStopped(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		refuse := func(err error) {
