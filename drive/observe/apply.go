@@ -75,7 +75,7 @@ func (r *reader) applyEvent(b *batch, at int, e *event, isOwn bool, now time.Tim
 	}
 }
 
-// exists reports whether the entry at a path is the one with a handle.
+// exists reports whether the entry at a path is the entry with a handle.
 func (r *reader) exists(at spot, file handle) bool {
 	found, err := handleAt(r.group.mount, at.drive.workspaceID+"/files/"+at.path, 0)
 	return err == nil && found == file

@@ -80,7 +80,7 @@ func TestShortLivedProcesses(t *testing.T) {
 }
 
 // TestRoutesAreNotCountedTwice changes a drive through its routes while a process changes the same and other paths. Each row of
-// the routes is there once, no row of the process is for a change of the routes, and the sequence says what is on the disk.
+// the routes is there once, no row of the process is for a change of the routes, and the sequence agrees with the disk.
 func TestRoutesAreNotCountedTwice(t *testing.T) {
 	for round := range 2 {
 		n := newNode(t, Options{})

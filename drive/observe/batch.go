@@ -32,7 +32,7 @@ func (e *event) relocates() bool {
 	return e.target != nil && e.mask&(unix.FAN_RENAME|unix.FAN_DELETE) != 0
 }
 
-// A batch is a sequence of events that are applied together, so that the later ones tell where the folders of the earlier ones
+// A batch is a sequence of events that are applied together, so that later events tell where the folders of earlier events
 // have been.
 type batch struct {
 	folders *folders
@@ -128,7 +128,7 @@ func (b *batch) relocatesSince(from int) bool {
 }
 
 // locate makes sure that a folder is located as of the event at a position, which is the next to be applied. It reports false
-// if nobody can tell where the folder was.
+// if the place of the folder cannot be known.
 //
 // If a later event of the batch moves or removes the folder, that event names the place where it was until then. Otherwise it
 // still is there. Either way the folder above may have been moved later, so its place is found in the same way.
@@ -186,7 +186,7 @@ func (b *batch) locateBelow(d *folder, at, depth int) bool {
 // maxDepth bounds how many folders lie above a folder.
 const maxDepth = 4096
 
-// place sets the path of a folder to that of an entry of a located folder.
+// place sets the path of a folder to the path of an entry of a located folder.
 func (b *batch) place(d, parent *folder, name string) {
 	if parent.isOutside {
 		b.folders.setOutside(d)

@@ -16,7 +16,7 @@ import (
 const benchmarkFiles = 10_000
 
 // BenchmarkUntar compares the time of unpacking an archive on an observed drive with the time on the same file system without
-// observation. BenchmarkClone does the same for a clone with git.
+// observation. BenchmarkClone compares the times of a clone with git.
 func BenchmarkUntar(b *testing.B) {
 	source := makeFiles(b)
 	archive := filepath.Join(b.TempDir(), "files.tar")

@@ -21,7 +21,7 @@ import (
 
 // A Checker compares the drives with the sequences of file activity: each entry that exists according to the last row about it must be
 // on its drive. An entry of a drive may have no row: the entries of a restored drive, and entries in folders with generated content, have
-// none. A drive whose start has work to do, because of an open intent or of changes that were not observed, is not compared.
+// none. A drive is not compared if its start has work to do, because of an open intent or of changes that were not observed.
 //
 // The rows of the workspaces come one workspace after the other, after the states of their computers, so that the entries of one drive are
 // in memory at a time: at most as many as the drive may have files, and the folders above them.
@@ -32,7 +32,7 @@ type Checker struct {
 	computers map[string]bool
 	// unfinished are the workspaces with open intents.
 	unfinished map[string]bool
-	// entries are the entries that exist according to the rows of the workspace whose rows are being read; nil before its first row.
+	// entries are the entries that exist according to the rows of the workspace that is being read; nil before its first row.
 	entries *checkedEntry
 }
 
@@ -41,8 +41,7 @@ type checkedEntry struct {
 	below map[string]*checkedEntry
 }
 
-// NewChecker returns a Checker of the drives below a folder. It calls report for each fault, with the path that is at fault and what is
-// wrong.
+// NewChecker returns a Checker of the drives below a folder. It calls report for each fault, with the path and a text about the fault.
 func NewChecker(dir string, report func(path, what string)) *Checker {
 	return &Checker{dir: dir, report: report, computers: map[string]bool{}, unfinished: map[string]bool{}}
 }
@@ -79,7 +78,7 @@ func (c *Checker) AddRow(workspaceID string, row activity.Row) {
 	}
 }
 
-// put adds the entry at a path, and the folders above it; moved is the entry that is moved there, with those below it.
+// put adds the entry at a path, and the folders above it; moved is the entry that is moved there, with the entries below it.
 func (e *checkedEntry) put(path string, moved *checkedEntry) {
 	names := strings.Split(path, "/")
 	for i, name := range names {
@@ -139,7 +138,7 @@ func (c *Checker) EndRows(ctx context.Context, workspaceID string) error {
 	return err
 }
 
-// CompareFolders reports each drive without a workspace, and each computer whose drive is missing, after the last state.
+// CompareFolders reports each drive without a workspace, and each computer with a missing drive, after the last state.
 func (c *Checker) CompareFolders() error {
 	folders, err := os.ReadDir(c.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -13,8 +13,8 @@ import (
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 )
 
-// TestCheckedEntries follows rows about folders, for one workspace after the other. At the end of the rows of one, nothing of its drive is
-// in memory.
+// TestCheckedEntries follows rows about folders, for one workspace after the other. At the end of the rows of a workspace, nothing of its
+// drive is in memory.
 func TestCheckedEntries(t *testing.T) {
 	dir := t.TempDir()
 	var missing []string

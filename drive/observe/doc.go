@@ -49,7 +49,7 @@
 // A scan finds created, written and moved entries exactly. It attributes them to the drive's only author, or else to the
 // system. A removed entry is found if the sequence knows its name; otherwise its folder gets a summary row.
 //
-// The time of a folder is that of its last change, which may be later than the scan's time and hide a removal before that. A name of
+// The time of a folder is the time of its last change, which may be later than the scan's time and hide a removal before that. A name of
 // such a folder that is missing is compared with the sequence again after the next flight, which has the rows of all events that
 // were queued (suspects.go).
 //

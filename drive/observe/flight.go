@@ -40,7 +40,7 @@ type flight struct {
 	// suspects are compared with the sequence after the changes of the table.
 	suspects []suspect
 	// made has the stands of paths after the operations of this flight, which the activity does not have yet. recorded are the
-	// operations of the changes before those that are being recorded.
+	// operations of the changes before the changes that are being recorded.
 	made     recentRows
 	recorded []*activityv1.Operation
 }
@@ -54,8 +54,8 @@ type installation struct {
 // errRefused means that the activity does not accept the rows of a drive, for example because its workspace was deleted.
 var errRefused = errors.New("observe: the activity refuses the rows")
 
-// run verifies and records changes, in their order. It returns those that do not agree with the disk and have not been tried
-// before. It retries until the activity answers; it returns errRefused or the error of ctx.
+// run verifies and records changes, in their order. It returns the changes that do not agree with the disk and have not been
+// tried before. It retries until the activity answers; it returns errRefused or the error of ctx.
 func (f *flight) run(ctx context.Context, t *table) (deferred []*change, err error) {
 	for _, file := range f.installed {
 		f.times.set(file.path, file.at, 0) // not the present time: a process may have written to a mapping of the file since
@@ -128,7 +128,7 @@ func (f *flight) withDrive(ctx context.Context, work func(*drive.Drive, *os.File
 }
 
 // record verifies and records some changes while their paths are locked. No operation of the drive's routes on the paths is
-// in progress then, and all finished ones have their rows. So the order of the rows of a path is that of its changes.
+// in progress then, and all finished ones have their rows. So the rows of a path have the order of its changes.
 func (f *flight) record(ctx context.Context, d *drive.Drive, files *os.File, subjects []subject) (deferred []*change, err error) {
 	paths := make([]string, 0, len(subjects)+8)
 	for _, s := range subjects {
@@ -262,7 +262,7 @@ func countEntries(mount int, h handle) uint64 {
 	return count
 }
 
-// maxCountedDepth bounds the depth to which entries are counted, and with it the open descriptors.
+// maxCountedDepth bounds the depth of counted entries, and with it the open descriptors.
 const maxCountedDepth = 128
 
 // countBelow adds the entries of a folder to count, and closes the folder.

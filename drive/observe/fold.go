@@ -6,7 +6,7 @@ import (
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 )
 
-// A change is what one author did to one path within a window. It becomes a row.
+// A change has the operations of one author on one path within a window. It becomes a row.
 type change struct {
 	kind   activityv1.Kind
 	folder bool
@@ -31,7 +31,7 @@ type change struct {
 	isSilent bool
 	// vacated is the rename that has freed the path before this change created a new entry there.
 	vacated *change
-	// isVoid reports that the change became part of another one, or was undone.
+	// isVoid reports that the change became part of another change, or was undone.
 	isVoid bool
 	// tries counts how often the change did not agree with the disk.
 	tries int
@@ -235,7 +235,7 @@ func (t *table) dropRenamed(s seen, renamed *change) {
 	t.append(s.at, &change{kind: activityv1.Kind_KIND_DELETE, path: renamed.from, author: s.author, file: renamed.file})
 }
 
-// rename folds the rename of an entry from a path to that of s.
+// rename folds the rename of an entry from a path to the path of s.
 func (t *table) rename(s seen, from string) {
 	if s.folder {
 		t.append(s.at, &change{kind: activityv1.Kind_KIND_RENAME, folder: true, path: s.path, from: from, author: s.author, file: s.file})
@@ -272,7 +272,7 @@ func (t *table) rename(s seen, from string) {
 	}
 }
 
-// replace folds that an entry at a path is replaced by another one. It reports whether a file existed there before the window,
+// replace folds that an entry at a path is replaced by another entry. It reports whether a file existed there before the window,
 // and whether that is not known.
 func (t *table) replace(s seen, path string) (existed, unsure bool) {
 	c, another := t.lastOf(path, s.author)

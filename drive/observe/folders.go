@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// maxFolders bounds the folders whose paths are known, and maxMoves the moves that are remembered to correct these paths.
+	// maxFolders bounds the folders with known paths, and maxMoves the moves that are remembered to correct these paths.
 	// When there are more, all paths are forgotten and looked up again.
 	maxFolders = 1 << 15
 	maxMoves   = 512
@@ -121,7 +121,7 @@ func (f *folders) bound() {
 	}
 }
 
-// forget forgets all paths but those of the roots.
+// forget forgets all paths but the paths of the roots.
 func (f *folders) forget() {
 	for h, d := range f.known {
 		if _, isRoot := f.roots[h]; isRoot {

@@ -64,7 +64,7 @@ type stand struct {
 	exists bool
 }
 
-// recentRows knows what the rows since a time say of their paths.
+// recentRows knows the contents of the rows since a time, by their paths.
 type recentRows struct {
 	observer    *Observer
 	workspaceID string

@@ -248,7 +248,7 @@ func TestKernelQueueOverflow(t *testing.T) {
 	s.run("mkdir new; for i in {1..17000}; do : >new/$i; done; rm old/7 old/8; echo b >old/9; mv moved there")
 	close(release)
 	s.awaitScan()
-	s.run("echo b >>there/a") // in a folder whose move was missed
+	s.run("echo b >>there/a") // in a folder after a missed move
 	s.end()
 	if got := counter(t, n.observer.metrics.overflows.WithLabelValues("kernel")); got == 0 {
 		testmachine.Lacks(t, "the queue of this kernel holds all events")

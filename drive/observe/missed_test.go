@@ -32,7 +32,8 @@ func (s *shell) loseEvents(script string) {
 }
 
 // TestMissedRemovalInFolderThatChanges loses the event of a removal in a folder that changes again after the scan has begun, for example
-// by an upload. The removal has one row nevertheless, and so has a removal during the scan, whose event is not lost.
+// by an upload. The removal has one row nevertheless, and so has a removal during the scan. The event of
+// that removal is not lost.
 func TestMissedRemovalInFolderThatChanges(t *testing.T) {
 	n := newNode(t, Options{window: time.Millisecond})
 	s := n.start(session)
@@ -45,7 +46,7 @@ func TestMissedRemovalInFolderThatChanges(t *testing.T) {
 		}
 		return nil
 	})
-	// The time of the folder is that of a change after the scan.
+	// The time of the folder is the time of a change after the scan.
 	s.loseEvents("rm a; touch -d '1 hour' .")
 	n.awaitRows(5)
 	s.end()

@@ -203,7 +203,7 @@ func (n *node) expect(want ...string) {
 	}
 }
 
-// onDisk returns the paths of the drive, with a slash behind those of folders.
+// onDisk returns the paths of the drive, with a slash behind the paths of folders.
 func (n *node) onDisk() []string {
 	n.t.Helper()
 	var paths []string
@@ -267,7 +267,7 @@ func forget(known map[string]bool, path string) {
 	}
 }
 
-// expectSameTree compares what the sequence says with the disk.
+// expectSameTree compares the sequence with the disk.
 func (n *node) expectSameTree() {
 	n.t.Helper()
 	said, disk := n.rebuilt(), n.onDisk()

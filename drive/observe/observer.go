@@ -140,7 +140,7 @@ type Watch struct {
 }
 
 // Begin begins to observe a workspace's drive for an author, before the author's process starts. The first watch of a drive
-// makes durable that it is being observed, and repairs what an earlier process of the node has missed, as Recover does.
+// makes durable that it is being observed, and repairs the changes that an earlier process of the node has missed, as Recover does.
 //
 // It returns invalid_request for an author that a row cannot have, Unavailable if the drive or the activity is not available,
 // and errors of the kernel.
@@ -235,7 +235,7 @@ func (w *Watch) finish(err error) {
 	})
 }
 
-// Close ends the observation. Changes whose rows are not durable yet are found by Recover at the next start.
+// Close ends the observation. Recover finds the changes without durable rows at the next start.
 func (o *Observer) Close() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

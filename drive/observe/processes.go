@@ -15,7 +15,7 @@ import (
 // maxProcesses bounds the table of processes.
 const maxProcesses = 1 << 17
 
-// processes knows to which watch each process belongs. A process belongs to the watch of its parent at the time of its fork,
+// processes knows the watch of each process. A process belongs to the watch of its parent at the time of its fork,
 // also if the parent ends first. It is safe for concurrent use.
 type processes struct {
 	mu    sync.Mutex
@@ -135,8 +135,8 @@ func (p *processes) remove(w *Watch) {
 	}
 }
 
-// readTable adds the descendants of known processes, whose forks were missed, from the machine's table of processes. A process
-// whose parent has ended meanwhile is not found.
+// readTable adds the descendants of known processes if their forks were missed, from the machine's table of processes. A process
+// is not found if its parent has ended meanwhile.
 func (p *processes) readTable() error {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -208,7 +208,7 @@ func (r *reader) author(d *watched, pid int32) *activityv1.Author {
 	return w.author
 }
 
-// onlyUnidentified returns the drive's only watch with processes whose ids are not known, or nil.
+// onlyUnidentified returns the drive's only watch with processes with unknown ids, or nil.
 func (d *watched) onlyUnidentified() *Watch {
 	var only *Watch
 	for w := range d.watches {

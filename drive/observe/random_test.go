@@ -103,7 +103,7 @@ func (n *node) random(author *activityv1.Author, seed uint64, count int) (end fu
 	}
 }
 
-// TestRandomOperations verifies that the sequence says what is on the disk, after random operations of a process.
+// TestRandomOperations verifies that the sequence agrees with the disk, after random operations of a process.
 func TestRandomOperations(t *testing.T) {
 	for seed := range uint64(12) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

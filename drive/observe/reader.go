@@ -33,7 +33,7 @@ type reader struct {
 	drives    map[string]*watched
 	// strangers are the processes of one batch that belong to no watch.
 	strangers map[int32]bool
-	// drainedAt is a time before which all changes were made whose events have been read.
+	// drainedAt is a time. The events of all changes before it have been read.
 	drainedAt time.Time
 
 	running context.Context
@@ -235,7 +235,7 @@ func (r *reader) wait(limit time.Duration, events bool) (woken, ready bool) {
 	return woken, ready
 }
 
-// drain reads and applies all events that are queued. When it loses events, it forgets the paths of folders, because the lost ones
+// drain reads and applies all events that are queued. When it loses events, it forgets the paths of folders, because the lost events
 // may have moved them.
 func (r *reader) drain() (err error) {
 	if r.hints != nil {
@@ -319,7 +319,7 @@ func (r *reader) fill(b *batch) (overflow, more bool, err error) {
 			}
 		}
 		if lookups > 0 && b.relocatesSince(from) {
-			// The folders were looked up before these events were read, but perhaps after what they report.
+			// The folders were looked up before these events were read, but perhaps after the changes that they report.
 			b.now, from = nil, 0
 		}
 		if !b.lookUp(from) || lookups == maxLookups {

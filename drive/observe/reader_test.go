@@ -10,7 +10,7 @@ import (
 	"github.com/atelier-run/atelier/tests/await"
 )
 
-// TestRequestAtAFailure begins to observe a drive in the moment in which events cannot be read. The reader does what it was asked for when
+// TestRequestAtAFailure begins to observe a drive in the moment in which events cannot be read. The reader begins the observation when
 // it can read again, although nothing else wakes it.
 func TestRequestAtAFailure(t *testing.T) {
 	n := newNode(t, Options{scanOnly: true})

@@ -5,7 +5,7 @@ import (
 )
 
 // refold returns a table with changes that did not agree with the disk, followed by the changes that were folded since: the
-// event that explains the difference is probably among those.
+// event that explains the difference is probably among the latter changes.
 func refold(deferred []*change, next *table) table {
 	if len(deferred) == 0 {
 		return *next
@@ -36,7 +36,7 @@ func refold(deferred []*change, next *table) table {
 	return t
 }
 
-// repeat folds a change with those before it.
+// repeat folds a change with the changes before it.
 func (t *table) repeat(c *change) {
 	s := seen{at: t.since, author: c.author, path: c.path, file: c.file}
 	if t.last[c.path] == nil && (c.from == "" || t.last[c.from] == nil) || c.folder || c.isSilent {

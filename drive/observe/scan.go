@@ -23,7 +23,7 @@ const (
 	scanShare = 10
 	// clockMargin is more than the kernel's clock for times of files is slow.
 	clockMargin = 20 * time.Millisecond
-	// rowMargin is more than a row can be later than its change and have been recorded before the time from which a scan begins.
+	// rowMargin is more than a row can be later than its change and have been recorded before scan.since.
 	rowMargin = 10 * time.Second
 )
 
@@ -51,7 +51,7 @@ type scan struct {
 	// candidates are changed entries that are compared next.
 	candidates []candidate
 	// folders are the changed folders with the times of their last changes, in milliseconds since the Unix epoch. explained are
-	// folders of which it is known why they have changed.
+	// folders with a known reason for the change.
 	folders   map[string]int64
 	explained map[string]bool
 	// later are the folders that have changed after until, and perhaps before.
@@ -66,8 +66,8 @@ type candidate struct {
 	inode uint64
 }
 
-// run scans the drive. It returns the errors of the drive and of the activity. What it has recorded by then stays recorded; a
-// further scan does not record it again.
+// run scans the drive. It returns the errors of the drive and of the activity. Changes that it has recorded by then stay recorded; a
+// further scan does not record them again.
 func (s *scan) run(ctx context.Context) error {
 	err := s.compare(ctx)
 	outcome := "ok"
@@ -240,7 +240,7 @@ func timeOf(t unix.StatxTimestamp) time.Time { return time.Unix(t.Sec, int64(t.N
 
 func dirName(path string) string { return path[:max(strings.LastIndexByte(path, '/'), 0)] }
 
-// recordAllRemoved records what was removed from changed folders. A folder with a row that is later than its change, of itself or
+// recordAllRemoved records the removed entries of changed folders. A folder with a row that is later than its change, of itself or
 // of an entry, has changed for that reason.
 func (s *scan) recordAllRemoved(ctx context.Context, d *drive.Drive, files *os.File) error {
 	for path, stand := range s.rows.stands {
@@ -338,7 +338,7 @@ func (s *scan) recordMissing(ctx context.Context, d *drive.Drive, files *os.File
 	}})
 }
 
-// recordUnexplained records a summary for a folder of which nobody knows why it has changed: an entry without rows was removed.
+// recordUnexplained records a summary for a folder that has changed for an unknown reason: an entry without rows was removed.
 func (s *scan) recordUnexplained(ctx context.Context, folder string, explained bool) error {
 	if explained || folder == "" || entity.CheckPath(folder) != nil {
 		return nil
@@ -349,7 +349,7 @@ func (s *scan) recordUnexplained(ctx context.Context, folder string, explained b
 	}})
 }
 
-// startScan scans a drive in the background. The changes before the last flight have their rows; those after it are in the
+// startScan scans a drive in the background. The changes before the last flight have their rows; later changes are in the
 // drive's table.
 func (r *reader) startScan(d *watched, now time.Time) {
 	s := &scan{observer: r.observer, workspaceID: d.workspaceID, since: d.scanSince, author: d.onlyAuthor(), times: &d.times}

@@ -65,7 +65,7 @@ func TestScansFindChanges(t *testing.T) {
 	}
 }
 
-// awaitScan waits until the scan with which the observation of a drive begins has ended.
+// awaitScan waits until the first scan of the observation of a drive has ended.
 func (s *shell) awaitScan() {
 	s.node.t.Helper()
 	await.True(s.node.t, "the end of the first scan", func() bool {
@@ -199,7 +199,7 @@ func TestRecoverFindsChangesBeforeACrash(t *testing.T) {
 	}
 }
 
-// TestScanOfPathsThatAreTooLong scans a drive with a folder whose path is longer than a system call accepts.
+// TestScanOfPathsThatAreTooLong scans a drive with a folder with a path that is longer than a system call accepts.
 func TestScanOfPathsThatAreTooLong(t *testing.T) {
 	n := newNode(t, Options{scanOnly: true})
 	if err := n.observer.writeMark(t.Context(), workspace, time.Now()); err != nil {

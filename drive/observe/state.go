@@ -31,9 +31,9 @@ type mark struct {
 // marks serializes the changes of each drive's mark.
 type marks struct {
 	mu sync.Mutex
-	// locks has a semaphore of one for each drive whose mark was changed.
+	// locks has a semaphore of one for each drive with a changed mark.
 	locks map[string]chan struct{}
-	// own are the drives whose marks belong to watches of this process.
+	// own are the drives with marks that belong to watches of this process.
 	own map[string]bool
 }
 
@@ -160,8 +160,8 @@ func (o *Observer) begin(ctx context.Context, workspaceID string, now time.Time)
 	return nil
 }
 
-// Recover records the changes that processes made immediately before a crash of the node, for which there may be no rows: by the
-// author system, because it is not known any more who made them. It reads the drive only if it was being observed, and does
+// Recover records the changes that processes made immediately before a crash of the node, because they may have no rows: by the
+// author system, because their author is not known any more. It reads the drive only if it was being observed, and does
 // nothing while it has a watch, or if it is not provisioned. It returns ctx's error, and Unavailable if the drive or the activity
 // does not answer.
 func (o *Observer) Recover(ctx context.Context, workspaceID string) error {
@@ -214,7 +214,7 @@ func (o *Observer) repair(ctx context.Context, workspaceID string) error {
 	return nil
 }
 
-// checkpoint updates the mark of a drive whose changes up to a time are durable, if that was done long ago.
+// checkpoint updates the mark of a drive after its changes up to a time are durable, if that was done long ago.
 func (d *watched) checkpoint(durable time.Time) {
 	r := d.reader
 	if !d.table.isEmpty() || !d.scanSince.IsZero() || d.err != nil || len(d.ending) > 0 ||

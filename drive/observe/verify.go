@@ -193,8 +193,8 @@ func (m *modificationTimes) set(path string, modified time.Time, recorded int64)
 	m.byPath[path] = recordedTime{modified, recorded}
 }
 
-// isNewer reports whether a file was modified after its last row, which is of a time. known is false if that row is not one
-// whose change was remembered. The kernel's clock for times of files is slow, so that comparing these times with the time of the
+// isNewer reports whether a file was modified after its last row, which is of a time. known is false if the change of that
+// row was not remembered. The kernel's clock for times of files is slow, so that comparing these times with the time of the
 // row would miss a change immediately after it.
 func (m *modificationTimes) isNewer(path string, modified time.Time, row int64) (newer, known bool) {
 	last, ok := m.byPath[path]

@@ -48,8 +48,8 @@ type watched struct {
 	err error
 }
 
-// An ending is a watch that waits for the rows of its changes. They are in the table when the ending begins, or in the one that
-// is in flight; what does not agree with the disk is recorded by the flight after it.
+// An ending is a watch that waits for the rows of its changes. They are in the table when the ending begins, or in the
+// table of the running flight. The next flight records the changes that do not agree with the disk.
 type ending struct {
 	watch   *Watch
 	flights int
@@ -58,7 +58,7 @@ type ending struct {
 // enoughFlights is the number of flights, started after the ending has begun, after which all changes are recorded.
 const enoughFlights = 2
 
-// begin adds a watch. The first watch of a drive stores the mark and repairs what was missed before; others wait for it, at most
+// begin adds a watch. The first watch of a drive stores the mark and repairs the changes missed before; others wait for it, at most
 // until ctx ends. begin returns when changes are observed.
 func (r *reader) begin(ctx context.Context, w *Watch) error {
 	joined := make(chan *watched, 1)
@@ -248,8 +248,8 @@ func (r *reader) advance(d *watched) {
 	}
 }
 
-// canScan reports whether all changes that were read before the last ones were missed have their rows. A scan then finds the missed
-// ones, and leaves later ones to the table.
+// canScan reports whether all changes that were read before the last loss of changes have their rows. A scan then finds the missed
+// changes, and leaves later changes to the table.
 func (d *watched) canScan() bool {
 	switch {
 	case d.reader.hints != nil:
@@ -329,7 +329,7 @@ func (d *watched) requestScan(since time.Time) {
 	}
 }
 
-// finishEnding finishes the watches that are ending and whose changes are recorded, or with all set all that are ending. It
+// finishEnding finishes the ending watches with recorded changes, or with all set all ending watches. It
 // reports whether there were any. While there are suspects, the changes are not recorded.
 func (d *watched) finishEnding(all bool) bool {
 	if !all && len(d.suspects) > 0 {
@@ -403,7 +403,7 @@ func (r *reader) apply(b *batch) {
 }
 
 // repairCycles forgets the paths of folders, and scans the drives, if a folder was moved to and fro within a batch. The kernel
-// merges equal events, so that nobody can tell where the folder is now.
+// merges equal events, so that the place of the folder is not known.
 func (r *reader) repairCycles(b *batch) {
 	for d, positions := range b.next {
 		moves := 0

@@ -9,8 +9,8 @@
 // the method: call.get, call.propfind, call.put and so on, one or a few related methods in a file. A method that changes the
 // drive passes a drive.Change, which call.change builds, to the drive. Its Guard checks the request's conditions (If,
 // If-Match, If-None-Match, If-Unmodified-Since), and it has the lock tokens of the If header. The drive calls Guard and checks
-// its locks (package locks) while it holds the paths, so that no other change comes between the check and this one. The package comment of drive describes the flow of a PUT ("The life of a
-// change") and of a MOVE ("Rename") from here to the activity's row.
+// its locks (package locks) while it holds the paths, so that no other change comes between the check and this change. The package comment
+// of drive describes the flow of a PUT ("The life of a change") and of a MOVE ("Rename") from here to the activity's row.
 //
 // # Errors
 //

@@ -111,8 +111,8 @@ func (c *call) endStream(err error) error {
 	return nil
 }
 
-// A countingWriter counts the content bytes of a response with status 200 or 206. A refusal is not written, because its form would not be that
-// of other errors: refused has its status.
+// A countingWriter counts the content bytes of a response with status 200 or 206. A refusal is not written, because other errors have
+// another form: refused has its status.
 type countingWriter struct {
 	http.ResponseWriter
 	content bool

@@ -322,7 +322,8 @@ func TestLocksSurviveEviction(t *testing.T) {
 	}
 }
 
-// TestLockEndsWithItsFile has processes remove locked files. The files can be created again by everybody, and unlocked by who locked them.
+// TestLockEndsWithItsFile has processes remove locked files. The files can be created again by every author, and unlocked by the author of
+// the lock.
 func TestLockEndsWithItsFile(t *testing.T) {
 	s := serve(t)
 	const other = "X-Author: api-key:other"

@@ -101,7 +101,7 @@ func setProperties(properties string) string {
 	return `<D:propertyupdate xmlns:D="DAV:" xmlns:x="urn:x"><D:set><D:prop>` + properties + `</D:prop></D:set></D:propertyupdate>`
 }
 
-// TestPatchLastModified sets the property with which clients of ownCloud set a time. What cannot be set is refused.
+// TestPatchLastModified sets the property that clients of ownCloud use to set a time. A time that cannot be set is refused.
 func TestPatchLastModified(t *testing.T) {
 	s := serve(t)
 	s.do("PUT", "/a", "1", "X-OC-Mtime: 7").is(201)

@@ -9,7 +9,7 @@ import (
 // withRange returns the request with a Range header that http.ServeContent reads as RFC 9110, section 14, wants for a file of a size:
 //
 //   - Only GET has ranges, a unit other than bytes is ignored, and the unit may be in any case.
-//   - A number may have any count of digits. ServeContent refuses what does not fit in 64 bits.
+//   - A number may have any count of digits. ServeContent refuses a number that does not fit in 64 bits.
 //   - The last 0 bytes are a range without a byte. ServeContent would answer with an impossible Content-Range.
 //   - No range of an empty file has a byte, so that the whole file is the answer.
 func withRange(r *http.Request, size int64) *http.Request {

@@ -10,7 +10,7 @@ import (
 	"github.com/atelier-run/atelier/tests/await"
 )
 
-// TestSpecialFiles asks for what processes can create beside files and folders. None of it is on the drive.
+// TestSpecialFiles asks for the special files that processes can create. They are not on the drive.
 func TestSpecialFiles(t *testing.T) {
 	s := serve(t)
 	t.Chdir(s.files("")) // the path of a socket has at most 107 bytes
