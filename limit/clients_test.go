@@ -14,7 +14,7 @@ func hostOf(site, n int) limit.Client {
 	return limit.Client{Address: netip.MustParseAddr(fmt.Sprintf("2001:db8:%x:%x::1", site, n))}
 }
 
-// newSeparateBuckets returns buckets in which the clients share none.
+// newSeparateBuckets returns buckets. No two of the clients share a bucket.
 func newSeparateBuckets(clients ...limit.Client) limit.ClientBuckets {
 	for {
 		b, isSeparate := limit.NewClientBuckets(), true

@@ -31,12 +31,12 @@ const (
 // Shares divides slots among the holders that want them, such as client addresses and users. A slot is taken before the resource that
 // it stands for is allocated.
 //
-// One in eight slots, of a few hundred up to one in four, is reserved for holders with few slots. A holder may take one of the others, which
-// are common, while it has less than 16 times as many slots as common ones are free. One holder alone can therefore have four of five
-// slots, of a few hundred two of three, and another holder still gets a part of the common slots at once, however long the first keeps its
-// own. As slots are released, holders with many of them get none until holders with few have caught up (Choudhury and Hahne, "Dynamic
-// Queue Length Thresholds for Shared-Memory Packet Switches", 1998). Several holders that take all they can get leave the
-// reserve to all others: it has room for the few slots of at least 16 of them. The rule needs no timer and takes no slot away.
+// One in eight slots, of a few hundred up to one in four, is reserved for holders with few slots. The other slots are common. A holder may
+// take one while it has less than 16 times as many slots as common slots are free. One holder alone can therefore have four of five slots,
+// of a few hundred two of three, and another holder still gets a part of the common slots at once, however long the first keeps its own. As
+// slots are released, holders with many of them get none until holders with few have caught up (Choudhury and Hahne, "Dynamic Queue Length
+// Thresholds for Shared-Memory Packet Switches", 1998). Several holders that take all they can get leave the reserve to all others: it has
+// room for the few slots of at least 16 of them. The rule needs no timer and takes no slot away.
 //
 // The memory of Shares is bounded by the number of slots. It is safe for concurrent use.
 type Shares[Holder comparable] struct {
@@ -54,8 +54,8 @@ func NewShares[Holder comparable](capacity int) *Shares[Holder] {
 	return &Shares[Holder]{capacity: capacity, held: map[Holder]int{}, grouped: map[Holder]int{}}
 }
 
-// NewGroupedShares is NewShares for holders that anybody can have many of, such as networks within a larger one. The holders of a group
-// together have at most the slots of one holder, but for the reserve: a group has SiteFactor times as much of the reserve.
+// NewGroupedShares is NewShares for holders that a client can easily have many of, such as networks within a larger network. The holders of
+// a group together have at most the slots of one holder, but for the reserve: a group has SiteFactor times as much of the reserve.
 func NewGroupedShares[Holder comparable](capacity int, groupOf func(Holder) (group Holder, has bool)) *Shares[Holder] {
 	s := NewShares[Holder](capacity)
 	s.groupOf = groupOf

@@ -20,7 +20,7 @@ func fill(s *limit.Shares[string], holder string) int {
 	}
 }
 
-// Many slots at a time are shared as single ones, and a holder that has none gets as many as are free.
+// Many slots at a time are shared as single slots, and a holder without slots gets as many as are free.
 func TestSharesOfManySlots(t *testing.T) {
 	const slots, many = 900, 40
 	s := limit.NewShares[string](slots)

@@ -52,12 +52,12 @@ type Demand struct {
 	Limit int
 	// Connections is the wanted number of connections. Processes is the wanted number of processes; 0: the node runs none.
 	Connections, Processes int
-	// LeastJournalFiles and LeastDrives are the smallest shares with which the journal and drives work.
+	// LeastJournalFiles and LeastDrives are the smallest shares that the journal and drives need to work.
 	LeastJournalFiles, LeastDrives int
 }
 
 // Divide divides the limit. The journal gets its share first, the wanted number of processes up to two fifths of the rest, drives
-// and flows at least a quarter of what is left, and connections up to the wanted number. It returns an error if the limit is too low.
+// and flows at least a quarter of the remainder, and connections up to the wanted number. It returns an error if the limit is too low.
 func (w Demand) Divide() (Descriptors, error) {
 	runsProcesses := w.Processes > 0
 	least, leastShare := leastDescriptors, w.LeastDrives

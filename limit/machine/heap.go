@@ -66,7 +66,7 @@ func (t *tuner) tune() {
 	t.awaitCollection()
 }
 
-// growthPercent returns the value of GOGC with which the heap grows by growthFactor times the scanned memory, and at least by
+// growthPercent returns the value of GOGC that makes the heap grow by growthFactor times the scanned memory, and at least by
 // minGrowth. live is the live heap after the last collection, scanned the part of it that was scanned, and roots the memory
 // scanned outside of the heap, all in bytes.
 func growthPercent(live, scanned, roots uint64) int {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// The node keeps memory for itself and for the other programs of the machine, of which computers together get the rest: as much as
+// The node keeps memory for itself and for the other programs of the machine; computers together get the rest. It keeps as much as
 // GOMEMLIMIT allows it and nodeProgram, or an eighth without GOMEMLIMIT, but at least leastKept. Computers get a quarter of all at least.
 const (
 	nodeProgram = 64 << 20
