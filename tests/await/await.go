@@ -27,7 +27,7 @@ func True(t T, event string, is func() bool) {
 	Seen(t, event, func() (any, bool) { return nil, is() })
 }
 
-// Seen waits like True. look also returns what it has seen, which the failure shows.
+// Seen waits like True. look also returns the value that it has seen; the failure shows the value.
 func Seen(t T, event string, look func() (seen any, is bool)) {
 	if helper, is := t.(interface{ Helper() }); is {
 		helper.Helper()

@@ -172,8 +172,8 @@ func TestHTTPReachesNeitherActorsNorJournal(t *testing.T) {
 	}
 }
 
-// TestEntityImportsNoImpurePackages verifies that rules depend on their arguments alone. Package entity itself declares Asker, whose
-// commands have a context, and AskUntilAnswered, which waits between them.
+// TestEntityImportsNoImpurePackages verifies that rules depend on their arguments alone. Package entity itself declares Asker, with a
+// context for its commands, and AskUntilAnswered, which waits between them.
 func TestEntityImportsNoImpurePackages(t *testing.T) {
 	for _, p := range packages(t) {
 		if folder(p.ImportPath) != "entity" {

@@ -9,8 +9,8 @@ import (
 )
 
 // mostModules is the number of modules that are linked into the program, its own included. It only goes down: each module
-// is code that runs in production, and that somebody has to follow the vulnerabilities of. A change that adds one removes
-// another, or explains in docs/dependencies.md why it cannot. It rose by two for libraries that call no methods by name (cobra
+// is code that runs in production, with vulnerabilities that have to be followed. A change that adds a module removes
+// another module, or explains in docs/dependencies.md why it cannot. It rose by two for libraries that call no methods by name (cobra
 // with pflag, gomponents): the program has a fifth less code since.
 const mostModules = 105
 

@@ -158,9 +158,9 @@ var patient = map[string]string{
 	"computer/docker/dockertest.remove": "an engine that does not end by itself is killed",
 }
 
-// TestTestsWaitForEvents finds tests that wait for a time in place of an event: receives from time.After, outside testing/synctest, that
-// do not fail the test. What must not happen is excluded by an event that comes after it; package tests/await looks for an event again
-// and again.
+// TestTestsWaitForEvents finds tests that wait for a time in place of an event: receives from time.After, outside testing/synctest, that do
+// not fail the test. An event that must not happen is excluded by an event that comes after it; package tests/await looks for an event
+// again and again.
 func TestTestsWaitForEvents(t *testing.T) {
 	used := map[string]bool{}
 	for _, s := range sources(t) {

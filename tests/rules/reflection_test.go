@@ -40,7 +40,7 @@ func main() { reflect.ValueOf(os.Stdin).MethodByName(os.Args[1]).Call(nil) }
 	}
 }
 
-// callersByName links a program and returns its functions that call methods by name, without those of reflect itself. Lines of
+// callersByName links a program and returns its functions that call methods by name, without the functions of reflect itself. Lines of
 // the linker's output are "from -> to", and a mark follows the name of such a function.
 func callersByName(t *testing.T, program string) []string {
 	t.Helper()
@@ -48,7 +48,7 @@ func callersByName(t *testing.T, program string) []string {
 	build.Dir = root
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	var out bytes.Buffer
-	build.Stderr = &out // go prints what the linker prints
+	build.Stderr = &out // go prints the output of the linker
 	if err := build.Run(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out.Bytes()[max(0, out.Len()-4096):])
 	}
