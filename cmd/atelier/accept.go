@@ -8,7 +8,7 @@ import (
 	"github.com/atelier-run/atelier/persistence/datadir"
 )
 
-// acceptCommand is atelier accept, which lets a node start with a data directory whose journal has lost events.
+// acceptCommand is atelier accept, which lets a node start with a data directory after its journal has lost events.
 type acceptCommand struct {
 	dataFlag
 	Yes bool `help:"Confirm that the missing parts are lost permanently."`

@@ -127,7 +127,7 @@ func (o operator) call(ctx context.Context, method, path string, in, out any) er
 }
 
 // readLines decodes the lines of an answer, and calls each with each line until it returns done or an error. It returns an error if the
-// answer ends before, which says that the work named by what is incomplete.
+// answer ends before; the error says that the work is incomplete. The parameter what names the work.
 func readLines[T any](ctx context.Context, answer io.Reader, what string, each func(line T) (done bool, err error)) error {
 	lines := bufio.NewScanner(answer)
 	lines.Buffer(nil, longestAnswer)

@@ -72,7 +72,7 @@ func TestNodeBackupWithLongLine(t *testing.T) {
 	}
 }
 
-// TestLongAnswers has a node whose answers are as long as an operator's command reads, and longer.
+// TestLongAnswers has a node with an answer of the greatest length that an operator's command reads, and a longer answer.
 func TestLongAnswers(t *testing.T) {
 	dir := t.TempDir()
 	listener, err := net.Listen("unix", filepath.Join(dir, socketName))

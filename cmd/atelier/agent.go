@@ -10,7 +10,7 @@ import (
 )
 
 // runAgent runs the built-in agent of sessions until its client is gone, and returns the exit status. The agent is no command
-// of the parser: its settings are not those of the command line, and it starts for each session.
+// of the parser: its settings are not settings of the command line, and it starts for each session.
 func runAgent(arguments []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()

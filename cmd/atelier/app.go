@@ -116,16 +116,16 @@ func (c *appRegisterCommand) explain(in client.NewApp, err error) error {
 	return err
 }
 
-// An appRun is a change whose result is a running app.
+// An appRun is a change with a running app as its result.
 type appRun struct {
 	api             *client.Client
 	workspace, slug string
 	isJSON          bool
-	// change is that of an update; empty: another one.
+	// change is the change of an update; empty: the appRun is not an update.
 	change client.AppChange
 }
 
-// isKept reports whether an app whose change has failed runs on with the configuration before it: then the API shows that one.
+// isKept reports whether an app runs on with the configuration before the failed change: then the API shows that configuration.
 func (r appRun) isKept(a client.App) bool {
 	c := r.change
 	return c.Command != nil && *c.Command != a.Command || c.Port != nil && *c.Port != a.Port ||
@@ -167,7 +167,7 @@ const (
 	runtimeFailed      = "reconcile_failed"
 )
 
-// runPause is the pause between two looks at an app whose change takes longer than a request.
+// runPause is the pause between two looks at an app if its change takes longer than a request.
 const runPause = time.Second
 
 // await waits until an app that may run is reconciled or has failed.

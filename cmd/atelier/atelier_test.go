@@ -65,7 +65,7 @@ func setPassword(ts *testscript.TestScript, _ bool, arguments []string) {
 	answer, err := http.PostForm(page, url.Values{"token": {token}, "password": {"correct horse"}, "again": {"correct horse"}})
 	ts.Check(err)
 	ts.Check(answer.Body.Close())
-	if answer.StatusCode != http.StatusOK { // the account's page, to which it leads
+	if answer.StatusCode != http.StatusOK { // the response is the account's page
 		ts.Fatalf("setting the password is answered %s", answer.Status)
 	}
 }

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// exitRemote is the exit code of exec and shell if they fail themselves, as of ssh: other codes are those of the command.
+	// exitRemote is the exit code of exec and shell if they fail themselves, as of ssh: other codes come from the command.
 	exitRemote = 255
 	// exitInterrupted is the exit code of exec after an interrupt, as of a shell.
 	exitInterrupted = 130
@@ -24,7 +24,7 @@ const (
 	maxInput = 1 << 20
 )
 
-// exitStatus is the exit status of a command in a computer, which becomes that of the program. It is not printed.
+// exitStatus is the exit status of a command in a computer, which becomes the exit status of the program. It is not printed.
 type exitStatus int
 
 func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }

@@ -124,7 +124,7 @@ func (w *logWriter) flush() {
 	}
 }
 
-// Close waits until the queued lines are written, for lastLines at most: nobody may read them any more. It returns nil.
+// Close waits until the queued lines are written, for lastLines at most: perhaps no program reads them any more. It returns nil.
 func (w *logWriter) Close() error {
 	w.mu.Lock()
 	flushed := w.flushed

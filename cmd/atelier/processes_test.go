@@ -45,7 +45,7 @@ func stopNode(n *node.Node) error {
 	return n.Stop(ctx)
 }
 
-// serveProcesses starts a node whose computers are processes of this machine, and sets ATELIER_URL and ATELIER_KEY.
+// serveProcesses starts a node with processes of this machine as its computers, and sets ATELIER_URL and ATELIER_KEY.
 func serveProcesses(ts *testscript.TestScript, _ bool, _ []string) {
 	t, _ := ts.Value(testKey{}).(*testing.T)
 	n, address, key, err := startNode(ts.MkAbs("node"), apitest.NewComputers(t))

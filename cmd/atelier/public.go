@@ -50,8 +50,8 @@ func (s *publicSettings) check() error {
 // hostForm is the form of a host name. Its labels may have underscores, as the names of containers do.
 var hostForm = regexp.MustCompile(`^([A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\.)*[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?$`)
 
-// checkURL parses the URL of a server. It accepts https, and plain http for a loopback address, where nobody on the network can
-// read it.
+// checkURL parses the URL of a server. It accepts https, and plain http for a loopback address: no other machine on the network can
+// read the traffic.
 func checkURL(setting, text string) (*url.URL, error) {
 	at, err := url.Parse(text)
 	switch {

@@ -125,7 +125,7 @@ $ test "$ATELIER_ANSWER" = no || date '+Gone on at %T.' >>welcome.md; cat welcom
 `
 
 // startDemo starts the demo session, unless an earlier start has done so, and returns its id. It returns an empty id if the server
-// refuses the session: a person has deleted it, or it is that of another version of this program.
+// refuses the session: a person has deleted it, or it is the session of another version of this program.
 func startDemo(ctx context.Context, api *client.Client) (string, error) {
 	started, err := api.StartSession(ctx, quickstartSlug, client.NewSession{Prompt: demoRunbook, ClientRequestID: demoRequest})
 	return started.SessionID, ignoreRefusal(err)

@@ -59,7 +59,7 @@ func makeDemoApp(ctx context.Context, api *client.Client) error {
 	return err
 }
 
-// ignoreRefusal returns nil for an error with which the server has refused a request, and otherwise the error.
+// ignoreRefusal returns nil if the server has refused a request with the error, and otherwise the error.
 func ignoreRefusal(err error) error {
 	if refused := (*client.Error)(nil); errors.As(err, &refused) {
 		return nil

@@ -98,7 +98,7 @@ type restoreCommand struct {
 	Backup string `placeholder:"ID" help:"Backup to restore. Default: the latest one."`
 }
 
-// Run restores the backup and prints what it has restored.
+// Run restores the backup and prints the result.
 func (c *restoreCommand) Run(ctx context.Context, out console) error {
 	from, err := bucketAddress(c.From)
 	if err != nil {

@@ -183,7 +183,7 @@ func (c *serveCommand) httpOptions(log *slog.Logger, reserved net.Listener) (htt
 	}, nil
 }
 
-// hosts returns the host names for which the node answers beside the host of public-url: the names in the setting hosts, and the names
+// hosts returns the host names that the node answers for beside the host of public-url: the names in the setting hosts, and the names
 // in the addresses that the node listens on.
 func (c *serveCommand) hosts() []string {
 	names := slices.Clone(c.Hosts)

@@ -14,7 +14,7 @@ import (
 
 // A rowPrinter prints the rows of a timeline for people:
 //
-//	> an input, whose further lines are indented
+//	> an input; its further lines are indented
 //	text of the agent
 //	* a tool that has run
 //	    its output
@@ -52,7 +52,7 @@ type rowPrinter struct {
 }
 
 const (
-	// outputLines is the number of lines of a tool's output that are printed, and outputColumns that of characters of a line.
+	// outputLines is the number of lines of a tool's output that are printed, and outputColumns is the number of characters of a line.
 	outputLines   = 20
 	outputColumns = 400
 )
@@ -146,7 +146,7 @@ func (p *rowPrinter) beginText(inputSeq uint64) {
 }
 
 // printDelta prints text that is being written. While a tool runs, it leaves the text to its row: the text may follow the end
-// of the tool, whose row comes later.
+// of the tool, and the row of the tool comes later.
 func (p *rowPrinter) printDelta(d client.SessionDelta) {
 	if p.isHeld = p.isHeld || len(p.running) > 0; p.isHeld {
 		return

@@ -189,7 +189,7 @@ func TestPrintColors(t *testing.T) {
 	}
 }
 
-// TestTailEnds checks which rows a tail prints, and with which it ends.
+// TestTailEnds checks which rows a tail prints, and which row ends it.
 func TestTailEnds(t *testing.T) {
 	const rows = `{"seq":1,"kind":"input","input":"prompt","text":"a","clientRequestId":"r1"}
 		{"seq":3,"kind":"text","inputSeq":1,"text":"b"}

@@ -57,7 +57,7 @@ type tail struct {
 	input uint64
 	// open are the inputs without a terminal. Notes have none.
 	open map[uint64]bool
-	// status is that of the last terminal.
+	// status is the turn status of the last terminal.
 	status string
 }
 

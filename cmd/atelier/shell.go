@@ -24,7 +24,7 @@ type shellCommand struct {
 	Workspace string `arg:"" help:"Slug of the workspace."`
 }
 
-// errDetached ends the connection of a shell whose user has detached from it.
+// errDetached ends the connection of a shell after its user has detached from it.
 var errDetached = errors.New("detached")
 
 // Run opens a shell in the computer of a workspace, and exits with its status. A line that begins with "~." detaches from the
@@ -57,7 +57,7 @@ func (c *shellCommand) Run(ctx context.Context, out console) error {
 	shown := make(chan struct{})
 	go func() {
 		defer close(shown)
-		_, _ = io.Copy(out.out, terminal) // its errors are those of Wait
+		_, _ = io.Copy(out.out, terminal) // Wait returns its errors
 	}()
 	go func() {
 		if err := sendInput(terminal, os.Stdin, isInteractive, out); err != nil {
@@ -108,7 +108,7 @@ func makeRaw() (restore func(), err error) {
 	return func() { _ = term.Restore(fd, before) }, nil
 }
 
-// followSize changes the size of a terminal with that of the program's terminal, until the function that it returns is called.
+// followSize changes the size of a terminal with the size of the program's terminal, until the function that it returns is called.
 func followSize(terminal *client.Terminal) (stop func()) {
 	changes := make(chan os.Signal, 1)
 	signal.Notify(changes, syscall.SIGWINCH)

@@ -56,7 +56,7 @@ func (c *siteCommand) Run(ctx context.Context, out console) error {
 }
 
 // siteHandler serves the files of a folder: index.html for a folder, and 404.html, if there is one, for a missing file. Files and
-// folders whose names begin with a dot, and folders without an index.html, are missing too.
+// folders with names that begin with a dot, and folders without an index.html, are missing too.
 func siteHandler(files fs.FS) http.Handler {
 	served := http.FileServerFS(files)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -69,7 +69,7 @@ func (b Info) String() string {
 	return b.Version + " (" + strings.Join(details, ", ") + ")"
 }
 
-// Gauge returns a metric whose labels identify the build. Its value is always 1.
+// Gauge returns a metric with labels that identify the build. Its value is always 1.
 func (b Info) Gauge() prometheus.Collector {
 	g := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "atelier_build_info", Help: "The version, commit and Go version of the program, as labels. The value is always 1.",

@@ -9,12 +9,12 @@
 //
 // The fields of embedded structs belong to the command. Further tags are:
 //
-//	name            name of the field; by default that of Go, as in max-streams for MaxStreams
+//	name            name of the field; by default the name in Go, as in max-streams for MaxStreams
 //	help            description; ${enum} becomes the allowed values
 //	default         value in the form of the flag; ${NAME} becomes one of Program.Variables
 //	enum            allowed values, separated by commas
 //	env             variable; by default Program.Prefix and the name, as in ATELIER_MAX_STREAMS
-//	group           title of the part of the help to which a setting belongs
+//	group           title of the part of the help that a setting belongs to
 //	placeholder     word for the value in the help
 //	short           letter of a short flag
 //	required        a setting that must be given
@@ -223,7 +223,7 @@ func (c *Command) Parse(arguments []string) (*Command, error) {
 	return c.chosen, err
 }
 
-// choose sets the fields of a command whose flags are parsed.
+// choose sets the fields of a command after its flags are parsed.
 func (c *Command) choose(chosen *Command, arguments []string) error {
 	if chosen.showVersion {
 		return chosen.show(c)
@@ -285,7 +285,7 @@ func (c *Command) resolve() error {
 	return nil
 }
 
-// setArguments sets the arguments, and returns those that are left.
+// setArguments sets the arguments, and returns the arguments that are left.
 func (c *Command) setArguments(given []string) (rest []string, err error) {
 	rest = given
 	for i, a := range c.arguments {
@@ -399,7 +399,7 @@ func (c *Command) Find(name string) *Command {
 	return nil
 }
 
-// describe returns an error of a flag in the form of those of other places.
+// describe returns an error of a flag in the form of the errors of other places.
 func describe(err error) error {
 	if invalid := (*pflag.InvalidValueError)(nil); errors.As(err, &invalid) {
 		return fmt.Errorf("--%s: %w", invalid.GetFlag().Name, invalid.Unwrap())

@@ -59,7 +59,7 @@ type show struct {
 
 func (show) Help() string { return "More about it." }
 
-// parse parses a command line with a file of settings, and returns what was printed.
+// parse parses a command line with a file of settings, and returns the printed text.
 func parse(file map[string]string, line ...string) (*commandline.Command, string, error) {
 	var out strings.Builder
 	chosen, err := commandline.New(&commands{}, commandline.Program{
@@ -117,7 +117,7 @@ func TestEmptyLists(t *testing.T) {
 	}
 }
 
-// TestQueue parses commands whose last argument is a command line itself.
+// TestQueue parses commands with a command line as their last argument.
 func TestQueue(t *testing.T) {
 	for line, want := range map[string]exec{
 		"exec a ls -l --help":                     {Space: "a", Argv: []string{"ls", "-l", "--help"}},

@@ -27,7 +27,7 @@ func (c *Command) writeHelp(of *cobra.Command) {
 	}
 	var b strings.Builder
 	found.describe(&b, helpWidth(c.program.Out))
-	_, _ = io.WriteString(c.program.Out, b.String()) // nobody reads it
+	_, _ = io.WriteString(c.program.Out, b.String()) // a failed write has no reader
 }
 
 // find returns the command in the tree that a command of cobra belongs to; nil: none.
@@ -190,7 +190,7 @@ func wrap(text string, width int) []string {
 	return lines
 }
 
-// helpWidth returns the width of the help for an output: that of a terminal, within bounds.
+// helpWidth returns the width of the help for an output: the width of a terminal, within bounds.
 func helpWidth(out io.Writer) int {
 	const usual, most = 80, 120
 	file, is := out.(*os.File)

@@ -21,7 +21,7 @@ func (s *agentSite) children(id string) []string {
 	return all
 }
 
-// family is the runbook of a session with two children, one of which has a child. All of them run until the folder end exists.
+// family is the runbook of a session with two children. One child has a child. All of them run until the folder end exists.
 const family = `$ mkdir -p work
 start First
     say From the first.
@@ -119,7 +119,7 @@ func (s *agentSite) makeFolder(path string) {
 	s.check(d.MakeFolder(s.Context(), path, change))
 }
 
-// TestDeletionCascades deletes a session whose children run, and stops the node before the deletion is complete.
+// TestDeletionCascades deletes a session while its children run, and stops the node before the deletion is complete.
 func TestDeletionCascades(t *testing.T) {
 	race.Skip(t, "agents and apps are processes; packages runner and computer/apps test the same goroutines")
 	for name, restarts := range map[string]bool{"at once": false, "over a restart": true} {

@@ -12,8 +12,8 @@ import (
 	"github.com/atelier-run/atelier/tests/race"
 )
 
-// TestAgentsInContainers runs turns in computers of the docker driver, whose program is the product's own. Containers have no
-// network, so that every model and every tool of the platform is reached through the gateway. All tests use one engine, whose start
+// TestAgentsInContainers runs turns in computers of the docker driver with the product's own program. Containers have no
+// network, so that every model and every tool of the platform is reached through the gateway. All tests use one engine: its start
 // takes seconds.
 func TestAgentsInContainers(t *testing.T) {
 	race.Skip(t, "agents and apps are processes; packages runner and computer/apps test the same goroutines")

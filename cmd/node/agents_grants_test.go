@@ -15,7 +15,7 @@ import (
 	"github.com/atelier-run/atelier/runner/tools"
 )
 
-// appKey registers an app with scopes and returns its key, with which the app starts sessions.
+// appKey registers an app with scopes and returns its key. The app starts sessions with the key.
 func (s *agentSite) appKey(name string, scopes ...string) string {
 	s.Helper()
 	s.must(http.StatusCreated, s.request("MKCOL", "/drive/"+name, nil), nil)
@@ -54,8 +54,8 @@ func (s *agentSite) as(key string, f func()) {
 	f()
 }
 
-// TestGrantsBoundRunbooks has an app whose key has the scope sessions alone send runbooks, to a session of its own and to one of a
-// person. Neither runs a command or writes a file, also not when the person answers the question that the app's runbook asks. The
+// TestGrantsBoundRunbooks has an app with the scope sessions alone send runbooks to a session of its own and to a session of a person.
+// Neither session runs a command or writes a file, also not when the person answers the question that the app's runbook asks. The
 // person's own inputs do both.
 func TestGrantsBoundRunbooks(t *testing.T) {
 	s := newAgentSite(t)
@@ -175,7 +175,7 @@ func testAgentsHideTheirTokens(t *testing.T, changes ...func(*Options)) {
 }
 
 // TestAppsOfALimitedKey registers an app with a limited key of an editor. The app stays when the key is revoked. The app keeps the scopes
-// that it was given while the editor's role includes these scopes. Only a caller who has all scopes of the app changes the app's command
+// that it was given while the editor's role includes these scopes. Only a caller with all scopes of the app changes the app's command
 // or the app's scopes.
 func TestAppsOfALimitedKey(t *testing.T) {
 	s := newAgentSite(t)

@@ -38,7 +38,7 @@ esac
 printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$result"
 done`
 
-// newStrangeSite returns a site whose sessions have strangeAgent.
+// newStrangeSite returns a site with strangeAgent in its sessions.
 func newStrangeSite(t *testing.T, changes ...func(*Options)) *agentSite {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "agents.yaml")

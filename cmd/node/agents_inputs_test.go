@@ -78,7 +78,7 @@ func TestInputsDuringAModelsTurn(t *testing.T) {
 	}
 }
 
-// TestInterruptEndsCommands interrupts commands, one of which ignores the signal, and has descendants.
+// TestInterruptEndsCommands interrupts commands. One command ignores the signal, and has descendants.
 func TestInterruptEndsCommands(t *testing.T) {
 	race.Skip(t, "agents and apps are processes; packages runner and computer/apps test the same goroutines")
 	testInterruptEndsCommands(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/atelier-run/atelier/tests/race"
 )
 
-// working is a reply whose command runs until it is ended.
+// working is a reply with a command that runs until it is ended.
 func (s *modelSite) working() modeltest.Reply {
 	return modeltest.Reply{Calls: []model.Call{shell("w", "exec sleep "+s.duration())}}
 }

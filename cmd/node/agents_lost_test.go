@@ -10,8 +10,8 @@ import (
 	"github.com/atelier-run/atelier/tests/race"
 )
 
-// TestComputerOfAModelIsLost kills the computer while a command of a model runs. The model is asked to continue, and knows what it
-// has done.
+// TestComputerOfAModelIsLost kills the computer while a command of a model runs. The model is asked to continue, and knows its
+// earlier work.
 func TestComputerOfAModelIsLost(t *testing.T) {
 	race.Skip(t, "agents and apps are processes; packages runner and computer/apps test the same goroutines")
 	testComputerOfAModelIsLost(t)

@@ -18,7 +18,7 @@ import (
 )
 
 // toolNeeds has, for each tool of the platform, the capability that the tool needs, which is the capability that the operation of the API
-// needs, and arguments with which a caller that has the capability is not refused for lack of a capability. The tools that are not here
+// needs, and arguments such that a caller with the capability is not refused for lack of a capability. The tools that are not here
 // concern only the turn of their caller, or only the caller.
 var toolNeeds = map[string]struct {
 	capability string

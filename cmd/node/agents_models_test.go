@@ -39,7 +39,7 @@ func (b *safeBuffer) String() string {
 	return b.buffer.String()
 }
 
-// A modelSite is an agentSite whose agents use the models of a scripted server.
+// A modelSite is an agentSite with agents that use the models of a scripted server.
 type modelSite struct {
 	*agentSite
 	models *modeltest.Server
@@ -49,8 +49,8 @@ type modelSite struct {
 // modelTiers has a tier for each wire format.
 var modelTiers = map[model.Wire]string{model.Chat: "balanced", model.Responses: "openai-frontier", model.Anthropic: "anthropic-frontier"}
 
-// newModelSite starts a node with a tier for each wire format, a tier whose server does not run (openai-max), and budgets. Agents end after they have
-// been idle; 0: a default.
+// newModelSite starts a node with a tier for each wire format, a tier without a running server (openai-max), and budgets.
+// Agents end after they have been idle for a time; 0: a default.
 func newModelSite(t *testing.T, budgets string, idle time.Duration, changes ...func(*Options)) *modelSite {
 	t.Helper()
 	s := &modelSite{models: modeltest.New(t), logs: &safeBuffer{}}
@@ -95,7 +95,7 @@ func call(id, name, arguments string) model.Call {
 	return model.Call{ID: "call_" + id, Name: name, Arguments: arguments}
 }
 
-// asked returns the requests with tools, which are those of turns, without those before a number.
+// asked returns the requests with tools, which are the requests of turns, from the index after on.
 func (s *modelSite) asked(after int) []modeltest.Request {
 	var all []modeltest.Request
 	for _, r := range s.models.Requests() {

@@ -30,7 +30,7 @@ import (
 // agentsTimeout is longer than any step of a test with agents takes on a slow machine.
 const agentsTimeout = 5 * time.Minute
 
-// An agentSite is a node whose computers run agents, behind a real HTTP server, with a person and that person's workspace.
+// An agentSite is a node with agents in its computers, behind a real HTTP server, with a person and that person's workspace.
 type agentSite struct {
 	*home
 	serving     atomic.Pointer[Node]
@@ -39,7 +39,7 @@ type agentSite struct {
 	workspaceID string
 }
 
-// newAgentSite starts a node, whose computers are of the local driver unless the changes select another one. It skips the test on a
+// newAgentSite starts a node. Its computers are of the local driver unless the changes select another driver. It skips the test on a
 // machine that cannot isolate processes.
 func newAgentSite(t *testing.T, changes ...func(*Options)) *agentSite {
 	t.Helper()
@@ -85,7 +85,7 @@ func (s *agentSite) boot() {
 	s.serving.Store(s.Node)
 }
 
-// restart stops the node and starts another one over its directory.
+// restart stops the node and starts another node over its directory.
 func (s *agentSite) restart() {
 	s.Helper()
 	s.stop()
@@ -227,7 +227,7 @@ type row struct {
 	Error                                                          struct{ Code, Message string }
 }
 
-// String returns the kind of a row and what is special of it.
+// String returns the kind of a row and the fields that matter for the kind.
 func (r row) String() string {
 	switch r.Kind {
 	case "tool":
@@ -245,7 +245,7 @@ func (r row) String() string {
 type timeline struct {
 	s     *agentSite
 	lines *bufio.Scanner
-	// rows are those that have arrived, and deltas the texts before their rows. order has all as lines.
+	// rows are the rows that have arrived, and deltas the texts before their rows. order has all as lines.
 	rows   []row
 	deltas []string
 	order  []string
@@ -362,7 +362,7 @@ func (s *agentSite) running() []*computerv1.Process {
 	return all
 }
 
-// processes returns the processes of this machine whose command line has an argument.
+// processes returns the processes of this machine with an argument in their command line.
 func (s *agentSite) processes(argument string) []int {
 	s.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -371,7 +371,7 @@ func (s *agentSite) processes(argument string) []int {
 	for _, file := range files {
 		line, err := os.ReadFile(file)
 		if err != nil || !slices.Contains(strings.Split(string(line), "\x00"), argument) {
-			continue // it has ended, or is another one
+			continue // it has ended, or is another process
 		}
 		var pid int
 		if _, err := fmt.Sscanf(file, "/proc/%d/", &pid); err == nil {

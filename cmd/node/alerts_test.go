@@ -14,7 +14,7 @@ import (
 	"github.com/atelier-run/atelier/cmd/node"
 )
 
-// metricNames are those of a node's registry, also of metrics that have no value yet.
+// metricNames returns the names of the metrics in a node's registry, also of metrics that have no value yet.
 func metricNames(t *testing.T) map[string]bool {
 	t.Helper()
 	registry := prometheus.NewRegistry()

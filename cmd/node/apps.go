@@ -25,7 +25,7 @@ import (
 // maxApps is the number of apps that run at the same time in this process.
 const maxApps = 10_000
 
-// newSupervisor returns the supervisor of apps, whose API is the server of the node.
+// newSupervisor returns the supervisor of apps. The API for the apps is the server of the node.
 func (n *Node) newSupervisor(o Options) *apps.Supervisor {
 	settings := o.Apps
 	settings.Asker, settings.Computers, settings.API = n.Router, appComputers{n.Computers}, http.HandlerFunc(n.serveApp)
@@ -43,7 +43,7 @@ func (n *Node) serveApp(w http.ResponseWriter, r *http.Request) {
 	n.Server.ServeHTTP(w, r)
 }
 
-// appExecutors returns the executors that run the processes of apps, and end those of apps that are removed.
+// appExecutors returns the executors that run the processes of apps, and end the processes of apps that are removed.
 func (n *Node) appExecutors(o Options) map[string]actors.Executor {
 	run := func(ctx context.Context, t actors.Task, m *appv1.RunTask) (proto.Message, error) {
 		ctx, end := context.WithCancel(ctx)

@@ -17,7 +17,7 @@ import (
 )
 
 // TestAppsInContainers runs apps in computers of the docker driver. Containers have no network: visitors, the supervisor and the API are
-// reached through the agent. All tests use one engine, whose start takes seconds.
+// reached through the agent. All tests use one engine: its start takes seconds.
 func TestAppsInContainers(t *testing.T) {
 	place.Take(t)
 	engine := dockertest.Start(t, dockertest.TestAgent)
@@ -124,8 +124,8 @@ func (a *anApp) remove() {
 	a.must(http.StatusOK, a.request("DELETE", "/v1/ws/acme/apps/site", nil), nil)
 }
 
-// testAppIsRestarted edits an app whose processes share a network, so that the old one ends before the new one starts. Visitors wait for
-// the new one; only requests that the old one has not answered may fail.
+// testAppIsRestarted edits an app with processes that share a network, so that the old process ends before the new process starts.
+// Visitors wait for the new process; only requests that the old process has not answered may fail.
 func testAppIsRestarted(t *testing.T, changes ...func(*Options)) {
 	a, _ := newApp(t, &appv1.Runtime{Command: command("one"), Port: 20000}, changes...)
 	a.publish()

@@ -58,7 +58,7 @@ func newApp(t *testing.T, runtime *appv1.Runtime, change ...func(*Options)) (*an
 	return a, a.await(1)
 }
 
-// newClient returns a client whose requests all go to the app.
+// newClient returns a client that sends all requests to the app.
 func (a *anApp) newClient() *http.Client {
 	return &http.Client{Timeout: testTimeout, Transport: &http.Transport{
 		DisableKeepAlives: true,
@@ -159,7 +159,7 @@ func testAppRuns(t *testing.T, changes ...func(*Options)) {
 		t.Fatalf("the key is %q", key)
 	}
 
-	// The app calls the API with exactly its scopes, and is the author of what it does.
+	// The app calls the API with exactly its scopes, and is the author of its changes.
 	response, err := a.client.Post("http://app/api?method=PUT&path=/v1/ws/acme/drive/made.txt", "text/plain", strings.NewReader("made"))
 	a.check(err)
 	response.Body.Close()
@@ -312,7 +312,7 @@ func testAppIsRemoved(t *testing.T, changes ...func(*Options)) {
 	}
 }
 
-// TestAppSleeps ends the process of an app that nobody uses. A request wakes it.
+// TestAppSleeps ends the process of an app that gets no requests. A request wakes it.
 func TestAppSleeps(t *testing.T) {
 	race.Skip(t, "agents and apps are processes; packages runner and computer/apps test the same goroutines")
 	testAppSleeps(t)

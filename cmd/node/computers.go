@@ -40,7 +40,7 @@ type ComputerOptions struct {
 	AllowUnisolated bool
 	// Image and Engine are the image and the address of the engine of the docker driver, CgroupParent the control group of its containers.
 	Image, Engine, CgroupParent string
-	// Limits are those of one computer.
+	// Limits are the limits of one computer.
 	Limits computer.Limits
 	// IdleAfter is the time after which a computer without a process stops; 0: the driver's default.
 	IdleAfter time.Duration
@@ -58,7 +58,7 @@ type ComputerOptions struct {
 	// another, because theirs may not be static.
 	Program string
 
-	// processes and flows limit those of all computers together; see machine.Descriptors.
+	// processes and flows limit the processes and flows of all computers together; see machine.Descriptors.
 	processes, flows int
 }
 
@@ -175,8 +175,8 @@ func (n *Node) newArchive(b bucket.Bucket) *archive.Archive {
 	return archive.New(b, archives.Drives{Drives: n.Drives, Asker: n.Router, OfTasks: true, OnDisk: onDisk})
 }
 
-// stopComputers ends all processes, whose ends and changes are recorded before it returns. When ctx ends, it returns an error that names the
-// processes that it has not waited for.
+// stopComputers ends all processes. Their ends and changes are recorded before it returns. When ctx ends, it returns an error that names
+// the processes that it has not waited for.
 func (n *Node) stopComputers(ctx context.Context) error {
 	var errs []error
 	if n.Computers != nil {

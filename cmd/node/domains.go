@@ -29,12 +29,12 @@ type DomainOptions struct {
 	Resolvers       []string
 	PublicAddresses []netip.Addr
 	// EdgeHost is the end of the standard addresses of apps, without a port; empty: as in app.Addresses. Hosts are the node's own
-	// hosts, whose certificates it obtains and renews.
+	// hosts. The node obtains and renews their certificates.
 	EdgeHost string
 	Hosts    []string
 }
 
-// newDomains returns the part that looks up, certifies and serves custom host names. secret is that of the data directory.
+// newDomains returns the part that looks up, certifies and serves custom host names. secret is the secret of the data directory.
 func (n *Node) newDomains(o Options, secret []byte) (err error) {
 	if n.certificateFiles, err = server.NewCertificateFiles(o.CertificateFiles, o.Clock, o.Log); err != nil {
 		return err

@@ -25,7 +25,7 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// edgeSite is a node with an app that has no process, whose clock stands still: no answer that the edge has cached ever ages.
+// edgeSite is a node with an app that has no process. The clock of the node stands still: no answer that the edge has cached ever ages.
 type edgeSite struct {
 	*testing.T
 	*Node

@@ -31,8 +31,8 @@ func png(size int) []byte {
 	return append([]byte("\x89PNG\r\n\x1a\n"), bytes.Repeat([]byte{7}, size-8)...)
 }
 
-// TestImagesReachTheModel sends one image in two inputs, of which the second is taken after a restart. The model gets the same bytes. The
-// deletion of the session removes the file, but not that of another session with the same image.
+// TestImagesReachTheModel sends one image in two inputs. The second input is taken after a restart. The model gets the same bytes. The
+// deletion of the session removes the file, but not the file of another session with the same image.
 func TestImagesReachTheModel(t *testing.T) {
 	s := newModelSite(t, "", 0)
 	s.models.Reply(modeltest.Reply{Text: []string{"Seen."}}, modeltest.Reply{Text: []string{"Seen."}}, modeltest.Reply{Text: []string{"Seen."}})
@@ -89,8 +89,8 @@ func (h *home) keepImage(name string, content []byte) string {
 	return id
 }
 
-// TestBackUpAndRestoreImages backs up a node whose sessions have images, of which one is deleted meanwhile, and restores it, with an
-// interruption.
+// TestBackUpAndRestoreImages backs up a node with images in its sessions, and restores it, with an interruption. One image is deleted
+// during the backup.
 func TestBackUpAndRestoreImages(t *testing.T) {
 	h := newHome(t)
 	h.done()
@@ -141,7 +141,7 @@ func (h *home) storeInRow(id string, content []byte) {
 	h.check(h.Drives.RemoveImages(h.Context(), ws, id))
 }
 
-// imageCopies returns the rows of the images of a session, of which stored have the content, the files of its images, and the markers.
+// imageCopies returns numbers for a session: the rows of its images, the rows with the content, the files of its images, and the markers.
 func (h *home) imageCopies(id string) (rows, stored, files, markers int) {
 	h.Helper()
 	v, err := h.Journal.View()

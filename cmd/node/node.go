@@ -100,13 +100,13 @@ type Options struct {
 	BackupKeep  int
 	// SampleEvery is the pause between samples of computers; 0: 15 s.
 	SampleEvery time.Duration
-	// PendingLimit limits the time for which a request waits for the tasks that it opened: the provisioning of the computer of
+	// PendingLimit limits how long a request waits for the tasks that it opened: the provisioning of the computer of
 	// a new workspace, and the removal of the locks of a person who lost the right to change files; 0: 2 s. Both usually take
 	// milliseconds.
 	PendingLimit time.Duration
 	// Wire makes every command and reply pass the wire codec, as between members.
 	Wire bool
-	// Members is the number of actor systems over the journal, each of which owns the partitions that Journal.Move assigns to
+	// Members is the number of actor systems over the journal. Each system owns the partitions that Journal.Move assigns to
 	// it; 0: 1. More than one is the split mode of tests, in which no code may depend on the state of one system.
 	Members int
 	// Registry registers the metrics; nil: a new one.
@@ -146,13 +146,13 @@ type Node struct {
 	anchors  *anchors.Follower
 	// certificateFiles are the certificates that the operator has provided.
 	certificateFiles *server.CertificateFiles
-	// runner runs the agents of sessions, and tools are those that agents call.
+	// runner runs the agents of sessions, and tools are the tools that agents call.
 	runner *runner.Runner
 	tools  *tools.Tools
 	// apps supervises the processes of apps, and edge serves their hosts.
 	apps *apps.Supervisor
 	edge *edge.Edge
-	// certificates are those of the hosts of the node, and of the standard addresses of apps.
+	// certificates are the certificates of the hosts of the node and of the standard addresses of apps.
 	certificates *domain.Certificates
 	// ending is done when the node stops; end ends it.
 	ending context.Context

@@ -68,7 +68,7 @@ func TestBackUpAndRestoreNode(t *testing.T) {
 	h.put("a", "before")
 	h.ask(entity.KindComputer, &computerv1.BackUp{TaskId: "tsk_b", BackupId: "bkp_1"})
 	h.done()
-	// An operation whose outcome is unknown, and a task that is open.
+	// An operation with an unknown outcome, and an open task.
 	h.ask(entity.KindActivity, &activityv1.Intend{Intent: &activityv1.Intent{Id: "opn_1", Inode: 1, Operation: &activityv1.Operation{
 		Kind: activityv1.Kind_KIND_CREATE, EntryKind: activityv1.EntryKind_ENTRY_KIND_FILE, Path: "never", Author: change.Author}}})
 	backups := filepath.Join(h.dir, "backups")

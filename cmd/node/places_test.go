@@ -13,7 +13,7 @@ import (
 )
 
 // TestProcessesWithFewDescriptors runs a node with the usual limit of open files of a shell. One workspace gets most places and not all,
-// and its idle agents block nobody.
+// and its idle agents block no new agent.
 func TestProcessesWithFewDescriptors(t *testing.T) {
 	h := newComputerHome(t, func(o *Options) { o.Descriptors = 1024 })
 	var agents []*computer.Running

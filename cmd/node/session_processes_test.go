@@ -22,8 +22,8 @@ import (
 	"github.com/atelier-run/atelier/tests/testmachine"
 )
 
-// newComputerHome returns a home whose computers run processes, with the local driver unless the changes select another one. It skips
-// the test on a machine that cannot isolate them.
+// newComputerHome returns a home with computers that run processes, with the local driver unless the changes select another driver. It
+// skips the test on a machine that cannot isolate them.
 func newComputerHome(t *testing.T, changes ...func(*Options)) *home {
 	h := &home{T: t, dir: t.TempDir()}
 	h.options = Options{

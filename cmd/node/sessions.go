@@ -52,7 +52,7 @@ func (n *Node) newRunner(o Options) (*runner.Runner, *tools.Tools, error) {
 // maxTurns is the number of turns that run at the same time in this process.
 const maxTurns = 256
 
-// sessionExecutors returns the executors that run the turns of sessions, delete sessions, and interrupt those of a workspace.
+// sessionExecutors returns the executors that run the turns of sessions, delete sessions, and interrupt the sessions of a workspace.
 func (n *Node) sessionExecutors(o Options) map[string]actors.Executor {
 	run := func(ctx context.Context, t actors.Task, m *sessionv1.TurnTask) (proto.Message, error) {
 		if o.HoldTurns {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestStartWithoutDriver starts a node whose driver of computers cannot be made: the parts that have started are stopped.
+// TestStartWithoutDriver starts a node with a driver of computers that cannot be made: the parts that have started are stopped.
 func TestStartWithoutDriver(t *testing.T) {
 	dir := t.TempDir()
 	_, err := Start(t.Context(), Options{Dir: dir, Computers: ComputerOptions{Driver: DockerDriver, Program: "not/absolute", Image: "image"}})

@@ -38,7 +38,7 @@ type Source struct {
 
 // Create takes a backup of a node with an id, and returns its manifest. It reports its progress from one goroutine. A drive that cannot
 // be read does not end the backup of the others: the manifest names it as failed. If Create fails, it deletes the objects that it has
-// stored, unless only the object latest could not be stored: nobody knows then whether that names this backup, which is complete.
+// stored, unless only the object latest could not be stored: then it is unknown whether latest names this backup, which is complete.
 func Create(ctx context.Context, s Source, id string, now time.Time, report func(Progress)) (_ *Manifest, err error) {
 	if !validID.MatchString(id) {
 		return nil, fmt.Errorf("%q is not a valid id of a backup of a node", id)
@@ -204,8 +204,8 @@ func (s Source) workspaces() ([]string, error) {
 // discardTime limits the deletion of the objects of a failed backup.
 const discardTime = time.Minute
 
-// discard deletes the objects of a backup that has failed, even if ctx has ended: those of the drives and images of workspaces, of which
-// the last one may be stored although storing it has failed.
+// discard deletes the objects of a backup that has failed, even if ctx has ended. Among them are the objects of the drives and images
+// of workspaces: the last one may be stored although storing it has failed.
 func (s Source) discard(ctx context.Context, id string, workspaces []string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), discardTime)
 	defer cancel()

@@ -72,7 +72,7 @@ func (a *busyArchive) SaveAs(
 	return a.Archive.SaveAs(ctx, workspaceID, backupID, object, report)
 }
 
-// busyCreate backs up a node with one workspace, whose drive is unavailable a number of times before each step. done is the progress.
+// busyCreate backs up a node with one workspace. Its drive is unavailable a number of times before each step. done is the progress.
 func busyCreate(ctx context.Context, t *testing.T, refusals int) (m *Manifest, done []int64, err error) {
 	t.Helper()
 	drives, sizes := t.TempDir(), refusals
@@ -117,7 +117,7 @@ func TestUnavailableDrive(t *testing.T) {
 	})
 }
 
-// TestLostAnswerForLatest: the latest backup can be restored, because it may be the one whose answer was lost.
+// TestLostAnswerForLatest: the latest backup can be restored, because the lost answer may be the answer for it.
 func TestLostAnswerForLatest(t *testing.T) {
 	_, b, _ := lossyCreate(t, latest)
 	m, err := ReadManifest(t.Context(), b, "")

@@ -15,7 +15,7 @@
 // the checkpoint are abandoned, because the drive is still empty when it is recovered.
 //
 // Images of sessions do not change, and exist before the input that names them. So all images that the checkpoint names are in the
-// backup, except for those of sessions that were deleted before their images were copied.
+// backup, except for images of sessions that were deleted before their images were copied.
 //
 // A backup contains neither the secret nor the marks of the data directory: a restored node has a new secret and a new timeline,
 // so that older cursors and links in mails are refused. Of keys and passwords the journal has only hashes.
@@ -71,7 +71,7 @@ type Object struct {
 type Drive struct {
 	WorkspaceID string `json:"workspaceId"`
 	Object
-	// Seq is the seq of the workspace's activity up to which all operations are in the backup.
+	// Seq is a seq of the workspace's activity: all operations up to it are in the backup.
 	Seq uint64 `json:"seq"`
 	// ChangedFiles is the number of files that were changed during each attempt to copy them.
 	ChangedFiles int64 `json:"changedFiles,omitempty"`
@@ -97,7 +97,7 @@ func (d Drive) record(backupID string) *computerv1.Backup {
 type Progress struct {
 	// Step is the present step.
 	Step string `json:"step"`
-	// Drives is the number of drives, and DrivesDone that of those that are complete.
+	// Drives is the number of drives, and DrivesDone is the number of complete drives.
 	Drives     int   `json:"drives"`
 	DrivesDone int   `json:"drivesDone"`
 	DoneBytes  int64 `json:"doneBytes"`

@@ -50,7 +50,7 @@ func (a unreadableArchive) SaveAs(
 	return b, err
 }
 
-// TestUnreadableDrive: a drive that cannot be read does not end the backup of the others, and the manifest says what is missing.
+// TestUnreadableDrive: a drive that cannot be read does not end the backup of the others, and the manifest names the missing drive.
 func TestUnreadableDrive(t *testing.T) {
 	b, err := bucket.OpenFolder(t.TempDir())
 	if err != nil {
@@ -158,7 +158,7 @@ func TestFailedCreateLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestInvalidManifests changes a manifest so that it names other objects than those of the backup.
+// TestInvalidManifests changes a manifest so that it names other objects than the objects of the backup.
 func TestInvalidManifests(t *testing.T) {
 	for name, change := range map[string]func(m *Manifest){
 		"another version":       func(m *Manifest) { m.Version++ },
