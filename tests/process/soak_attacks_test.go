@@ -98,55 +98,58 @@ type soakAttack struct {
 	together int
 	stranger bool
 	act      func(*attacker, context.Context, int) (outcome string, err error)
+	// isLong leaves the attack out of the sample. Beside other tests, the commands of the tenants now and then take longer than their
+	// connections last, or cannot be started.
+	isLong bool
 }
 
 // allSoakAttacks has the attacks of one person, one app and one stranger on a node.
 var allSoakAttacks = []soakAttack{
 	{"idle connections", 800, true, func(a *attacker, ctx context.Context, _ int) (string, error) {
 		return a.hold(ctx, "")
-	}},
+	}, false},
 	{"slow forms", 100, true, func(a *attacker, ctx context.Context, _ int) (string, error) {
 		return a.hold(ctx, "POST /oauth/token HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 100\r\n\r\na")
-	}},
+	}, false},
 	{"connections to an app", 300, true, func(a *attacker, ctx context.Context, _ int) (string, error) {
 		return a.hold(ctx, "GET / HTTP/1.1\r\nHost: "+a.AppHost+"\r\n\r\n")
-	}},
+	}, false},
 	{"metrics", 4, true, func(a *attacker, ctx context.Context, _ int) (string, error) {
 		return a.send(ctx, "GET", "/metrics", nil)
-	}},
+	}, false},
 	{"slow uploads", 200, false, func(a *attacker, ctx context.Context, i int) (string, error) {
 		return a.hold(ctx, fmt.Sprintf("PUT /v1/ws/%s/drive/slow-%d HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer %s\r\nContent-Length: 1000\r\n\r\nx", mallorySlug, i, a.key))
-	}},
+	}, false},
 	{"streams", 100, false, func(a *attacker, ctx context.Context, i int) (string, error) {
 		return a.hold(ctx, fmt.Sprintf("GET /v1/ws/%s/file-activity/events HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer %s\r\n\r\n", mallorySlug, a.key))
-	}},
+	}, false},
 	{"empty files", 4, false, func(a *attacker, ctx context.Context, i int) (string, error) {
 		return a.send(ctx, "PUT", fmt.Sprintf("/v1/ws/%s/drive/empty-%s", mallorySlug, api.NewRequestID()), nil)
-	}},
+	}, false},
 	{"images", 2, false, func(a *attacker, ctx context.Context, _ int) (string, error) {
 		image := api.SessionImage{MediaType: "image/png", Data: append([]byte("\x89PNG\r\n\x1a\n"), make([]byte, 4<<20)...)}
 		_, err := a.api.StartSession(ctx, mallorySlug, api.NewSession{Prompt: "say ok", Images: []api.SessionImage{image, image}})
 		return "", err
-	}},
-	{"notes", 2, false, (*attacker).note},
+	}, false},
+	{"notes", 2, false, (*attacker).note, false},
 	{"large bodies", 20, false, func(a *attacker, ctx context.Context, _ int) (string, error) {
 		body, _ := json.Marshal(map[string]string{"prompt": strings.Repeat("x", 14<<20)})
 		return a.send(ctx, "POST", "/v1/ws/"+mallorySlug+"/agent/sessions", body)
-	}},
-	{"locks", 2, false, (*attacker).lock},
+	}, false},
+	{"locks", 2, false, (*attacker).lock, false},
 	{"finished turns", 2, false, func(a *attacker, ctx context.Context, _ int) (string, error) {
 		_, err := a.api.StartSessionAndWait(ctx, mallorySlug, api.NewSession{Prompt: "say ok"})
 		return "", err
-	}},
+	}, false},
 	{"turns that sleep", 8, false, func(a *attacker, ctx context.Context, _ int) (string, error) {
 		_, err := a.api.StartSession(ctx, mallorySlug, api.NewSession{Prompt: "$ sleep 1000"})
 		return "", err
-	}},
-	{"sleeps", 8, false, command("sleep 1000")},
-	{"files of processes", 1, false, command("mkdir -p flood; i=0; while :; do : >flood/$i; i=$((i+1)); done")},
-	{"unlinked files", 1, false, command("exec 3>big; rm big; cat /dev/zero >&3")},
-	{"memory", 1, false, command("tail /dev/zero")},
-	{"forks", 1, false, command("f() { f | f & }; f; sleep 60")},
+	}, true},
+	{"sleeps", 8, false, command("sleep 1000"), true},
+	{"files of processes", 1, false, command("mkdir -p flood; i=0; while :; do : >flood/$i; i=$((i+1)); done"), true},
+	{"unlinked files", 1, false, command("exec 3>big; rm big; cat /dev/zero >&3"), true},
+	{"memory", 1, false, command("tail /dev/zero"), true},
+	{"forks", 1, false, command("f() { f | f & }; f; sleep 60"), true},
 }
 
 // command is an attack by a command in the computer of the workspace.
@@ -157,11 +160,11 @@ func command(script string) func(*attacker, context.Context, int) (string, error
 	}
 }
 
-// soakAttacksOf returns the names of the attacks that match a regular expression.
-func soakAttacksOf(pattern string) (names []string) {
+// soakAttacksOf returns the names of the attacks that match a regular expression. A sample has only attacks that are not long.
+func soakAttacksOf(pattern string, isSample bool) (names []string) {
 	matching := regexp.MustCompile(pattern)
 	for _, a := range allSoakAttacks {
-		if matching.MatchString(a.name) {
+		if matching.MatchString(a.name) && !(isSample && a.isLong) {
 			names = append(names, a.name)
 		}
 	}

@@ -47,7 +47,7 @@ func TestSoak(t *testing.T) {
 	if *soakTime == 0 {
 		divisor = 10
 	}
-	end := m.attack(soakAttacksOf(*soakAttacks), divisor)
+	end := m.attack(soakAttacksOf(*soakAttacks, *soakTime == 0), divisor)
 	beside := s.work("beside the attacks")
 	end()
 	s.report(alone, beside)
