@@ -85,8 +85,8 @@ func removed(path string) locks.Effect {
 	return locks.Effect{Path: path, ChangesParent: true, IsDeep: true, Removes: true}
 }
 
-// endLocks deletes the locks on what a change has removed or replaced, and the locks that were left on what it has created. An error is only logged, because
-// locks expire.
+// endLocks deletes the locks on entries that a change has removed or replaced, and older locks on entries that the change has created. An error is
+// only logged, because locks expire.
 func (d *Drive) endLocks(c Change, effects []locks.Effect) {
 	if len(effects) == 0 {
 		return

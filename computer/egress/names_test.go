@@ -144,7 +144,8 @@ func TestDNSSurvivesGarbage(t *testing.T) {
 	for range queryConnections + 3 {
 		conns = append(conns, ns.mustDial(t, "tcp", gateway))
 	}
-	eventually(t, "connections are refused", func() bool { return metric(t, e, "dns_queries_total", "refused") == 3 })
+	// The connections of the step before may still count, so that more than three are refused.
+	eventually(t, "connections are refused", func() bool { return metric(t, e, "dns_queries_total", "refused") >= 3 })
 	for _, conn := range conns {
 		conn.Close()
 	}
