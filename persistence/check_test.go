@@ -11,6 +11,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/atelier-run/atelier/tests/race"
 )
 
 // checkAll returns the faults that Check reports, and fails if it changes a file.
@@ -29,6 +31,7 @@ func checkAll(t *testing.T, fs vfs.FS) (faults []Fault) {
 // TestCheckFindsWhatOpenRefuses damages each file of a closed and of a killed journal. Check reports a fault wherever Open refuses or rows
 // would be missing, and each fault names a file of the directory.
 func TestCheckFindsWhatOpenRefuses(t *testing.T) {
+	race.Skip(t, "it opens thousands of damaged directories one after the other")
 	h := newHistory(t)
 	rng := rand.New(rand.NewPCG(2, 2))
 	for name, whole := range map[string]image{"closed": h.closed, "killed": h.killed} {

@@ -15,6 +15,8 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/atelier-run/atelier/tests/race"
 )
 
 // image is the content of every file below a directory, by path.
@@ -209,6 +211,7 @@ func (h history) opensWhole(t *testing.T, damaged image, what string) (served bo
 // TestDamage damages each file of a data directory, except the log after a loss of power, which may legitimately be torn at its end.
 // Each opening finds every row, or is refused and changes nothing.
 func TestDamage(t *testing.T) {
+	race.Skip(t, "it opens thousands of damaged directories one after the other")
 	h := newHistory(t)
 	for name, whole := range map[string]image{"closed": h.closed, "killed": h.killed, "crashed": h.crashed} {
 		t.Run(name, func(t *testing.T) {

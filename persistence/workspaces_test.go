@@ -13,6 +13,8 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"pgregory.net/rapid"
+
+	"github.com/atelier-run/atelier/tests/race"
 )
 
 // lawStreams are the streams of the law: of two workspaces, and one that belongs to none.
@@ -181,6 +183,7 @@ func (l *countLaw) check(rt *rapid.T) {
 // TestWorkspaceBytesLaw appends and erases at random, closes and crashes the journal, and takes its counters away: they always
 // equal the bytes of the rows. The number of histories is low, because each one opens the journal many times.
 func TestWorkspaceBytesLaw(t *testing.T) {
+	race.Skip(t, "it opens hundreds of directories one after the other")
 	if checks := flag.Lookup("rapid.checks"); checks.Value.String() == checks.DefValue {
 		_ = checks.Value.Set("12")
 		t.Cleanup(func() { _ = checks.Value.Set(checks.DefValue) })
