@@ -1,11 +1,8 @@
 package client_test
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
 	"io"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +13,7 @@ import (
 	"github.com/atelier-run/atelier/http"
 	"github.com/atelier-run/atelier/http/api/apitest"
 	"github.com/atelier-run/atelier/http/server"
+	"github.com/atelier-run/atelier/tests/nodetest"
 )
 
 // timeout is the longest time that a step may take before the test counts as hanging.
@@ -30,37 +28,19 @@ type site struct {
 
 func newSite(t *testing.T) *site {
 	t.Helper()
-	n, err := node.Start(t.Context(), node.Options{
+	front := nodetest.Listen(t)
+	n := nodetest.Start(t, node.Start, node.Options{
 		Dir: t.TempDir(), PendingLimit: timeout, HoldTurns: true,
 		HTTP: http.Options{Computers: apitest.NewComputers(t), Options: server.Options{Limits: server.Limits{RequestTime: timeout}}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := httptest.NewServer(n.Server)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), timeout)
-		defer cancel()
-		if err := n.Stop(ctx); err != nil {
-			t.Error(err)
-		}
-		server.Close()
-	})
-	return &site{t, n, server.URL}
+	front.Serve(n.Server)
+	return &site{t, n, front.URL}
 }
 
 // person creates a user and returns a client with a key of that user.
 func (s *site) person(name string) *client.Client {
 	s.Helper()
-	body := strings.NewReader(fmt.Sprintf(`{"email":%q,"name":%q}`, name+"@example.org", name))
-	r, w := httptest.NewRequest("POST", "/admin/users", body), httptest.NewRecorder()
-	r.Header.Set("Content-Type", "application/json")
-	s.node.Server.Admin().ServeHTTP(w, r)
-	var created struct{ Key string }
-	if err := json.Unmarshal(w.Body.Bytes(), &created); err != nil || created.Key == "" {
-		s.Fatal(w.Body)
-	}
-	c, err := client.New(s.url, created.Key)
+	c, err := client.New(s.url, nodetest.NewPerson(s, s.node.Server.Admin(), name+"@example.org", name).Key)
 	if err != nil {
 		s.Fatal(err)
 	}

@@ -3,8 +3,6 @@ package edge_test
 import (
 	"bufio"
 	"context"
-	"encoding/json"
-	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -30,6 +28,7 @@ import (
 	slugv1 "github.com/atelier-run/atelier/messages/slug/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+	"github.com/atelier-run/atelier/tests/nodetest"
 )
 
 const (
@@ -47,7 +46,7 @@ type stage struct {
 	metrics *prometheus.Registry
 	served  *httptest.Server
 	ahead   atomic.Int64
-	logged  *logged
+	logged  nodetest.Log
 
 	alice, bob  *wirev1.Principal
 	workspaceID string
@@ -77,50 +76,26 @@ type domainOf struct {
 	copied  appv1.DomainStatus
 }
 
-type logged struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *logged) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
 func newStage(t *testing.T, edit ...func(*edge.Options)) *stage {
 	t.Helper()
 	s := &stage{
-		T: t, logged: &logged{}, metrics: prometheus.NewRegistry(),
+		T: t, metrics: prometheus.NewRegistry(),
 		processes: map[string]string{}, reasons: map[string]string{}, domains: map[string]domainOf{}, asked: map[string]int{},
 	}
-	var err error
-	if s.node, err = node.Start(t.Context(), node.Options{Dir: t.TempDir(), Clock: s.now, HoldApps: true}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.node.Stop(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
+	s.node = nodetest.Start(t, node.Start, node.Options{Dir: t.TempDir(), Clock: s.now, HoldApps: true})
 	s.alice, s.bob = s.person("alice"), s.person("bob")
 	s.workspaceID = newID("ws_")
 	s.ask(entity.KindSlug, "acme", &slugv1.ClaimSlug{WorkspaceId: s.workspaceID, WorkspaceName: "Acme", CreatorId: s.alice.GetUserId(), CreatorEmail: "alice@example.com"})
 	s.settle("acme")
 	o := edge.Options{
 		Asker: s, Dialer: s, Clock: s.now, NewID: newID, PublicURL: &url.URL{Scheme: "http", Host: "atelier.test"}, EdgeHost: "apps.test",
-		Log: slog.New(slog.NewTextHandler(s.logged, nil)), Registerer: s.metrics,
+		Log: slog.New(slog.NewTextHandler(&s.logged, nil)), Registerer: s.metrics,
 		Limits: edge.Limits{PageWait: 20 * time.Millisecond, StartWait: 20 * time.Millisecond},
 	}
 	for _, e := range edit {
 		e(&o)
 	}
+	var err error
 	if s.edge, err = edge.New(o); err != nil {
 		t.Fatal(err)
 	}
@@ -142,16 +117,7 @@ func (s *stage) advance(d time.Duration) { s.ahead.Add(int64(d)) }
 // person creates an account, and returns the principal of its key.
 func (s *stage) person(name string) *wirev1.Principal {
 	s.Helper()
-	w := httptest.NewRecorder()
-	r := httptest.NewRequest("POST", "/admin/users", strings.NewReader(fmt.Sprintf(`{"email":"%s@example.com","name":"%s"}`, name, name)))
-	r.Header.Set("Content-Type", "application/json")
-	s.node.Server.Admin().ServeHTTP(w, r)
-	var created struct{ UserID, Key string }
-	if err := json.Unmarshal(w.Body.Bytes(), &created); err != nil || created.Key == "" {
-		s.Fatalf("%v: %s", err, w.Body)
-	}
-	_, key, _ := strings.Cut(created.Key, "_")
-	return &wirev1.Principal{Kind: kindUser, CredentialId: "key_" + key[:entity.ULIDLength], UserId: created.UserID}
+	return nodetest.NewPerson(s, s.node.Server.Admin(), name+"@example.com", name).Principal()
 }
 
 // Ask implements edge.Asker over the node, with the domains of the stage.
