@@ -1,7 +1,6 @@
 package agents
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,7 +15,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/cmd/node"
-	"github.com/atelier-run/atelier/computer"
 	"github.com/atelier-run/atelier/computer/docker/dockertest"
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/session"
@@ -30,6 +28,7 @@ import (
 	"github.com/atelier-run/atelier/runner/builtin/model"
 	"github.com/atelier-run/atelier/runner/gateway"
 	"github.com/atelier-run/atelier/runner/modeltest"
+	"github.com/atelier-run/atelier/tests/nodetest"
 	"github.com/atelier-run/atelier/tests/place"
 	"github.com/atelier-run/atelier/tests/testmachine"
 )
@@ -67,43 +66,16 @@ tiers:
 `, wire, o.model.URL, modelName, key, p.preset), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	var err error
-	if o.node, err = node.Start(t.Context(), node.Options{
+	o.node = nodetest.Start(t, node.Start, node.Options{
 		Dir: dir, Wire: true, PendingLimit: longest, Computers: computers, Agents: config,
 		Journal: persistence.Options{CacheBytes: 4 << 20, Partitions: 2}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
-	}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), longest)
-		defer cancel()
-		if err := o.node.Stop(ctx); err != nil {
-			t.Error(err)
-		}
 	})
 	o.ask(entity.KindUser, alice.GetUserId(), entity.Platform(), &userv1.CreateUser{Email: "alice@example.org", Name: "Alice"})
 	o.ask(entity.KindWorkspace, workspaceID, entity.Platform(), &workspacev1.CreateWorkspace{Slug: "acme", Name: "Acme", CreatorId: alice.GetUserId()})
 	o.settle()
-	o.requireIsolation()
+	nodetest.RequireIsolation(t, o.node.Computers, workspaceID)
 	o.install(program)
 	return o
-}
-
-// requireIsolation skips the test if the machine cannot isolate processes.
-func (o *office) requireIsolation() {
-	o.Helper()
-	running, err := o.node.Computers.Launch(o.Context(), computer.Launch{
-		WorkspaceID: workspaceID, Principal: entity.Platform(), Kind: computerv1.ProcessKind_PROCESS_KIND_EXEC, Argv: []string{"true"},
-	})
-	if refused, is := errors.AsType[*entity.Error](err); is && refused.Code == entity.Forbidden {
-		testmachine.Lacks(o, fmt.Sprintf("this machine cannot isolate processes: %v", err))
-	}
-	if err == nil {
-		_, err = running.Wait(o.Context())
-	}
-	if err != nil {
-		o.Fatal(err)
-	}
 }
 
 // install makes the program visible in the computer: computers see the drive, and only the system's folders of the machine.

@@ -3,15 +3,12 @@ package apps
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/cookiejar"
-	"net/http/httptest"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,12 +19,11 @@ import (
 
 	"github.com/atelier-run/atelier/client"
 	"github.com/atelier-run/atelier/cmd/node"
-	"github.com/atelier-run/atelier/computer"
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/app"
 	appv1 "github.com/atelier-run/atelier/messages/app/v1"
-	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 	"github.com/atelier-run/atelier/persistence"
+	"github.com/atelier-run/atelier/tests/nodetest"
 	"github.com/atelier-run/atelier/tests/testmachine"
 )
 
@@ -56,11 +52,9 @@ func newSite(t *testing.T, edgeHost string) *site {
 		testmachine.Lacks(t, "isolated computers need root")
 	}
 	s := &site{T: t}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	s.check(err)
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	s.check(err)
-	public := &url.URL{Scheme: "http", Host: "localhost:" + port}
+	front := nodetest.Listen(t)
+	public := front.PublicURL()
+	public.Host = "localhost:" + public.Port()
 	s.address = public.String()
 	o := node.Options{
 		Dir: t.TempDir(), Wire: true, PendingLimit: longest, Computers: node.ComputerOptions{Driver: node.LocalDriver},
@@ -68,33 +62,23 @@ func newSite(t *testing.T, edgeHost string) *site {
 	}
 	o.HTTP.PublicURL, o.Domains.EdgeHost = public, edgeHost
 	o.Apps.Ready, o.Apps.Grace = time.Minute, time.Second
-	s.node, err = node.Start(context.WithoutCancel(t.Context()), o)
-	s.check(err)
-	served := &httptest.Server{Listener: l, Config: &http.Server{Handler: s.node.Server}}
-	served.Start()
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), longest)
-		defer cancel()
-		s.visitor.CloseIdleConnections()
-		if err := s.node.Stop(ctx); err != nil {
-			t.Error(err)
-		}
-		served.Close()
-	})
+	s.node = nodetest.Start(t, node.Start, o)
+	front.Serve(s.node.Server)
 	jar, err := cookiejar.New(nil)
 	s.check(err)
 	s.visitor = &http.Client{Jar: jar, Timeout: longest, Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "tcp", l.Addr().String())
+			return new(net.Dialer).DialContext(ctx, "tcp", front.Listener.Addr().String())
 		},
 	}}
+	t.Cleanup(s.visitor.CloseIdleConnections)
 	s.key = s.person("ada")
 	s.api, err = client.New(s.address, s.key, client.WithHTTPClient(s.visitor))
 	s.check(err)
 	made, err := s.api.CreateWorkspace(t.Context(), client.NewWorkspace{Slug: workspace, Name: "Acme"})
 	s.check(err)
 	s.workspaceID = made.WorkspaceID
-	s.requireIsolation()
+	nodetest.RequireIsolation(t, s.node.Computers, s.workspaceID)
 	return s
 }
 
@@ -108,30 +92,7 @@ func (s *site) check(err error) {
 // person creates a person, and returns the person's key.
 func (s *site) person(name string) string {
 	s.Helper()
-	w := httptest.NewRecorder()
-	r := httptest.NewRequest("POST", "/admin/users", strings.NewReader(`{"email":"`+name+`@example.org","name":"`+name+`"}`))
-	r.Header.Set("Content-Type", "application/json")
-	s.node.Server.Admin().ServeHTTP(w, r)
-	var made struct{ Key string }
-	if err := json.Unmarshal(w.Body.Bytes(), &made); err != nil || made.Key == "" {
-		s.Fatal(w.Body)
-	}
-	return made.Key
-}
-
-// requireIsolation skips the test if the machine cannot isolate processes.
-func (s *site) requireIsolation() {
-	s.Helper()
-	running, err := s.node.Computers.Launch(s.Context(), computer.Launch{
-		WorkspaceID: s.workspaceID, Principal: entity.Platform(), Kind: computerv1.ProcessKind_PROCESS_KIND_EXEC, Argv: []string{"true"},
-	})
-	if refused, is := errors.AsType[*entity.Error](err); is && refused.Code == entity.Forbidden {
-		testmachine.Lacks(s.T, "this machine cannot isolate processes: "+refused.Error())
-	}
-	if err == nil {
-		_, err = running.Wait(s.Context())
-	}
-	s.check(err)
+	return nodetest.NewPerson(s, s.node.Server.Admin(), name+"@example.org", name).Key
 }
 
 // seenByComputers reports whether a file of the machine is in a folder that computers see.

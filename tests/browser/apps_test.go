@@ -6,11 +6,8 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
-	"net/url"
 	"os"
 	"os/exec"
-	"sync/atomic"
 	"testing"
 
 	"github.com/coder/websocket"
@@ -21,6 +18,7 @@ import (
 	atelier "github.com/atelier-run/atelier/http"
 	"github.com/atelier-run/atelier/http/server"
 	"github.com/atelier-run/atelier/persistence"
+	"github.com/atelier-run/atelier/tests/nodetest"
 	"github.com/atelier-run/atelier/tests/testmachine"
 )
 
@@ -114,28 +112,12 @@ func TestApps(t *testing.T) {
 
 // newAppSite starts a node with computers that run processes. Its pages and its apps have the same listener.
 func newAppSite(t *testing.T) *site {
-	var serving atomic.Pointer[atelier.Server]
-	live := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { serving.Load().ServeHTTP(w, r) }))
-	public, err := url.Parse(live.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	n, err := node.Start(t.Context(), node.Options{
-		Dir: t.TempDir(), HTTP: atelier.Options{Options: server.Options{PublicURL: public, Limits: server.Limits{RequestTime: longest}}},
+	front := nodetest.Listen(t)
+	n := nodetest.Start(t, node.Start, node.Options{
+		Dir: t.TempDir(), HTTP: atelier.Options{Options: server.Options{PublicURL: front.PublicURL(), Limits: server.Limits{RequestTime: longest}}},
 		Computers: node.ComputerOptions{Driver: node.LocalDriver},
 		Journal:   persistence.Options{CacheBytes: 4 << 20, Partitions: 4}, PendingLimit: longest,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	serving.Store(n.Server)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), longest)
-		defer cancel()
-		if err := n.Stop(ctx); err != nil {
-			t.Error(err)
-		}
-		live.Close()
-	})
-	return &site{t, live.URL, n, newMailbox()}
+	front.Serve(n.Server)
+	return &site{t, front.URL, n, newMailbox()}
 }

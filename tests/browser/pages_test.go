@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"os"
 	"os/exec"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,6 +19,7 @@ import (
 	"github.com/atelier-run/atelier/http/browser"
 	"github.com/atelier-run/atelier/http/server"
 	"github.com/atelier-run/atelier/persistence"
+	"github.com/atelier-run/atelier/tests/nodetest"
 	"github.com/atelier-run/atelier/tests/place"
 	"github.com/atelier-run/atelier/tests/testmachine"
 )
@@ -114,34 +113,18 @@ func startUnavailableProvider(t *testing.T) (issuer string) {
 }
 
 func newSite(t *testing.T) *site {
-	var serving atomic.Pointer[atelier.Server]
-	live := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { serving.Load().ServeHTTP(w, r) }))
-	public, err := url.Parse(live.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	front := nodetest.Listen(t)
 	mail := newMailbox("alice@example.com", "bob@example.com")
-	n, err := node.Start(t.Context(), node.Options{
+	n := nodetest.Start(t, node.Start, node.Options{
 		Dir: t.TempDir(), HTTP: atelier.Options{
-			Options: server.Options{PublicURL: public, Limits: server.Limits{RequestTime: longest}},
+			Options: server.Options{PublicURL: front.PublicURL(), Limits: server.Limits{RequestTime: longest}},
 			Mail:    mail,
 			OIDC:    &browser.OIDC{Issuer: startUnavailableProvider(t), ClientID: "atelier", Name: "Example"},
 		},
 		Journal: persistence.Options{FS: vfs.NewMem(), CacheBytes: 4 << 20, Partitions: 4}, PendingLimit: longest,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	serving.Store(n.Server)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), longest)
-		defer cancel()
-		live.Close()
-		if err := n.Stop(ctx); err != nil {
-			t.Error(err)
-		}
-	})
-	return &site{t, live.URL, n, mail}
+	front.Serve(n.Server)
+	return &site{t, front.URL, n, mail}
 }
 
 // scene returns the argument of the script: values as JSON.
@@ -173,12 +156,7 @@ func (s *site) send(h http.Handler, key, path string, body map[string]string) *h
 // person creates a person and returns their key.
 func (s *site) person(name, displayName string) string {
 	s.Helper()
-	var made struct{ Key string }
-	answer := s.send(s.node.Server.Admin(), "", "/admin/users", map[string]string{"email": name + "@example.com", "name": displayName})
-	if err := json.Unmarshal(answer.Body.Bytes(), &made); err != nil {
-		s.Fatal(err)
-	}
-	return made.Key
+	return nodetest.NewPerson(s, s.node.Server.Admin(), name+"@example.com", displayName).Key
 }
 
 // link creates a link that lets a person set a password.

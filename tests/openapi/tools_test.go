@@ -1,7 +1,6 @@
 package openapi
 
 import (
-	"context"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -16,6 +15,7 @@ import (
 	atelier "github.com/atelier-run/atelier/http"
 	"github.com/atelier-run/atelier/http/server"
 	"github.com/atelier-run/atelier/persistence"
+	"github.com/atelier-run/atelier/tests/nodetest"
 	"github.com/atelier-run/atelier/tests/testmachine"
 )
 
@@ -76,17 +76,9 @@ func servedDocument(t *testing.T) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n, err := node.Start(t.Context(), node.Options{
+	n := nodetest.Start(t, node.Start, node.Options{
 		Dir: t.TempDir(), HTTP: atelier.Options{Options: server.Options{PublicURL: public, Hosts: []string{"example.com"}}},
 		Journal: persistence.Options{FS: vfs.NewMem(), CacheBytes: 4 << 20, Partitions: 4},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := n.Stop(context.Background()); err != nil {
-			t.Error(err)
-		}
 	})
 	w := httptest.NewRecorder()
 	n.Server.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/v1/openapi.json", nil))

@@ -9,13 +9,11 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/json"
 	"encoding/pem"
 	"io"
 	"math/big"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/netip"
 	"net/url"
 	"os"
@@ -34,6 +32,7 @@ import (
 	"github.com/atelier-run/atelier/http/server"
 	"github.com/atelier-run/atelier/persistence"
 	"github.com/atelier-run/atelier/tests/loopback"
+	"github.com/atelier-run/atelier/tests/nodetest"
 	"github.com/atelier-run/atelier/tests/testmachine"
 )
 
@@ -329,7 +328,7 @@ func startNode(t *testing.T) (address, key string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n, err := node.Start(t.Context(), node.Options{
+	n := nodetest.Start(t, node.Start, node.Options{
 		Dir: t.TempDir(), PendingLimit: timeout, HoldTurns: true,
 		Computers: node.ComputerOptions{Driver: node.LocalDriver}, Domains: node.DomainOptions{EdgeHost: edgeHost},
 		HTTP: atelier.Options{Computers: apitest.NewComputers(t), Sessions: api.SessionOptions{DeliveryTime: time.Millisecond}, Options: server.Options{
@@ -339,30 +338,12 @@ func startNode(t *testing.T) (address, key string) {
 		}},
 		Journal: persistence.Options{FS: vfs.NewMem(), CacheBytes: 4 << 20, Partitions: 4},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	go n.Server.Serve(listener)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), timeout)
-		defer cancel()
-		if err := n.Stop(ctx); err != nil {
-			t.Error(err)
-		}
-	})
-	w := httptest.NewRecorder()
-	r := httptest.NewRequest("POST", "/admin/users", strings.NewReader(`{"email":"alice@example.com","name":"Alice"}`))
-	r.Header.Set("Content-Type", "application/json")
-	n.Server.Admin().ServeHTTP(w, r)
-	var created struct{ Key string }
-	if err := json.Unmarshal(w.Body.Bytes(), &created); err != nil || created.Key == "" {
-		t.Fatalf("POST /admin/users: status %d: %s", w.Code, w.Body)
-	}
-	return listener.Addr().String(), created.Key
+	return listener.Addr().String(), nodetest.NewPerson(t, n.Server.Admin(), "alice@example.com", "Alice").Key
 }
 
 // awaitListener waits until a process listens at an address. It fails the test if none does within timeout.
