@@ -1,7 +1,6 @@
 package node
 
 import (
-	"bytes"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -9,41 +8,23 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/atelier-run/atelier/runner/builtin/model"
 	"github.com/atelier-run/atelier/runner/modeltest"
+	"github.com/atelier-run/atelier/tests/nodetest"
 	"github.com/atelier-run/atelier/tests/race"
 )
 
 // operatorKey is the key of the models' server.
 const operatorKey = "sk-operator-5up3r-53cr37"
 
-// A safeBuffer is a buffer for several goroutines.
-type safeBuffer struct {
-	lock   sync.Mutex
-	buffer bytes.Buffer
-}
-
-func (b *safeBuffer) Write(p []byte) (int, error) {
-	b.lock.Lock()
-	defer b.lock.Unlock()
-	return b.buffer.Write(p)
-}
-
-func (b *safeBuffer) String() string {
-	b.lock.Lock()
-	defer b.lock.Unlock()
-	return b.buffer.String()
-}
-
 // A modelSite is an agentSite with agents that use the models of a scripted server.
 type modelSite struct {
 	*agentSite
 	models *modeltest.Server
-	logs   *safeBuffer
+	logs   *nodetest.Log
 }
 
 // modelTiers has a tier for each wire format.
@@ -53,7 +34,7 @@ var modelTiers = map[model.Wire]string{model.Chat: "balanced", model.Responses: 
 // Agents end after they have been idle for a time; 0: a default.
 func newModelSite(t *testing.T, budgets string, idle time.Duration, changes ...func(*Options)) *modelSite {
 	t.Helper()
-	s := &modelSite{models: modeltest.New(t), logs: &safeBuffer{}}
+	s := &modelSite{models: modeltest.New(t), logs: &nodetest.Log{}}
 	s.models.WithoutTools(modeltest.Reply{Text: []string{"A short title"}, Usage: model.Usage{Input: 2, Output: 2}})
 	gone := modeltest.New(t)
 	config := fmt.Sprintf(`

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -25,6 +24,7 @@ import (
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	"github.com/atelier-run/atelier/persistence"
+	"github.com/atelier-run/atelier/tests/nodetest"
 )
 
 // agentsTimeout is longer than any step of a test with agents takes on a slow machine.
@@ -33,6 +33,7 @@ const agentsTimeout = 5 * time.Minute
 // An agentSite is a node with agents in its computers, behind a real HTTP server, with a person and that person's workspace.
 type agentSite struct {
 	*home
+	front       *nodetest.Front
 	serving     atomic.Pointer[Node]
 	url, key    string
 	userID      string
@@ -44,28 +45,20 @@ type agentSite struct {
 func newAgentSite(t *testing.T, changes ...func(*Options)) *agentSite {
 	t.Helper()
 	s := openAgentSite(t, t.TempDir(), changes...)
-	live := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serving.Load().Server.ServeHTTP(w, r) }))
-	t.Cleanup(func() {
-		s.stop()
-		live.Close()
-	})
-	s.url = live.URL
+	t.Cleanup(s.stop)
 	s.userID, s.key = s.person("ada")
 	var made struct{ WorkspaceID string }
 	s.must(http.StatusCreated, s.request("POST", "/v1/workspaces", map[string]any{"slug": "acme", "name": "Acme"}), &made)
 	s.workspaceID = made.WorkspaceID
-	l := agentOf("ses_probe", "", "true")
-	l.WorkspaceID = s.workspaceID
-	r := s.launch(l) // skips the test if nothing can run
-	_, err := r.Wait(t.Context())
-	s.check(err)
+	nodetest.RequireIsolation(t, s.Computers, s.workspaceID)
 	return s
 }
 
 // openAgentSite starts a node over a directory. The caller stops it.
 func openAgentSite(t *testing.T, dir string, changes ...func(*Options)) *agentSite {
 	t.Helper()
-	s := &agentSite{home: &home{T: t, dir: dir}}
+	s := &agentSite{home: &home{T: t, dir: dir}, front: nodetest.Listen(t)}
+	s.url = s.front.URL
 	s.options = Options{
 		Dir: s.dir, Wire: true, PendingLimit: testTimeout, Clock: s.clock, Computers: ComputerOptions{Driver: LocalDriver},
 		Journal: persistence.Options{CacheBytes: 4 << 20, Partitions: 2},
@@ -83,6 +76,7 @@ func (s *agentSite) boot() {
 	s.Node, err = Start(context.WithoutCancel(s.Context()), s.options)
 	s.check(err)
 	s.serving.Store(s.Node)
+	s.front.Serve(s.Server)
 }
 
 // restart stops the node and starts another node over its directory.
@@ -95,15 +89,8 @@ func (s *agentSite) restart() {
 // person creates a person and returns its id and key.
 func (s *agentSite) person(name string) (id, key string) {
 	s.Helper()
-	r := httptest.NewRequest("POST", "/admin/users", strings.NewReader(fmt.Sprintf(`{"email":"%s@example.org","name":"%s"}`, name, name)))
-	r.Header.Set("Content-Type", "application/json")
-	w := httptest.NewRecorder()
-	s.Server.Admin().ServeHTTP(w, r)
-	var made struct{ UserID, Key string }
-	if err := json.Unmarshal(w.Body.Bytes(), &made); err != nil || made.Key == "" {
-		s.Fatal(w.Body)
-	}
-	return made.UserID, made.Key
+	p := nodetest.NewPerson(s, s.Server.Admin(), name+"@example.org", name)
+	return p.UserID, p.Key
 }
 
 // A response is the answer to a request.

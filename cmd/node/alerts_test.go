@@ -1,7 +1,6 @@
 package node_test
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -12,27 +11,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/atelier-run/atelier/cmd/node"
+	"github.com/atelier-run/atelier/tests/nodetest"
 )
 
 // metricNames returns the names of the metrics in a node's registry, also of metrics that have no value yet.
 func metricNames(t *testing.T) map[string]bool {
 	t.Helper()
 	registry := prometheus.NewRegistry()
-	n, err := node.Start(t.Context(), node.Options{
-		Dir: t.TempDir(), Registry: registry, Computers: node.ComputerOptions{Driver: node.LocalDriver},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	nodetest.Start(t, node.Start, node.Options{Dir: t.TempDir(), Registry: registry, Computers: node.ComputerOptions{Driver: node.LocalDriver}})
 	descriptions := make(chan *prometheus.Desc)
 	go func() { registry.Describe(descriptions); close(descriptions) }()
 	names := map[string]bool{}
 	name := regexp.MustCompile(`fqName: "([^"]+)"`)
 	for d := range descriptions {
 		names[name.FindStringSubmatch(d.String())[1]] = true
-	}
-	if err := n.Stop(context.Background()); err != nil {
-		t.Fatal(err)
 	}
 	return names
 }

@@ -22,6 +22,7 @@ import (
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 	"github.com/atelier-run/atelier/persistence"
+	"github.com/atelier-run/atelier/tests/nodetest"
 )
 
 const ws = "ws_1"
@@ -110,13 +111,7 @@ func (h *home) start() {
 	h.Node = n
 }
 
-func (h *home) stop() {
-	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
-	defer cancel()
-	if err := h.Stop(ctx); err != nil {
-		h.Error(err)
-	}
-}
+func (h *home) stop() { nodetest.Stop(h, h.Node) }
 
 func (h *home) ask(kind string, m proto.Message) proto.Message {
 	h.Helper()

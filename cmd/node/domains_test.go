@@ -12,6 +12,7 @@ import (
 	appv1 "github.com/atelier-run/atelier/messages/app/v1"
 	bindingv1 "github.com/atelier-run/atelier/messages/binding/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+	"github.com/atelier-run/atelier/tests/nodetest"
 )
 
 // TestDomainsWithoutCertificates checks a node that requests no certificates: a domain says so and can be removed, also after a restart.
@@ -75,13 +76,10 @@ func (l *hostLog) has(host string) bool {
 func TestStandardAddressFollowsRename(t *testing.T) {
 	h := &home{T: t, dir: t.TempDir()}
 	log := &hostLog{hosts: map[string]bool{}}
-	var err error
 	h.options = Options{Dir: h.dir, HoldApps: true, Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{ReplaceAttr: log.replace})),
 		Domains: DomainOptions{Enabled: true, Directory: "https://127.0.0.1:1/", EdgeHost: "apps.example.com"}}.complete()
 	h.options.Registry = nil
-	h.Node, err = Start(t.Context(), h.options)
-	h.check(err)
-	defer h.stop()
+	h.Node = nodetest.Start(t, Start, h.options)
 	h.ask(entity.KindWorkspace, &workspacev1.CreateWorkspace{Slug: "acme", Name: "Acme", CreatorId: "usr_1"})
 	h.ask(entity.KindWorkspace, &workspacev1.RegisterApp{Registration: &appv1.Registration{
 		AppId: testAppID, AnchorId: testAnchorID, Path: testAppPath, Slug: "site", CreatedByUserId: "usr_1", Runtime: &appv1.Runtime{Command: "true"}}})

@@ -1,12 +1,8 @@
 package node
 
 import (
-	"context"
-	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
@@ -23,6 +19,7 @@ import (
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+	"github.com/atelier-run/atelier/tests/nodetest"
 )
 
 // edgeSite is a node with an app that has no process. The clock of the node stands still: no answer that the edge has cached ever ages.
@@ -38,23 +35,12 @@ type edgeSite struct {
 func newEdgeSite(t *testing.T) *edgeSite {
 	t.Helper()
 	still := time.Now()
-	n, err := Start(t.Context(), func() (o Options) {
-		o.Dir, o.HoldApps, o.Clock = t.TempDir(), true, func() time.Time { return still }
-		o.HTTP.PublicURL, o.Domains.EdgeHost = &url.URL{Scheme: "http", Host: "atelier.test"}, "apps.test"
-		o.Edge.Limits.StartWait = time.Millisecond
-		return o
-	}())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := n.Stop(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
-	served := httptest.NewServer(n.Server)
-	t.Cleanup(served.Close)
-	s := &edgeSite{T: t, Node: n, url: served.URL, workspaceID: server.NewID("ws_")}
+	o := Options{Dir: t.TempDir(), HoldApps: true, Clock: func() time.Time { return still }}
+	o.HTTP.PublicURL, o.Domains.EdgeHost = &url.URL{Scheme: "http", Host: "atelier.test"}, "apps.test"
+	o.Edge.Limits.StartWait = time.Millisecond
+	front := nodetest.Listen(t)
+	s := &edgeSite{T: t, Node: nodetest.Start(t, Start, o), url: front.URL, workspaceID: server.NewID("ws_")}
+	front.Serve(s.Server)
 	s.owner, s.key = s.person("ada")
 	s.ask(entity.KindSlug, "acme", &slugv1.ClaimSlug{
 		WorkspaceId: s.workspaceID, WorkspaceName: "Acme", CreatorId: s.owner.GetUserId(), CreatorEmail: "ada@example.com",
@@ -75,18 +61,8 @@ func (s *edgeSite) settle(identity string) {
 // person creates an account, and returns the principal of its key, and the key.
 func (s *edgeSite) person(name string) (*wirev1.Principal, string) {
 	s.Helper()
-	w := httptest.NewRecorder()
-	r := httptest.NewRequest("POST", "/admin/users", strings.NewReader(fmt.Sprintf(`{"email":"%s@example.com","name":"%s"}`, name, name)))
-	r.Header.Set("Content-Type", "application/json")
-	s.Server.Admin().ServeHTTP(w, r)
-	var created struct{ UserID, Key string }
-	if err := json.Unmarshal(w.Body.Bytes(), &created); err != nil || created.Key == "" {
-		s.Fatalf("%v: %s", err, w.Body)
-	}
-	_, id, _ := strings.Cut(created.Key, "_")
-	return &wirev1.Principal{
-		Kind: wirev1.CredentialKind_CREDENTIAL_KIND_USER, CredentialId: "key_" + id[:entity.ULIDLength], UserId: created.UserID,
-	}, created.Key
+	p := nodetest.NewPerson(s, s.Server.Admin(), name+"@example.com", name)
+	return p.Principal(), p.Key
 }
 
 // ask sends a command as agents, operators and executors do: past the API.

@@ -1,28 +1,20 @@
 package node_test
 
 import (
-	"context"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/atelier-run/atelier/cmd/node"
 	"github.com/atelier-run/atelier/entity/kinds"
+	"github.com/atelier-run/atelier/tests/nodetest"
 )
 
 // TestNodeRunsEveryKind verifies that a node runs every registered kind, and that the metrics of its actors have a series for
 // each kind from the start.
 func TestNodeRunsEveryKind(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	n, err := node.Start(t.Context(), node.Options{Dir: t.TempDir(), Registry: registry})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := n.Stop(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
+	nodetest.Start(t, node.Start, node.Options{Dir: t.TempDir(), Registry: registry})
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)

@@ -1,7 +1,6 @@
 package node_test
 
 import (
-	"context"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -9,16 +8,13 @@ import (
 
 	"github.com/atelier-run/atelier/cmd/node"
 	"github.com/atelier-run/atelier/persistence"
+	"github.com/atelier-run/atelier/tests/nodetest"
 )
 
 // TestOperateParkedReactions parks a stream by an event that cannot be decoded, and lists, retries and skips it by operators'
 // requests.
 func TestOperateParkedReactions(t *testing.T) {
-	n, err := node.Start(t.Context(), node.Options{Dir: t.TempDir(), ReactionAttempts: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer n.Stop(context.Background())
+	n := nodetest.Start(t, node.Start, node.Options{Dir: t.TempDir(), ReactionAttempts: 2})
 	p := n.Router.Partition("usr_1")
 	epoch := make(chan uint64, 1)
 	n.Journal.Watch(t.Context(), func(notice persistence.Notice) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/atelier-run/atelier/entity"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+	"github.com/atelier-run/atelier/tests/nodetest"
 )
 
 // TestPendingTasksAreAwaitedByOneQuery waits for the provisioning of a computer: the actor of the workspace holds one query, and the
@@ -18,15 +19,12 @@ func TestPendingTasksAreAwaitedByOneQuery(t *testing.T) {
 	h.check(os.Mkdir(filepath.Dir(h.blockedDrive()), 0o700))
 	h.check(os.WriteFile(h.blockedDrive(), nil, 0o600))
 	h.options = Options{Dir: h.dir, Wire: true, Members: 2, PendingLimit: testTimeout, Registry: prometheus.NewRegistry()}
-	var err error
-	h.Node, err = Start(t.Context(), h.options)
-	h.check(err)
-	t.Cleanup(h.stop)
+	h.Node = nodetest.Start(t, Start, h.options)
 	h.ask(entity.KindWorkspace, &workspacev1.CreateWorkspace{Slug: "acme", Name: "Acme", CreatorId: "usr_1"})
 	settled := make(chan error, 1)
 	go func() { settled <- h.asker(h.options).Settle(t.Context(), entity.KindWorkspace, ws) }()
 	h.until(func() bool { return h.heldQueries() == 1 })
-	_, err = h.Journal.Move(t.Context(), h.Router.Partition(ws), MemberName(1))
+	_, err := h.Journal.Move(t.Context(), h.Router.Partition(ws), MemberName(1))
 	h.check(err)
 	h.check(os.Remove(h.blockedDrive()))
 	h.check(<-settled)

@@ -1,11 +1,9 @@
 package node_test
 
 import (
-	"context"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -21,6 +19,7 @@ import (
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 	"github.com/atelier-run/atelier/persistence"
+	"github.com/atelier-run/atelier/tests/nodetest"
 )
 
 const (
@@ -38,18 +37,7 @@ type scene struct {
 
 func newScene(t *testing.T) scene {
 	t.Helper()
-	n, err := node.Start(t.Context(), node.Options{Dir: t.TempDir(), Wire: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-		defer cancel()
-		if err := n.Stop(ctx); err != nil {
-			t.Error(err)
-		}
-	})
-	s := scene{t, n}
+	s := scene{t, nodetest.Start(t, node.Start, node.Options{Dir: t.TempDir(), Wire: true})}
 	for email, id := range map[string]string{"alice@example.com": alice, "bob@example.com": bob} {
 		s.platform(entity.KindEmail, email, &emailv1.ClaimEmail{UserId: id})
 	}

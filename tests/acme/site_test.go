@@ -27,6 +27,7 @@ import (
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 	"github.com/atelier-run/atelier/persistence"
+	"github.com/atelier-run/atelier/tests/nodetest"
 )
 
 const (
@@ -126,13 +127,7 @@ func (s *site) start() {
 // now returns the time of the node's clock.
 func (s *site) now() time.Time { return time.Now().Add(time.Duration(s.ahead.Load())) }
 
-func (s *site) stop() {
-	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
-	defer cancel()
-	if err := s.node.Stop(ctx); err != nil {
-		s.Error(err)
-	}
-}
+func (s *site) stop() { nodetest.Stop(s, s.node) }
 
 // serve answers the authority at the ports of the challenges, and handshakes.
 func (s *site) serve() {
