@@ -223,22 +223,8 @@ func viewReceived(p *invitation.Pending) receivedView {
 }
 
 // accept makes the caller a member. When it returns, the workspace is in the caller's list. Accepting again has the same
-// response. Errors: not_found, invitation_expired, invitation_revoked.
+// response. Errors: the errors of invitation.AcceptOwn.
 func (i invitations) accept(c *server.Call, _ server.None) (invitationAccepted, error) {
-	var none invitationAccepted
-	user, err := account.DescribeCaller(c)
-	if err != nil {
-		return none, err
-	}
-	from, err := invitation.LookUp(c, user.GetEmail())
-	if err != nil {
-		return none, err
-	}
-	id := c.Variable("inviteId")
-	workspaceID := from[id]
-	if workspaceID == "" {
-		return none, server.ErrNotFound
-	}
-	slug, err := invitation.Accept(c, workspaceID, id, user, c.Caller.Principal)
+	workspaceID, slug, err := invitation.AcceptOwn(c, c.Variable("inviteId"))
 	return invitationAccepted{workspaceID, slug}, err
 }

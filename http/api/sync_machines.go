@@ -3,15 +3,13 @@ package api
 import (
 	"net/http"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/device"
 	"github.com/atelier-run/atelier/entity/user"
 	"github.com/atelier-run/atelier/http/server"
-	devicev1 "github.com/atelier-run/atelier/messages/device/v1"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 	"github.com/atelier-run/atelier/service"
+	"github.com/atelier-run/atelier/service/account"
 )
 
 // machines serves the sync machines of the caller.
@@ -64,52 +62,10 @@ func checkMachine(in *machineRequest) error {
 	return nil
 }
 
-// register claims the device. The reaction of the device registers the machine with the caller's account. The command to the account is
-// sent from here too, because it returns the machine or the refusal, even if an earlier request was interrupted after the
-// claim. Errors: device_in_use, limit_reached.
-func (m machines) register(c *server.Call, in machineRequest) (view machineView, made bool, err error) {
-	userID, id := c.Caller.Principal.GetUserId(), c.NewID(user.MachinePrefix)
-	operator := c.Caller.Principal.GetImpersonatorId()
-	claimed, err := server.Ask[*devicev1.Device](c, deviceCommand(c, in.SyncDeviceID, &devicev1.ClaimDevice{
-		UserId: userID, MachineId: id, Name: in.Name, ImpersonatorId: operator,
-	}))
-	if err != nil {
-		return view, false, err
-	}
-	if err := c.Settle(entity.KindDevice, in.SyncDeviceID); err != nil {
-		return view, false, err
-	}
-	register := service.CallerCommand(c, &userv1.RegisterMachine{
-		MachineId: claimed.GetMachineId(), Name: in.Name, SyncDeviceId: in.SyncDeviceID,
-		ImpersonatorId: operator,
-	})
-	register.Principal = entity.Platform()
-	machine, err := server.Ask[*userv1.Machine](c, register)
-	if err != nil {
-		return view, false, releaseUnregistered(c, claimed, err)
-	}
-	return viewMachine(machine), claimed.GetMachineId() == id, service.SettleCaller(c)
-}
-
-// releaseUnregistered releases a claimed device if the machine was refused because the caller has too many. It returns the
-// refusal.
-func releaseUnregistered(c *server.Call, claimed *devicev1.Device, err error) error {
-	if !entity.HasCode(err, entity.LimitReached) {
-		return err
-	}
-	_, failed := server.Ask[proto.Message](c, deviceCommand(c, claimed.GetSyncDeviceId(), &devicev1.ReleaseDevice{
-		UserId: claimed.GetUserId(), MachineId: claimed.GetMachineId(),
-	}))
-	if failed != nil {
-		return failed
-	}
-	return err
-}
-
-func deviceCommand(c *server.Call, id string, m devicev1.Command) entity.Command {
-	return entity.Command{
-		Kind: entity.KindDevice, Identity: id, Principal: entity.Platform(), ID: c.NewID("cmd_"), Message: m,
-	}
+// register registers a machine of the caller. Errors: the errors of account.RegisterMachine.
+func (m machines) register(c *server.Call, in machineRequest) (machineView, bool, error) {
+	machine, made, err := account.RegisterMachine(c, in.Name, in.SyncDeviceID)
+	return viewMachine(machine), made, err
 }
 
 func (m machines) list(c *server.Call, in server.Listing) (server.Collection[machineView], error) {

@@ -83,6 +83,24 @@ func FindPending(r service.Request, address string) (*Pending, error) {
 	return nil, nil
 }
 
+// AcceptOwn accepts an invitation to the address of the caller. It returns the workspace and its slug. Errors: not_found if the address has no
+// such invitation, the errors of Accept.
+func AcceptOwn(r service.Request, id string) (workspaceID, slug string, err error) {
+	user, err := account.DescribeCaller(r)
+	if err != nil {
+		return "", "", err
+	}
+	from, err := LookUp(r, user.GetEmail())
+	switch {
+	case err != nil:
+		return "", "", err
+	case from[id] == "":
+		return "", "", errNotFound
+	}
+	slug, err = Accept(r, from[id], id, user, r.Sender().Principal)
+	return from[id], slug, err
+}
+
 // Accept makes a user a member of the workspace, as a principal that acts for the user, and waits until the
 // workspace is in the user's list. It returns the workspace's slug. Errors: not_found, invitation_consumed,
 // invitation_expired, invitation_revoked, workspace_suspended, unavailable.

@@ -23,8 +23,6 @@ var severalCommands = map[string]string{
 	"http/api.describePayer":                     "it reads the workspace and the account that the operation whoami views",
 	"http/api.computers.telemetry":               "it reads the samples that it views page by page",
 	"http/api.awaitAnotherDefault":               "it repeats a waiting query",
-	"http/api.invitations.accept":                "it finds the invitation in the caller's path before the operation accepts it",
-	"http/api.machines.register":                 "it claims the device and registers the machine; the API alone has the operation",
 	"http/browser.accountPages.buildAccountPage": "it reads the data that the page of an account shows",
 	"http/browser.addGrants":                     "it reads the data that the page of an account shows",
 	"http/browser.addKeys":                       "it reads the data that the page of an account shows",
