@@ -25,6 +25,8 @@ type Request interface {
 	// EndCredential makes this process refuse a credential or grant that was revoked, and ends its streams and transfers. Other members
 	// refuse it within a second.
 	EndCredential(id string)
+	// InvalidateUser makes this process look up the credentials of a user again; if end is true, their streams and transfers end.
+	InvalidateUser(userID string, end bool)
 	// NewID returns a new id; prefix names its kind and ends in an underscore: "ws_".
 	NewID(prefix string) string
 	Now() time.Time

@@ -9,7 +9,6 @@ import (
 	"github.com/atelier-run/atelier/entity/user"
 	"github.com/atelier-run/atelier/http/server"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
-	"github.com/atelier-run/atelier/service"
 	"github.com/atelier-run/atelier/service/account"
 )
 
@@ -65,9 +64,7 @@ type personChange struct {
 	Email         string `json:"email"`
 	Disabled      *bool  `json:"disabled"`
 	InternalAdmin *bool  `json:"internalAdmin"`
-	// Unlinked removes the link to the provider's subject and ends the browser sessions; the next sign-in links a subject
-	// again.
-	Unlinked bool `json:"unlinked"`
+	Unlinked      bool   `json:"unlinked"`
 }
 
 // create claims the email address, waits until its reaction has created the account, and issues a first key. If the process
@@ -166,34 +163,13 @@ func describePerson(c *server.Call, d Directory, id string) (personRecord, error
 	}, err
 }
 
-// change changes an account. When it returns, this member applies the change; other members do so within a second.
+// change changes an account. Errors: the errors of account.Change.
 func (p people) change(c *server.Call, in personChange) (personRecord, error) {
 	person, err := findPerson(c, in.Email)
 	if err != nil {
 		return personRecord{}, err
 	}
-	var changes []proto.Message
-	switch {
-	case in.Disabled == nil:
-	case *in.Disabled:
-		changes = append(changes, &userv1.Disable{})
-	default:
-		changes = append(changes, &userv1.Enable{})
-	}
-	if in.InternalAdmin != nil {
-		changes = append(changes, &userv1.SetInternalAdmin{InternalAdmin: *in.InternalAdmin})
-	}
-	if in.Unlinked {
-		changes = append(changes, &userv1.UnlinkIdentities{})
-	}
-	for _, m := range changes {
-		if _, err := server.Ask[proto.Message](c, service.PlatformCommand(c, entity.KindUser, person.UserID, m)); err != nil {
-			return personRecord{}, err
-		}
-	}
-	err = c.Settle(entity.KindUser, person.UserID) // reactions revoke the credentials of sessions that end
-	c.InvalidateUser(person.UserID, in.Unlinked || in.Disabled != nil && *in.Disabled)
-	if err != nil {
+	if err := account.Change(c, person.UserID, account.Changes{Disabled: in.Disabled, InternalAdmin: in.InternalAdmin, Unlinked: in.Unlinked}); err != nil {
 		return personRecord{}, err
 	}
 	return describePerson(c, p.directory, person.UserID)

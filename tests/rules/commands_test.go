@@ -34,7 +34,6 @@ var severalCommands = map[string]string{
 	"http/browser.signInPages.authenticate":      "it finds the account of an address and compares the password, in the same time for each address",
 	"http/browser.subjects.resolve":              "it repeats a query after the reactions to a claim",
 	"http/browser.subjects.indexUser":            "it claims the identities of an account after an upgrade",
-	"http/operator.people.change":                "it sends a command for each field of the request",
 	"runner/tools.listWorkspaces":                "it describes each workspace that it views",
 }
 
