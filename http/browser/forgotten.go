@@ -10,21 +10,14 @@ import (
 	"time"
 
 	"github.com/atelier-run/atelier/entity"
-	"github.com/atelier-run/atelier/entity/user"
 	"github.com/atelier-run/atelier/http/browser/pages"
 	"github.com/atelier-run/atelier/http/server"
-	"github.com/atelier-run/atelier/keys"
 	"github.com/atelier-run/atelier/limit"
 	"github.com/atelier-run/atelier/service/account"
 )
 
 const (
 	forgottenPath = signInPath + "/forgotten"
-	// resetLinkTime is the lifetime of a mailed link. It is short, because anybody can have one mailed.
-	resetLinkTime = 24 * time.Hour
-	// reuseTime is the time in which a further request mails the same link again, so that repeated requests do not make a link
-	// invalid.
-	reuseTime = time.Hour
 	// maxResets bounds the number of requests that are processed at a time.
 	maxResets = 32
 )
@@ -161,48 +154,17 @@ func (f forgottenPages) sendResetLink(asking *server.Call, address string) {
 			c.Log().Error("the request for a password-reset link panicked", "panic", p, "stack", string(debug.Stack()))
 		}
 	}()
-	if err := f.offerLinkTo(c, address); err != nil && !entity.IsHidden(err) {
+	err := f.links.OfferReset(c, address, func(userID string) (func(), error) { return f.resets.admit(c, userID) })
+	if err != nil && !entity.IsHidden(err) {
 		c.Log().Error("cannot offer a password-reset link", "error", err)
 	}
 }
 
-// offerLinkTo has a link mailed to the account that owns the address, unless there is none, it is disabled, or its limit is
-// used up.
-func (f forgottenPages) offerLinkTo(c *server.Call, address string) error {
-	userID, err := account.LookUpID(c, address)
-	if err != nil || userID == "" {
-		return err
+// admit counts a link against the limit of an account, and locks the account until unlock is called. unlock is nil if the limit is used up.
+// Errors: the errors of lockAccount.
+func (p *PasswordResets) admit(c *server.Call, userID string) (unlock func(), err error) {
+	if p.Accounts.Take(c.Now(), userID, resetsPerAccount) > 0 {
+		return nil, nil
 	}
-	person, err := account.Describe(c, userID)
-	if err != nil || person.GetDisabledAt() != 0 {
-		return err
-	}
-	now := c.Now()
-	if f.resets.Accounts.Take(now, userID, resetsPerAccount) > 0 {
-		return nil
-	}
-	return f.offerLink(c, userID, now)
-}
-
-// offerLink has a link mailed that sets the account's password: the link that was mailed last, if that was less than
-// reuseTime ago, or a new one.
-func (f forgottenPages) offerLink(c *server.Call, userID string, now time.Time) error {
-	done, err := f.resets.lockAccount(c.Context, userID)
-	if err != nil {
-		return err
-	}
-	defer done()
-	password, err := account.DescribePassword(c, userID)
-	if err != nil {
-		return err
-	}
-	ends := password.GetLink().GetExpiresAt()
-	secret := f.links.Secret(userID, password.GetHash(), ends)
-	latest := now.Add(resetLinkTime - reuseTime).UnixMilli() // a link that is valid then was created less than reuseTime ago
-	if !user.LinkOpens(password.GetLink(), keys.Hash(secret), latest) {
-		ends = now.Add(resetLinkTime).UnixMilli()
-		secret = f.links.Secret(userID, password.GetHash(), ends)
-	}
-	_, err = account.OfferLinkWithSecret(c, userID, secret, ends, c.NewID("mail_"))
-	return err
+	return p.lockAccount(c.Context, userID)
 }

@@ -226,7 +226,7 @@ func (p *provider) finish(c *server.Call, a attempt, query url.Values) (result, 
 // findAccount returns the account that the subject of an id token belongs to. A free subject is linked to the account that owns
 // the verified address of the person, unless that account refuses it. Errors: forbidden, unavailable.
 func (p *provider) findAccount(c *server.Call, token signedIn, identity *userv1.LinkedIdentity) (string, error) {
-	userID, err := p.subjects.resolve(c, identity)
+	userID, err := account.ResolveSubject(c, identity)
 	if err != nil || userID != "" {
 		return userID, err
 	}

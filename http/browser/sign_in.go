@@ -124,12 +124,7 @@ func (s *signInPages) authenticate(c *server.Call, address, password string) (us
 	}
 	var known *userv1.Password
 	if badAddress == nil {
-		if userID, err = account.LookUpID(c, address); err != nil {
-			return "", "", err
-		}
-	}
-	if userID != "" {
-		if known, err = account.DescribePassword(c, userID); err != nil {
+		if userID, known, err = account.LookUpPassword(c, address); err != nil {
 			return "", "", err
 		}
 	}

@@ -10,13 +10,12 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
-	"github.com/atelier-run/atelier/entity/subject"
 	"github.com/atelier-run/atelier/entity/user"
 	"github.com/atelier-run/atelier/http/server"
-	subjectv1 "github.com/atelier-run/atelier/messages/subject/v1"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	"github.com/atelier-run/atelier/service"
+	"github.com/atelier-run/atelier/service/account"
 )
 
 // People lists the users of the installation and stores rows. It reads stored rows, and activates no entity.
@@ -30,7 +29,7 @@ type People interface {
 	Put(ctx context.Context, owner string, rows ...entity.Row) error
 }
 
-// subjects finds the account of a subject of an OpenID Connect provider, and claims free subjects (package subject).
+// subjects claims free subjects of an OpenID Connect provider (package subject).
 //
 // Links that were made before subjects were claimed are claimed once, for all users, before the first free subject is
 // claimed: such a subject may be linked to another user. That continues in the background after the request that began it, while
@@ -67,46 +66,12 @@ var errIndexing = &entity.Error{
 	RetryAfter: 5 * time.Second,
 }
 
-// resolve returns the account that a subject belongs to; "" if it is free. It waits for the outcome of a claim in progress.
-func (s *subjects) resolve(c *server.Call, identity *userv1.LinkedIdentity) (userID string, err error) {
-	key := subject.Key(identity.GetIssuer(), identity.GetSubject())
-	ask := func() (string, error) {
-		found, err := server.Ask[*subjectv1.Subject](c, entity.Command{
-			Kind: entity.KindSubject, Identity: key, Principal: entity.Platform(), Message: &subjectv1.ResolveSubject{},
-		})
-		return found.GetUserId(), err
-	}
-	if userID, err = ask(); err != nil || userID == "" {
-		return "", err
-	}
-	if err := c.Settle(entity.KindSubject, key); err != nil {
-		return "", err
-	}
-	return ask()
-}
-
-// claim links a free subject to an account, and returns the account that the subject belongs to now. That is another account if
-// the subject was linked to it before subjects were claimed, or is claimed for it at the same time; "" if the account refuses the link.
+// claim is account.ClaimSubject, after the links of all users are claimed. Errors: errIndexing, the errors of account.ClaimSubject.
 func (s *subjects) claim(c *server.Call, identity *userv1.LinkedIdentity, userID string) (owner string, err error) {
 	if err := s.index(c); err != nil {
 		return "", err
 	}
-	if err := s.send(c, identity, userID); err != nil && !entity.HasCode(err, entity.Forbidden) {
-		return "", err
-	}
-	return s.resolve(c, identity)
-}
-
-// send claims a subject for an account, and waits until it is linked or released. Errors: forbidden if it belongs to another
-// account. identity has the time of an earlier link.
-func (s *subjects) send(c *server.Call, identity *userv1.LinkedIdentity, userID string) error {
-	key := subject.Key(identity.GetIssuer(), identity.GetSubject())
-	if _, err := server.Ask[proto.Message](c, service.PlatformCommand(c, entity.KindSubject, key, &subjectv1.ClaimSubject{
-		Issuer: identity.GetIssuer(), Subject: identity.GetSubject(), UserId: userID, LinkedAt: identity.GetLinkedAt(),
-	})); err != nil {
-		return err
-	}
-	return c.Settle(entity.KindSubject, key)
+	return account.ClaimSubject(c, identity, userID)
 }
 
 // index claims the subjects of all links, unless that has been done. It returns errIndexing if that takes longer than indexWait.
@@ -168,7 +133,7 @@ func (s *subjects) indexAll(c *server.Call) error {
 		if len(page) == 0 {
 			return s.people.Put(c.Context, indexedOwner, entity.Row{List: indexedList, Key: "done", Message: &wirev1.Done{}})
 		}
-		if err := service.ForEach(len(page), func(i int) error { return s.indexUser(c, page[i]) }); err != nil {
+		if err := service.ForEach(len(page), func(i int) error { return account.ClaimLinkedSubjects(c, page[i]) }); err != nil {
 			return err
 		}
 		after = page[len(page)-1]
@@ -190,26 +155,4 @@ func (s *subjects) readCursor(c *server.Call) (after string, err error) {
 		return "", err
 	}
 	return string(next.GetAfter()), nil
-}
-
-// indexUser claims the subjects that a user is linked to. A subject that was linked to another user earlier is unlinked.
-func (s *subjects) indexUser(c *server.Call, userID string) error {
-	linked, err := server.Ask[*userv1.LinkedIdentities](c, entity.Command{
-		Kind: entity.KindUser, Identity: userID, Principal: entity.Platform(), Message: &userv1.DescribeIdentities{},
-	})
-	if err != nil {
-		return err
-	}
-	for _, identity := range linked.GetIdentities() {
-		err := s.send(c, identity, userID)
-		if entity.HasCode(err, entity.Forbidden) {
-			c.Log().Warn("unlinked an account from an identity that was linked to another account before", "user", userID,
-				"issuer", identity.GetIssuer(), "subject", identity.GetSubject())
-			_, err = server.Ask[proto.Message](c, service.PlatformCommand(c, entity.KindUser, userID, &userv1.UnlinkIdentities{Identity: identity}))
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -75,6 +75,15 @@ func DescribePassword(r service.Request, userID string) (*userv1.Password, error
 	return found, err
 }
 
+// LookUpPassword returns the account that owns an email address, and its password as DescribePassword does; "" and nil if there is none.
+func LookUpPassword(r service.Request, address string) (userID string, _ *userv1.Password, err error) {
+	if userID, err = LookUpID(r, address); err != nil || userID == "" {
+		return "", nil, err
+	}
+	found, err := DescribePassword(r, userID)
+	return userID, found, err
+}
+
 // ListSessions returns the browser sessions of an account.
 func ListSessions(r service.Request, userID string) ([]*userv1.BrowserSession, error) {
 	found, err := service.SendAsPlatform[*userv1.BrowserSessions](r, entity.KindUser, userID, &userv1.ListBrowserSessions{})

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/user"
 	"github.com/atelier-run/atelier/keys"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 	"github.com/atelier-run/atelier/service"
@@ -35,12 +36,19 @@ func NewLinks(m *Mailer, installation []byte) *Links {
 // SetPasswordPath is the page that sets a password.
 const SetPasswordPath = "/set-password"
 
-// linkTime is the lifetime of a link that sets a password, unless it is mailed.
-const linkTime = 72 * time.Hour
+const (
+	// linkTime is the lifetime of a link that sets a password, unless it is mailed.
+	linkTime = 72 * time.Hour
+	// resetLinkTime is the lifetime of a mailed link. It is short, because anybody can have one mailed.
+	resetLinkTime = 24 * time.Hour
+	// reuseTime is the time in which a further request mails the same link again, so that repeated requests do not make a link
+	// invalid.
+	reuseTime = time.Hour
+)
 
-// Secret returns the secret of a mailed link that sets a password. It depends on the expiry, so that the same link
+// secret returns the secret of a mailed link that sets a password. It depends on the expiry, so that the same link
 // can be mailed again, and on the password that the link replaces, so that a used link never becomes valid again.
-func (l *Links) Secret(userID, passwordHash string, expiresAt int64) string {
+func (l *Links) secret(userID, passwordHash string, expiresAt int64) string {
 	return keys.DerivedSecret(l.key, keys.Binding(userID, passwordHash, strconv.FormatInt(expiresAt, 10)))
 }
 
@@ -48,16 +56,48 @@ func (l *Links) Secret(userID, passwordHash string, expiresAt int64) string {
 // the link.
 func OfferLink(r service.Request, userID string) (path string, err error) {
 	secret, _ := keys.NewSecret()
-	return OfferLinkWithSecret(r, userID, secret, r.Now().Add(linkTime).UnixMilli(), "")
+	return linkPath(userID, secret), offer(r, userID, secret, r.Now().Add(linkTime).UnixMilli(), "")
 }
 
-// OfferLinkWithSecret is OfferLink with a given secret and expiry in milliseconds. If the person's open link
-// has that secret, it is left unchanged. With a mailID the link is mailed by a task; see MailLink.
-func OfferLinkWithSecret(r service.Request, userID, secret string, expiresAt int64, mailID string) (path string, err error) {
-	_, err = r.Ask(service.PlatformCommand(r, entity.KindUser, userID, &userv1.OfferOneTimeLink{Link: &userv1.OneTimeLink{
+// OfferReset has a link mailed that sets the password of the account that owns an email address: the link that was mailed last, if that was
+// less than reuseTime ago, or a new one. It mails none if there is no such account, if the account is disabled, or if admit returns no
+// unlock. admit locks the account, so that two concurrent requests mail the same link. Errors: the errors of admit.
+func (l *Links) OfferReset(r service.Request, address string, admit func(userID string) (unlock func(), err error)) error {
+	userID, err := LookUpID(r, address)
+	if err != nil || userID == "" {
+		return err
+	}
+	person, err := Describe(r, userID)
+	if err != nil || person.GetDisabledAt() != 0 {
+		return err
+	}
+	now := r.Now()
+	unlock, err := admit(userID)
+	if err != nil || unlock == nil {
+		return err
+	}
+	defer unlock()
+	password, err := DescribePassword(r, userID)
+	if err != nil {
+		return err
+	}
+	ends := password.GetLink().GetExpiresAt()
+	secret := l.secret(userID, password.GetHash(), ends)
+	latest := now.Add(resetLinkTime - reuseTime).UnixMilli() // a link that is valid then was created less than reuseTime ago
+	if !user.LinkOpens(password.GetLink(), keys.Hash(secret), latest) {
+		ends = now.Add(resetLinkTime).UnixMilli()
+		secret = l.secret(userID, password.GetHash(), ends)
+	}
+	return offer(r, userID, secret, ends, r.NewID("mail_"))
+}
+
+// offer creates a link with a secret and an expiry in milliseconds. If the open link of the account has that secret, it is left
+// unchanged. With a mailID the link is mailed by a task; see MailLink.
+func offer(r service.Request, userID, secret string, expiresAt int64, mailID string) error {
+	_, err := r.Ask(service.PlatformCommand(r, entity.KindUser, userID, &userv1.OfferOneTimeLink{Link: &userv1.OneTimeLink{
 		SecretSha256: keys.Hash(secret), ExpiresAt: expiresAt, MailId: mailID,
 	}}))
-	return linkPath(userID, secret), err
+	return err
 }
 
 func linkPath(userID, secret string) string {
@@ -79,7 +119,7 @@ func (l *Links) MailLink(ctx context.Context, r service.Request, userID, mailID 
 	report := &userv1.ReportLinkMailed{MailId: mailID}
 	password, err := DescribePassword(r, userID)
 	link := password.GetLink()
-	secret := l.Secret(userID, password.GetHash(), link.GetExpiresAt())
+	secret := l.secret(userID, password.GetHash(), link.GetExpiresAt())
 	if err == nil && (link.GetMailId() != mailID || r.Now().UnixMilli() >= link.GetExpiresAt() ||
 		!bytes.Equal(keys.Hash(secret), link.GetSecretSha256())) {
 		report.GivenUp = true

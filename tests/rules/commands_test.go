@@ -28,12 +28,8 @@ var severalCommands = map[string]string{
 	"http/browser.addKeys":                       "it reads the data that the page of an account shows",
 	"http/browser.invitationPages.show":          "it reads the data that the page of an invitation shows",
 	"http/browser.invitationPages.accept":        "it opens the link before the operation accepts the invitation",
-	"http/browser.forgottenPages.offerLinkTo":    "it finds the account of an address, with a limit in between that only the page has",
-	"http/browser.forgottenPages.offerLink":      "it offers the link that was mailed last again, which only the page does",
 	"http/browser.findActiveUser":                "it finds the account of an address, which only the sign-in by OpenID Connect needs",
-	"http/browser.signInPages.authenticate":      "it finds the account of an address and compares the password, in the same time for each address",
-	"http/browser.subjects.resolve":              "it repeats a query after the reactions to a claim",
-	"http/browser.subjects.indexUser":            "it claims the identities of an account after an upgrade",
+	"http/browser.subjects.indexAll":             "it repeats an operation for all accounts after an upgrade, and records its progress in between",
 	"runner/tools.listWorkspaces":                "it describes each workspace that it views",
 }
 
