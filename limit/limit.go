@@ -5,7 +5,8 @@
 // Whatever a client can keep for a time has a slot in Shares, which is taken before anything is allocated for it: connections by
 // address, requests and the memory of their bodies by address until they are authenticated and by person afterwards, streams by person,
 // changes of a drive by person, and requests to apps by workspace. Package http/server refuses with 503 if no slot is free, and with 429 if
-// the free slots are kept for others; connections without a request are closed for others first. docs/operations.md lists the slots.
+// the free slots are kept for others; connections without a request are closed for others first, and streams of clients that may have
+// left pass their slots on first. docs/operations.md lists the slots.
 package limit
 
 import (

@@ -25,8 +25,8 @@ type Call struct {
 
 	server    *Server
 	operation *operation
-	// patience ends when the client has gone, or when waits end because it may have gone; nil: no client ends the operation.
-	patience context.Context
+	// patience is how long the operation waits for a client that may have gone; nil: no client ends the operation.
+	patience *patience
 	// slots is the kind of slot that the request holds; nil if the call serves no request.
 	slots *requestSlots
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/atelier-run/atelier/entity"
@@ -20,7 +22,8 @@ var errGone = &entity.Error{Code: entity.Unavailable, Message: "the client has g
 // answer lost. Therefore a brief operation runs to its end, also for a client that has gone. A transfer, and a long operation that changes
 // something, goes on after the client has closed its sending side: it may wait for Limits.RequestTime (Call.Waiting), and has as much time
 // again to answer, and then ends with errGone. Where the server keeps writing to the client (Lines.KeepAlive), it ends as soon as a write
-// fails, and not by time. All other operations, and all if the connection is lost, end with errGone at once.
+// fails, and not by time. All other operations, and all if the connection is lost, end with errGone at once. A wait ends earlier if its
+// slot is needed for a new stream (watcher.passSlot); the operation then has Limits.RequestTime to answer.
 func (s *Server) attend(c *Call) (end func()) {
 	request, allowed := c.Request.Context(), s.options.Limits.RequestTime
 	if c.operation.Timing == Brief {
@@ -29,11 +32,11 @@ func (s *Server) attend(c *Call) (end func()) {
 		return cancel
 	}
 	ctx, leave := context.WithCancelCause(context.WithoutCancel(request))
-	patience, endWaits := context.WithCancel(ctx)
-	c.Context, c.patience = ctx, patience
+	waits, endWaits := context.WithCancel(ctx)
+	c.Context, c.patience = ctx, &patience{request: request, waits: waits, endWaits: endWaits}
 	unwatch := context.AfterFunc(request, func() {
 		if c.operation.outlastsRequest() && isHalfClosed(c.Request) {
-			if !retry.Pause(ctx, allowed) {
+			if retry.Pause(waits, allowed); ctx.Err() != nil {
 				return
 			}
 			if endWaits(); !retry.Pause(ctx, allowed) || c.Response.isKeptAlive.Load() {
@@ -63,6 +66,17 @@ func isHalfClosed(r *http.Request) bool {
 // isGone reports whether the operation has ended because the client has gone, or may have gone and was waited for long enough.
 func (c *Call) isGone() bool { return context.Cause(c.Context) == errGone }
 
+// patience is how long an operation waits for a client that may have gone.
+type patience struct {
+	// request is the context of the request. It ends when the client has gone or may have gone; see Server.attend.
+	request context.Context
+	// waits ends when the waits of the operation end. endWaits ends it.
+	waits    context.Context
+	endWaits context.CancelFunc
+	// waiting is the number of waits that last now. A stream of events is a wait from its beginning to its end.
+	waiting atomic.Int64
+}
+
 // Waiting returns a context for a wait of at most a time within ctx. The wait ends earlier if the client may have gone, while there is
 // still time to answer.
 func (c *Call) Waiting(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
@@ -70,9 +84,11 @@ func (c *Call) Waiting(ctx context.Context, most time.Duration) (context.Context
 	if c.patience == nil {
 		return ctx, cancel
 	}
-	unwatch := context.AfterFunc(c.patience, cancel)
-	return ctx, func() {
+	c.patience.waiting.Add(1)
+	unwatch := context.AfterFunc(c.patience.waits, cancel)
+	return ctx, sync.OnceFunc(func() {
 		unwatch()
 		cancel()
-	}
+		c.patience.waiting.Add(-1)
+	})
 }

@@ -16,7 +16,7 @@ import (
 func (c *Call) RunLong(run func(ctx context.Context) error) error {
 	ctx, end := context.WithCancelCause(c.Context)
 	defer end(nil)
-	remove, err := c.server.watcher.addStream(c.Caller, c.access(), end)
+	remove, err := c.server.watcher.addStream(c, c.access(), end)
 	if err != nil {
 		return err
 	}

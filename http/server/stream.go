@@ -47,11 +47,12 @@ func (c *Call) streamTo(required access, subscribe func(ctx context.Context, cli
 	s := c.server
 	ctx, end := context.WithCancelCause(c.Context)
 	defer end(nil)
-	remove, err := s.watcher.addStream(c.Caller, required, end)
+	remove, err := s.watcher.addStream(c, required, end)
 	if err != nil {
 		return c.Withhold(err)
 	}
 	defer remove()
+	c.patience.waiting.Add(1)
 	// This is a timer and not a deadline of ctx, because code that sees a deadline would retry until then.
 	defer time.AfterFunc(jitter(s.options.StreamSegment), func() { end(errSegmentEnded) }).Stop()
 

@@ -20,7 +20,8 @@ var errShuttingDown = &entity.Error{Code: entity.Unavailable, Message: "the serv
 
 // watcher ends long requests, and what outlives its request, within a second after their access is lost. While there are any,
 // it revalidates each of their credentials every sweepEvery, without the cache, and asks their workspaces for the access
-// again. A stream of events is ended by its workspace itself.
+// again. A stream of events is ended by its workspace itself. A new stream takes over the slot of a stream that waits for a client that may
+// have gone (passSlot).
 type watcher struct {
 	authenticator *authenticator
 	limits        Limits
@@ -29,7 +30,9 @@ type watcher struct {
 
 	mu          sync.Mutex
 	credentials map[watchedID]*watchedCredential
-	sweeping    bool
+	// leaving has the streams with a slot whose clients may have gone.
+	leaving  map[*watchedRequest]*watchedCredential
+	sweeping bool
 	// drained is closed when the server shuts down; no stream and no terminal is admitted after it.
 	drained chan struct{}
 	// open counts the streams and terminals. It grows only before drained is closed.
@@ -59,13 +62,15 @@ type watchedRequest struct {
 	end    context.CancelCauseFunc
 	kind   watchedKind
 	access access
+	// patience is how long a stream waits for a client that may have gone; nil for transfers and terminals.
+	patience *patience
 }
 
 // watchedKind says which limits count a watchedRequest.
 type watchedKind int
 
 const (
-	// watchedTransfer has no limit here. It continues during a shutdown, which waits for it.
+	// watchedTransfer has no limit here. It continues during a shutdown, which waits for it. A stream that has passed its slot on becomes one.
 	watchedTransfer watchedKind = iota
 	// watchedStream has a slot of the person, and counts against Limits.CredentialStreams. It ends at a shutdown.
 	watchedStream
@@ -82,31 +87,68 @@ type access struct {
 
 func newWatcher(a *authenticator, limits Limits, slots *limit.Shares[holder], gauge prometheus.Gauge) *watcher {
 	return &watcher{
-		authenticator: a, limits: limits, slots: slots, gauge: gauge, credentials: map[watchedID]*watchedCredential{}, drained: make(chan struct{}),
+		authenticator: a, limits: limits, slots: slots, gauge: gauge, credentials: map[watchedID]*watchedCredential{},
+		leaving: map[*watchedRequest]*watchedCredential{}, drained: make(chan struct{}),
 	}
 }
 
 // addStream admits a stream; access is the zero value if its workspace ends it. The caller calls remove when the stream is
 // over. Errors: unavailable, rate_limited.
-func (w *watcher) addStream(c *Credential, a access, end context.CancelCauseFunc) (remove func(), err error) {
+func (w *watcher) addStream(c *Call, a access, end context.CancelCauseFunc) (remove func(), err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	of := w.credentials[watchedIDOf(c)]
-	switch {
-	case w.isClosed():
+	if w.isClosed() {
 		return nil, errShuttingDown
-	case of != nil && of.streams >= w.limits.CredentialStreams:
-		return nil, &entity.Error{
+	}
+	if err := w.takeSlot(c.Caller); err != nil {
+		return nil, err
+	}
+	return w.add(c.Caller, &watchedRequest{end: end, kind: watchedStream, access: a, patience: c.patience}), nil
+}
+
+// takeSlot takes the slot of a stream with a credential. If a limit leaves none, the stream takes over a slot that the same limit counts;
+// see passSlot. The caller holds mu. Errors: unavailable, rate_limited.
+func (w *watcher) takeSlot(c *Credential) error {
+	h := holderOf(c)
+	if own := w.credentials[watchedIDOf(c)]; own != nil && own.streams >= w.limits.CredentialStreams {
+		if w.passSlot(h, func(of *watchedCredential) bool { return of == own }) {
+			return nil
+		}
+		return &entity.Error{
 			Code: entity.RateLimited, Message: "too many open streams with this credential", RetryAfter: 5 * time.Second,
 		}
 	}
-	switch err := w.slots.Acquire(holderOf(c)); {
+	switch err := w.slots.Acquire(h); {
 	case errors.Is(err, limit.ErrShare):
-		return nil, &entity.Error{Code: entity.RateLimited, Message: "too many open streams of this person", RetryAfter: 5 * time.Second}
+		if w.passSlot(h, func(of *watchedCredential) bool { return holderOf(of.credential) == h }) {
+			return nil
+		}
+		return &entity.Error{Code: entity.RateLimited, Message: "too many open streams of this person", RetryAfter: 5 * time.Second}
 	case err != nil:
-		return nil, &entity.Error{Code: entity.Unavailable, Message: "too many open streams", RetryAfter: 5 * time.Second}
+		if w.passSlot(h, func(*watchedCredential) bool { return true }) {
+			return nil
+		}
+		return &entity.Error{Code: entity.Unavailable, Message: "too many open streams", RetryAfter: 5 * time.Second}
 	}
-	return w.add(c, &watchedRequest{end: end, kind: watchedStream, access: a}), nil
+	return nil
+}
+
+// passSlot passes the slot of a stream on to a holder and ends the waits of the stream, which only has to end or to answer then. The stream
+// waits for a client that may have gone, and its credential meets a condition. A client that has left and comes back is therefore not
+// refused because of its former streams. A stream that changes something keeps its slot: it does not wait. passSlot reports false if there
+// is no such stream. The caller holds mu.
+func (w *watcher) passSlot(to holder, holds func(*watchedCredential) bool) bool {
+	for l, of := range w.leaving {
+		if l.patience.waiting.Load() == 0 || !holds(of) || w.slots.Move(holderOf(of.credential), to) != nil {
+			continue
+		}
+		delete(w.leaving, l)
+		w.count(of, l, -1)
+		l.kind = watchedTransfer
+		l.patience.endWaits()
+		return true
+	}
+	return false
 }
 
 // addTerminal admits a terminal that the caller opens. The caller calls remove when the terminal has ended. Errors:
@@ -155,15 +197,35 @@ func (w *watcher) add(c *Credential, l *watchedRequest) (remove func()) {
 		w.sweeping = true
 		go w.sweep()
 	}
-	return func() { w.remove(id, of, l) }
+	unwatch := func() bool { return true }
+	if l.patience != nil {
+		unwatch = context.AfterFunc(l.patience.request, func() { w.setLeaving(of, l) })
+	}
+	return func() {
+		unwatch()
+		w.remove(id, of, l)
+	}
+}
+
+// setLeaving records that the client of a stream may have gone, unless the stream has ended meanwhile.
+func (w *watcher) setLeaving(of *watchedCredential, l *watchedRequest) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, isOpen := of.requests[l]; isOpen {
+		w.leaving[l] = of
+	}
 }
 
 func (w *watcher) remove(id watchedID, of *watchedCredential, l *watchedRequest) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(of.requests, l)
+	delete(w.leaving, l)
 	if len(of.requests) == 0 && w.credentials[id] == of {
 		delete(w.credentials, id)
+	}
+	if l.kind == watchedStream {
+		w.slots.Release(holderOf(of.credential))
 	}
 	w.count(of, l, -1)
 }
@@ -178,9 +240,6 @@ func (w *watcher) count(of *watchedCredential, l *watchedRequest, n int) {
 	case watchedStream:
 		of.streams += n
 		w.gauge.Add(float64(n))
-		if n < 0 {
-			w.slots.Release(holderOf(of.credential))
-		}
 	}
 	w.open.Add(n)
 }
