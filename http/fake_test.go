@@ -215,6 +215,11 @@ func (w *fakeEntities) ServeUpload(rw nethttp.ResponseWriter, r *nethttp.Request
 	return w.ServeDrive(rw, r, "", access)
 }
 
+func (w *fakeEntities) ServeAbove(rw nethttp.ResponseWriter, r *nethttp.Request, path string, _ func() ([]string, error)) error {
+	fmt.Fprintf(rw, "%s above %q", r.Method, path)
+	return nil
+}
+
 func (w *fakeEntities) Exists(_ context.Context, id, path string) (bool, error) {
 	if w.exists != nil {
 		return w.exists(id, path)

@@ -120,6 +120,10 @@ var requests = map[string]func(*scene) exampleRequest{
 	"COPY /v1/ws/{workspaceSlug}/drive/{path}":      toOther,
 	"MOVE /v1/ws/{workspaceSlug}/drive/{path}":      toOther,
 	"UNLOCK /v1/ws/{workspaceSlug}/drive/{path}":    unlocked,
+	"PROPFIND /":                      above("/"),
+	"PROPFIND /v1":                    above("/v1"),
+	"PROPFIND /v1/ws":                 above("/v1/ws"),
+	"PROPFIND /v1/ws/{workspaceSlug}": inSpace("", "", "Depth", "1"),
 	// WebDAV itself refuses to create, move, remove or write the root.
 	"PUT /v1/ws/{workspaceSlug}/drive":       onRoot("the path is a folder"),
 	"DELETE /v1/ws/{workspaceSlug}/drive":    onRoot("root cannot be changed"),
@@ -140,6 +144,10 @@ func (sc *scene) space(suffix string) string { return "/v1/ws/" + sc.slug + suff
 
 func fixed(target string) func(*scene) exampleRequest {
 	return func(*scene) exampleRequest { return exampleRequest{target: target} }
+}
+
+func above(target string) func(*scene) exampleRequest {
+	return func(*scene) exampleRequest { return exampleRequest{target: target, headers: headers{"Depth": "1"}} }
 }
 
 func fixedBody(target, body string) func(*scene) exampleRequest {

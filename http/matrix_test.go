@@ -164,7 +164,9 @@ func changes(r server.Route) bool {
 // changesByGET are operations that require the right to change something although their method is GET.
 var changesByGET = map[string]bool{"GET /v1/ws/{workspaceSlug}/computer/terminal": true, "GET /v1/ws/{workspaceSlug}/apps/{appSlug}/logs": true}
 
-func isPage(r server.Route) bool { return !strings.HasPrefix(r.Path, "/v1/") && r.Path != "/mcp" }
+func isPage(r server.Route) bool {
+	return !strings.HasPrefix(r.Path, "/v1/") && r.Path != "/mcp" && !r.IsAboveDrives
+}
 
 func operationOf(r server.Route) string { return r.Method + " " + r.Path }
 

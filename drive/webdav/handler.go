@@ -189,11 +189,16 @@ func (c *call) checkTrailingSlash() error {
 func (c *call) context() context.Context { return c.r.Context() }
 
 func (c *call) options() error {
-	header := c.w.Header()
-	header.Set("Allow", Allow)
+	c.w.Header().Set("Accept-Ranges", "bytes")
+	c.w.Header().Set("Allow", Allow)
+	writeOptions(c.w)
+	return nil
+}
+
+// writeOptions answers OPTIONS with the supported classes of WebDAV. The caller has set the header Allow.
+func writeOptions(w http.ResponseWriter) {
+	header := w.Header()
 	header.Set("DAV", "1, 2")
 	header.Set("MS-Author-Via", "DAV")
-	header.Set("Accept-Ranges", "bytes")
-	c.w.WriteHeader(http.StatusOK)
-	return nil
+	w.WriteHeader(http.StatusOK)
 }

@@ -61,6 +61,10 @@ type Drive interface {
 	// ServeUpload is ServeDrive for a request with a body that becomes a new file at a path on the drive. prefix is for the URLs in the
 	// answer.
 	ServeUpload(w http.ResponseWriter, r *http.Request, prefix, path string, access entity.DriveAccess) error
+	// ServeAbove answers OPTIONS and PROPFIND on a folder above the drives. The caller has set the header Allow of the response to OPTIONS.
+	// path is the URL path of the folder, without a slash at its end. list returns the names of the folders in it; ServeAbove returns the
+	// error of list, for the caller to answer.
+	ServeAbove(w http.ResponseWriter, r *http.Request, path string, list func() ([]string, error)) error
 	// Exists reports whether a path names a file or a folder; the empty path is the root. It fails if the drive cannot be
 	// read.
 	Exists(ctx context.Context, workspaceID, path string) (bool, error)
@@ -116,5 +120,6 @@ func Routes(o Options) []server.Route {
 		grants{}.routes(),
 		machines{}.routes(),
 		document{}.routes(),
+		above{o.Drive}.routes(),
 	)
 }

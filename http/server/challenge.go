@@ -7,9 +7,9 @@ import (
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
 
-// isDriveRequest reports whether the request is on a drive, where HTTP Basic is accepted too.
+// isDriveRequest reports whether the request is on a drive, or on a folder above the drives, where HTTP Basic is accepted too.
 func (w *Response) isDriveRequest() bool {
-	return w.operation != nil && strings.HasPrefix(w.operation.Path, DrivePath)
+	return w.operation != nil && (w.operation.IsAboveDrives || strings.HasPrefix(w.operation.Path, DrivePath))
 }
 
 // challenges returns the values of WWW-Authenticate.

@@ -31,6 +31,9 @@ type Route struct {
 	Resource string
 	// Personal marks an operation that changes only data of the caller. Members with read access may call it.
 	Personal bool
+	// IsAboveDrives marks an operation on a folder above the drives, a prefix of the address of a drive. The path of the folder may end with a
+	// slash. At a path with such operations only, methods outside WebDAV get not_found, as at a path without operations.
+	IsAboveDrives bool
 	// Refuse answers with an error, also for a method without an operation at the path; nil: as JSON.
 	Refuse func(w *Response, refused *entity.Error)
 }
@@ -128,6 +131,9 @@ func (s *Server) newOperation(r Route) *operation {
 // readingMethods change nothing.
 var readingMethods = []string{http.MethodGet, http.MethodHead, http.MethodOptions, "PROPFIND"}
 
+// changingMethods are the methods with which WebDAV changes files and folders.
+var changingMethods = []string{http.MethodPut, http.MethodDelete, "MKCOL", "COPY", "MOVE", "PROPPATCH", "LOCK", "UNLOCK"}
+
 // newRouter makes a router for a table. It tries the paths in the order of the table, so that hot paths come first. It neither
 // cleans nor redirects paths.
 func (s *Server) newRouter(table []Route) *mux.Router {
@@ -145,9 +151,17 @@ func (s *Server) newRouter(table []Route) *mux.Router {
 	for _, path := range paths {
 		resource := resources[path]
 		resource.addHead()
-		allow, refuse := resource.allow(), resource.refuse()
-		router.MatcherFunc(parseTemplate(path).match).HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		allow, refuse, isOnlyWebDAV := resource.allow(), resource.refuse(), resource.isOnlyWebDAV()
+		match := parseTemplate(path).match
+		if isOnlyWebDAV {
+			match = matchFolder(path)
+		}
+		router.MatcherFunc(match).HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			op := resource[r.Method]
+			if op == nil && isOnlyWebDAV && !slices.Contains(changingMethods, r.Method) {
+				notFound(w, r)
+				return
+			}
 			if op == nil {
 				w.Header()["Allow"] = allow
 				w.(*Response).refuse = refuse
@@ -170,12 +184,24 @@ func (r resource) addHead() {
 	}
 }
 
-// refuse returns Refuse of the operations; all have the same.
+// refuse returns Refuse of the operations. All operations have the same, except operations on a folder above the drives, which have none.
 func (r resource) refuse() func(*Response, *entity.Error) {
 	for _, op := range r {
-		return op.Refuse
+		if op.Refuse != nil {
+			return op.Refuse
+		}
 	}
 	return nil
+}
+
+// isOnlyWebDAV reports whether all operations are operations on a folder above the drives.
+func (r resource) isOnlyWebDAV() bool {
+	for _, op := range r {
+		if !op.IsAboveDrives {
+			return false
+		}
+	}
+	return true
 }
 
 func (r resource) allow() []string {

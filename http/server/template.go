@@ -45,6 +45,14 @@ func (t template) match(r *http.Request, found *mux.RouteMatch) bool {
 	return t.matches(r.URL.EscapedPath(), found.Vars)
 }
 
+// matchFolder returns a mux.MatcherFunc for the path of a folder, with and without a slash at its end.
+func matchFolder(path string) mux.MatcherFunc {
+	bare, withSlash := parseTemplate(path), parseTemplate(strings.TrimSuffix(path, "/")+"/")
+	return func(r *http.Request, found *mux.RouteMatch) bool {
+		return bare.match(r, found) || withSlash.match(r, found)
+	}
+}
+
 // matches reports whether a path has the form of the template. It adds the variables to a map, unless that is nil.
 func (t template) matches(path string, variables map[string]string) bool {
 	for _, s := range t {

@@ -11,7 +11,8 @@ import (
 var methods = []string{"get", "head", "put", "post", "patch", "delete", "options"}
 
 // operations returns the operations of a path, including operations with a method of WebDAV. OpenAPI cannot describe methods of WebDAV,
-// so the document has these operations in x-webdav-operations; they have the tag of the path's GET operation.
+// so the document has these operations in x-webdav-operations. Their tag and the beginning of their ids are the tag and the beginning of the
+// id of the path's OPTIONS operation, or else of its GET operation.
 func (r *reader) operations(path string, item object) (all []*operation) {
 	for _, m := range item {
 		op, _ := m.value.(object)
@@ -19,11 +20,13 @@ func (r *reader) operations(path string, item object) (all []*operation) {
 		case slices.Contains(methods, m.key):
 			all = append(all, r.operation(strings.ToUpper(m.key), path, item, op))
 		case m.key == "x-webdav-operations":
-			get, _ := item.get("get").(object)
+			model, ok := item.get("options").(object)
+			if !ok {
+				model, _ = item.get("get").(object)
+			}
+			start := strings.TrimSuffix(strings.TrimSuffix(word(model, "operationId"), "Options"), "Get")
 			for _, webdav := range op {
-				own := object{
-					{"operationId", strings.TrimSuffix(word(get, "operationId"), "Get") + webdav.key}, {"tags", get.get("tags")},
-				}
+				own := object{{"operationId", start + webdav.key}, {"tags", model.get("tags")}}
 				all = append(all, r.operation(webdav.key, path, item, append(own, webdav.value.(object)...)))
 			}
 		}
