@@ -278,11 +278,15 @@ func (u *unpacker) createLink(h *tar.Header, name string) error {
 	if err := retryEINTR(func() error { return unix.Symlinkat(h.Linkname, u.at.fd(), name) }); err != nil {
 		return err
 	}
-	return ownershipOf(h).applyToLink(u.at, name)
+	if err := ownershipOf(h).applyToLink(u.at, name); err != nil {
+		return err
+	}
+	return u.setTime(h, name)
 }
 
 func (u *unpacker) setTime(h *tar.Header, name string) error {
-	return u.at.setModified(name, h.ModTime)
+	// Not the method setModified: the zero time is a time of a file as well.
+	return setModifiedAt(u.at.fd(), name, h.ModTime, unix.AT_SYMLINK_NOFOLLOW)
 }
 
 // applyHeader gives a file or folder the dead properties, ownership and mode of its entry in the archive.
