@@ -182,6 +182,12 @@ func checkAgreement(t *testing.T, dir string, activity *drivetest.Activity, befo
 	if got := snapshot(t, dir); !maps.Equal(got, want) {
 		t.Errorf("%d rows and the disk has %v, want %v", len(activity.Rows()), got, want)
 	}
+	awaitSwept(t, dir)
+}
+
+// awaitSwept waits until the staging folder is empty.
+func awaitSwept(t *testing.T, dir string) {
+	t.Helper()
 	await.Seen(t, "an empty staging folder", func() (any, bool) {
 		entries, err := os.ReadDir(filepath.Join(dir, workspace, "tmp"))
 		if err != nil {

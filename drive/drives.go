@@ -30,8 +30,8 @@ type Options struct {
 	// nil: DefaultGenerated.
 	Generated []string
 	// Descriptors limits the file descriptors that all drives and the operations on them hold together, except for restores,
-	// which hold two more each, and for two walks that measure drives, which hold three each. 0: 4096; smaller values are raised
-	// to MinDescriptors.
+	// which hold up to four more each, and for two walks that measure drives, which hold three each. 0: 4096; smaller values are
+	// raised to MinDescriptors.
 	Descriptors int
 	// Quota limits each drive. Reserve is the space of the file system that drives leave free; drives of workspaces with a small use may have
 	// a part of the reserve. Least is the part of the reserve that no drive may have (package quota).

@@ -42,7 +42,9 @@ const maxNamedPaths = 5
 // Each file is consistent in the archive, although processes may write during the export: a file that is changed while it is
 // copied is copied again (see writeFile). If it changes during each of a few attempts, its last copy remains, and the result
 // and the records of the root's entry name it. Entries that are created or removed during the export may be in the archive or
-// not. Holes of files are not read. Memory does not grow with the content.
+// not. Holes of files are not read. Memory does not grow with the content, and for hard links to maxLinkMemory at the most.
+//
+// The first name of a file or symbolic link is an entry with its content. Each further name is a hard link to the first.
 //
 // The holes of sparse files are zeros in the archive. The holes of all files together may be as large as the drive may be.
 // Further sparse files are left out; the log and the result name them, as if they had changed.
@@ -87,10 +89,12 @@ func (d *Drive) ArchiveSize(ctx context.Context) (bytes int64, err error) {
 		file: func(_ handle, _, _ string, st *unix.Stat_t, _ int) error {
 			switch st.Mode & unix.S_IFMT {
 			case unix.S_IFREG:
-				if !holes.admits(st.Size, st.Blocks) {
-					return nil
+				bytes += 3 * archiveBlock
+				// Each name of a file counts for its part of the file. The archive has the content once.
+				names := max(int64(st.Nlink), 1)
+				if holes.admits(st.Size/names, st.Blocks/names) {
+					bytes += (st.Size/names + archiveBlock - 1) / archiveBlock * archiveBlock
 				}
-				bytes += 3*archiveBlock + (st.Size+archiveBlock-1)/archiveBlock*archiveBlock
 			case unix.S_IFLNK:
 				bytes += 3 * archiveBlock
 			}
@@ -111,7 +115,10 @@ type exporter struct {
 	drive *Drive
 	out   *tar.Writer
 	holes *holeBudget
-	done  Exported
+	links hardLinks
+	// hasTooManyLinks is set when links had no memory for a file.
+	hasTooManyLinks bool
+	done            Exported
 	// buffer holds a whole small file, or a part of a larger one.
 	buffer []byte
 	// props is a buffer for the dead properties of a file.
@@ -159,13 +166,19 @@ func (e *exporter) leaveFolder(folder handle, path string) error {
 
 // writeEntry writes a file or link. It skips pipes, sockets and devices, which are not content of a drive.
 func (e *exporter) writeEntry(parent handle, name, path string, st *unix.Stat_t, _ int) error {
-	switch st.Mode & unix.S_IFMT {
-	case unix.S_IFREG:
-		return e.writeFile(parent, name, path)
-	case unix.S_IFLNK:
+	kind := st.Mode & unix.S_IFMT
+	if kind != unix.S_IFREG && kind != unix.S_IFLNK {
+		return nil
+	}
+	if st.Nlink > 1 {
+		if isWritten, err := e.writeHardLink(parent, name, path, st); isWritten || err != nil {
+			return err
+		}
+	}
+	if kind == unix.S_IFLNK {
 		return e.writeLink(parent, name, path, st)
 	}
-	return nil
+	return e.writeFile(parent, name, path)
 }
 
 // asExportError wraps an error of the archive in an exportError, unless ctx has ended. Without it the walk would take
@@ -212,6 +225,10 @@ func (e *exporter) leaveOut(path string, st *unix.Stat_t) error {
 }
 
 func (e *exporter) writeLink(parent handle, name, path string, st *unix.Stat_t) error {
+	id, names, err := identify(parent.fd(), name)
+	if err != nil {
+		return err
+	}
 	target := make([]byte, unix.PathMax)
 	n, err := unix.Readlinkat(parent.fd(), name, target)
 	if err != nil {
@@ -219,7 +236,14 @@ func (e *exporter) writeLink(parent handle, name, path string, st *unix.Stat_t) 
 	}
 	header := newHeader(st, path)
 	header.Typeflag, header.Linkname, header.Size = tar.TypeSymlink, string(target[:n]), 0
-	return e.writeHeader(header)
+	if err := e.writeHeader(header); err != nil {
+		return err
+	}
+	// The target of a link does not change, but another link may have replaced it before it was read.
+	if now, _, err := identify(parent.fd(), name); err == nil && now == id {
+		e.addLink(id, names, path)
+	}
+	return nil
 }
 
 func (e *exporter) writeHeader(h *tar.Header) error {

@@ -36,27 +36,31 @@ const (
 // again before anything is written, and the entry of a larger one is repeated, as in every tar archive the last entry of a name
 // counts. A file that vanishes is left out. After a few attempts the file is recorded as changed.
 func (e *exporter) writeFile(parent handle, name, path string) error {
-	hasEntry := false
+	var last fileCopy // the attempt that has written the last entry
 	budget := *e.holes
 	for attempt := 1; ; attempt++ {
 		*e.holes = budget // the holes of the attempt before do not count twice
 		c, err := e.copyFile(parent, name, path, attempt)
 		switch {
-		case isVanished(err) && !hasEntry:
+		case isVanished(err) && !last.hasEntry:
 			e.done.Vanished++
 			return nil
-		case hasEntry && (isVanished(err) || errors.Is(err, fs.ErrPermission)):
-			e.noteChanged(path)
-			return nil
+		case last.hasEntry && (isVanished(err) || errors.Is(err, fs.ErrPermission)):
+			c = fileCopy{isLast: true}
 		case err != nil:
 			return err
-		case c.isConsistent:
-			return nil
-		case c.isLast:
-			e.noteChanged(path)
-			return nil
 		}
-		hasEntry = hasEntry || c.hasEntry
+		if c.hasEntry {
+			last = c
+		}
+		switch {
+		case !c.isConsistent && !c.isLast:
+			continue
+		case !c.isConsistent:
+			e.noteChanged(path)
+		}
+		e.addLink(last.id, last.names, path)
+		return nil
 	}
 }
 
@@ -68,6 +72,9 @@ type fileCopy struct {
 	hasEntry bool
 	// isLast reports that no attempt follows.
 	isLast bool
+	// id and names identify the file and say how many names it has, if it has more than one.
+	id    fileID
+	names uint32
 }
 
 // copyFile opens a file and copies it once. It writes no entry if the file is small, was changed while it was read, and will
@@ -95,17 +102,16 @@ func (e *exporter) copyFile(parent handle, name, path string, attempt int) (file
 	if err := e.awaitTick(before); err != nil {
 		return fileCopy{}, err
 	}
+	var c fileCopy
 	if before.Size <= int64(len(e.buffer)) {
-		return e.copySmall(file, before, header, attempt == maxSmallCopies)
+		c, err = e.copySmall(file, before, header, attempt == maxSmallCopies)
+	} else {
+		c, err = e.copyLarge(file, before, header, attempt >= maxLargeCopies)
 	}
-	if err := e.writeHeader(header); err != nil {
-		return fileCopy{}, err
+	if err == nil && c.hasEntry && before.Nlink > 1 {
+		c.id, c.names, err = identify(int(file.Fd()), "")
 	}
-	if err := e.copyLarge(file, header.Size); err != nil {
-		return fileCopy{}, asExportError(err)
-	}
-	isConsistent, err := isUnchanged(file, before)
-	return fileCopy{isConsistent: isConsistent, hasEntry: true, isLast: attempt >= maxLargeCopies}, err
+	return c, err
 }
 
 // copySmall copies a file that fits in the buffer.
@@ -126,8 +132,20 @@ func (e *exporter) copySmall(file *os.File, before *unix.Stat_t, header *tar.Hea
 	return fileCopy{isConsistent: isConsistent, hasEntry: true, isLast: isLast}, asExportError(err)
 }
 
-// copyLarge writes size bytes of a file. It does not read holes. It writes zeros for bytes that a process has truncated meanwhile.
-func (e *exporter) copyLarge(file *os.File, size int64) error {
+// copyLarge copies a file that does not fit in the buffer.
+func (e *exporter) copyLarge(file *os.File, before *unix.Stat_t, header *tar.Header, isLast bool) (fileCopy, error) {
+	if err := e.writeHeader(header); err != nil {
+		return fileCopy{}, err
+	}
+	if err := e.writeContent(file, header.Size); err != nil {
+		return fileCopy{}, asExportError(err)
+	}
+	isConsistent, err := isUnchanged(file, before)
+	return fileCopy{isConsistent: isConsistent, hasEntry: true, isLast: isLast}, err
+}
+
+// writeContent writes size bytes of a file. It does not read holes. It writes zeros for bytes that a process has truncated meanwhile.
+func (e *exporter) writeContent(file *os.File, size int64) error {
 	for at := int64(0); at < size; {
 		data, end := nextData(file, at, size)
 		if err := e.writeZeros(data - at); err != nil {
@@ -211,9 +229,14 @@ func (e *exporter) awaitTick(st *unix.Stat_t) error {
 
 // noteChanged records a file that was changed during each attempt to copy it.
 func (e *exporter) noteChanged(path string) {
+	e.nameChanged(path)
+	e.drive.drives.log.Warn("a file was changed during each attempt to export it", "workspace", e.drive.workspaceID, "path", path)
+}
+
+// nameChanged counts a file that the archive does not have as it is on the drive, and names it in the result.
+func (e *exporter) nameChanged(path string) {
 	e.done.Changed++
 	e.done.ChangedPaths = namePath(e.done.ChangedPaths, path)
-	e.drive.drives.log.Warn("a file was changed during each attempt to export it", "workspace", e.drive.workspaceID, "path", path)
 }
 
 // namePath adds a path, quoted, to the first ones of its kind.

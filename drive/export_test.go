@@ -239,6 +239,7 @@ func TestSparseFiles(t *testing.T) {
 func TestVerifyArchiveRefusesInvalidArchives(t *testing.T) {
 	for name, archive := range map[string][]byte{
 		"outside":   newArchive(entry{"../x", "x"}),
+		"hard link": newArchive(entry{"x", "y"}, entry{"z", "⇒../x"}),
 		"truncated": newArchive(entry{"x", content("a", 5000)})[:3000],
 		"no tar":    []byte(content("no tar", 1000)),
 	} {

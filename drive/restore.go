@@ -23,6 +23,7 @@ const (
 // Readers keep the files that they have open.
 //
 // Restore unpacks the archive in the staging folder, reads it to its end, and calls verify with the number of entries.
+// Then the unpacked tree must be within the quota of the drive, without the tree that it replaces; a file counts once for all its links.
 // If one of these steps fails, the drive is unchanged. mark identifies the restore: if the drive's tree already has that mark,
 // Restore does nothing.
 //
@@ -89,7 +90,9 @@ func (d *Drive) stageArchive(ctx context.Context, name, mark string, archive io.
 	if err := setMark(root, mark); err != nil {
 		return nil, err
 	}
-	u, err := newUnpacker(ctx, root, func(size int64) error { return d.requireSpace(ctx, size) })
+	u, err := newUnpacker(ctx, root, func(size int64) error { return d.requireSpace(ctx, size) }, func(used quota.Usage, links uint64) error {
+		return d.drives.quota.RequireLimit(d.workspaceID, links, func() (quota.Usage, error) { return used, nil })
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -107,11 +110,14 @@ func (d *Drive) stageArchive(ctx context.Context, name, mark string, archive io.
 	if err := unix.Syncfs(d.staging.fd()); err != nil {
 		return nil, err
 	}
+	if err := requireLimit(ctx, d, name, u.links); err != nil {
+		return nil, err
+	}
 	return openTree(d.tmp, name)
 }
 
 // requireSpace returns Full if the disk has no space for size bytes beside the space that the drive leaves free. It
-// ignores the quota, because the tree replaces another tree.
+// ignores the quota, which requireLimit checks, because the tree replaces another tree.
 func (d *Drive) requireSpace(ctx context.Context, size int64) error {
 	return d.drives.quota.RequireFree(ctx, d.workspaceID, quota.Usage{Bytes: uint64(size), Files: 1})
 }

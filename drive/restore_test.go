@@ -21,8 +21,8 @@ import (
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 )
 
-// An entry of an archive is a folder if its name ends with a slash, and a link to the rest of its content if the content
-// begins with an arrow.
+// An entry of an archive is a folder if its name ends with a slash, and a symbolic or hard link to the rest of its content if the content
+// begins with an arrow or a double arrow.
 type entry struct{ name, content string }
 
 // newArchive returns a tar archive of the entries.
@@ -36,6 +36,8 @@ func newArchive(entries ...entry) []byte {
 			h.Typeflag, h.Mode = tar.TypeDir, 0o755
 		case link:
 			h.Typeflag, h.Linkname = tar.TypeSymlink, target
+		case strings.HasPrefix(e.content, "⇒"):
+			h.Typeflag, h.Linkname = tar.TypeLink, strings.TrimPrefix(e.content, "⇒")
 		default:
 			h.Typeflag, h.Size = tar.TypeReg, int64(len(e.content))
 		}
@@ -161,18 +163,33 @@ func TestRestoreRefusesInvalidArchives(t *testing.T) {
 		archive []byte
 		code    entity.Code
 	}{
-		"truncated in a file": {whole[:4000], drive.Corrupt},
-		"no archive":          {bytes.Repeat([]byte("x"), 2048), drive.Corrupt},
-		"above":               {newArchive(entry{"../evil", "x"}), drive.Corrupt},
-		"above, inside":       {newArchive(entry{"a/../../evil", "x"}), drive.Corrupt},
-		"absolute":            {newArchive(entry{"/evil", "x"}), drive.Corrupt},
-		"through a link out":  {newArchive(entry{"l", "→/tmp"}, entry{"l/evil", "x"}), drive.Corrupt},
-		"a link up":           {newArchive(entry{"l", "→../.."}, entry{"l/evil", "x"}), drive.Corrupt},
-		"folder on a link":    {newArchive(entry{"l", "→/tmp"}, entry{"l/", ""}), drive.Corrupt},
-		"twice":               {newArchive(entry{"a", "x"}, entry{"b", "y"}, entry{"a", "z"}), drive.Corrupt},
-		"file as folder":      {newArchive(entry{"a", "x"}, entry{"a/b", "y"}), drive.Corrupt},
-		"too deep":            {newArchive(entry{deep, ""}), drive.Corrupt},
-		"a long name":         {newArchive(entry{strings.Repeat("n", 256), "x"}), drive.Corrupt},
+		"truncated in a file":              {whole[:4000], drive.Corrupt},
+		"no archive":                       {bytes.Repeat([]byte("x"), 2048), drive.Corrupt},
+		"above":                            {newArchive(entry{"../evil", "x"}), drive.Corrupt},
+		"above, inside":                    {newArchive(entry{"a/../../evil", "x"}), drive.Corrupt},
+		"absolute":                         {newArchive(entry{"/evil", "x"}), drive.Corrupt},
+		"through a link out":               {newArchive(entry{"l", "→/tmp"}, entry{"l/evil", "x"}), drive.Corrupt},
+		"a link up":                        {newArchive(entry{"l", "→../.."}, entry{"l/evil", "x"}), drive.Corrupt},
+		"folder on a link":                 {newArchive(entry{"l", "→/tmp"}, entry{"l/", ""}), drive.Corrupt},
+		"twice":                            {newArchive(entry{"a", "x"}, entry{"b", "y"}, entry{"a", "z"}), drive.Corrupt},
+		"file as folder":                   {newArchive(entry{"a", "x"}, entry{"a/b", "y"}), drive.Corrupt},
+		"too deep":                         {newArchive(entry{deep, ""}), drive.Corrupt},
+		"a long name":                      {newArchive(entry{strings.Repeat("n", 256), "x"}), drive.Corrupt},
+		"hard link to nothing":             {newArchive(entry{"a", "⇒b"}), drive.Corrupt},
+		"hard link to a later entry":       {newArchive(entry{"a", "⇒b"}, entry{"b", "x"}), drive.Corrupt},
+		"hard link to itself":              {newArchive(entry{"a", "⇒a"}), drive.Corrupt},
+		"hard link in place of a file":     {newArchive(entry{"a", "x"}, entry{"b", "y"}, entry{"a", "⇒b"}), drive.Corrupt},
+		"file in place of a hard link":     {newArchive(entry{"a", "x"}, entry{"b", "⇒a"}, entry{"b", "y"}), drive.Corrupt},
+		"hard link to a folder":            {newArchive(entry{"f/", ""}, entry{"a", "⇒f"}), drive.Corrupt},
+		"hard link to the root":            {newArchive(entry{"a", "⇒./"}), drive.Corrupt},
+		"hard link above":                  {newArchive(entry{"a", "⇒../../other/file"}), drive.Corrupt},
+		"hard link above, inside":          {newArchive(entry{"f/a", "x"}, entry{"b", "⇒f/../f/a"}), drive.Corrupt},
+		"hard link to an absolute path":    {newArchive(entry{"a", "⇒/etc/passwd"}), drive.Corrupt},
+		"hard link without a target":       {newArchive(entry{"a", "⇒"}), drive.Corrupt},
+		"hard link through a link out":     {newArchive(entry{"l", "→/etc"}, entry{"a", "⇒l/passwd"}), drive.Corrupt},
+		"hard link through a link inside":  {newArchive(entry{"f/a", "x"}, entry{"l", "→f"}, entry{"b", "⇒l/a"}), drive.Corrupt},
+		"hard link through a file":         {newArchive(entry{"f", "x"}, entry{"b", "⇒f/a"}), drive.Corrupt},
+		"hard link to a path of the drive": {newArchive(entry{"a", "⇒file"}), drive.Corrupt},
 	} {
 		dir, activity := t.TempDir(), &drivetest.Activity{}
 		d := openDrive(t, open(t, dir, activity))

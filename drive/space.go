@@ -59,15 +59,33 @@ func (d *Drives) measure(ctx context.Context, workspaceID string, enough func(qu
 		return used, fromOS(err)
 	}
 	defer home.Close()
+	w := usageWalk(ctx, &used, enough)
+	if err := w.run(handle{home}, ""); errors.Is(err, errEnough) {
+		return used, nil
+	} else if err != nil {
+		return used, fromOS(err)
+	}
+	st, err := statFile(home)
+	if err != nil {
+		return used, fromOS(err)
+	}
+	held, err := d.held(ctx, workspaceID, uint64(st.Dev))
+	used.Bytes, used.Files = used.Bytes+held.Bytes, used.Files+held.Files
+	return used, err
+}
+
+// usageWalk returns a walk that adds the use of the entries to used. If enough is not nil, the walk ends with errEnough as soon as enough
+// returns true.
+func usageWalk(ctx context.Context, used *quota.Usage, enough func(quota.Usage) bool) *walk {
 	found := func(bytes uint64) error {
 		used.Files++
 		used.Bytes += bytes
-		if enough != nil && enough(used) {
+		if enough != nil && enough(*used) {
 			return errEnough
 		}
 		return nil
 	}
-	w := &walk{
+	return &walk{
 		ctx: ctx,
 		file: func(_ handle, _, _ string, st *unix.Stat_t, _ int) error {
 			return found(uint64(st.Blocks) * statBlock / max(uint64(st.Nlink), 1))
@@ -81,18 +99,30 @@ func (d *Drives) measure(ctx context.Context, workspaceID string, enough func(qu
 		},
 		unreadable: func(string, *unix.Stat_t) error { return found(0) },
 	}
-	if err := w.run(handle{home}, ""); errors.Is(err, errEnough) {
-		return used, nil
-	} else if err != nil {
-		return used, fromOS(err)
-	}
-	st, err := statFile(home)
-	if err != nil {
-		return used, fromOS(err)
-	}
-	held, err := d.held(ctx, workspaceID, uint64(st.Dev))
-	used.Bytes, used.Files = used.Bytes+held.Bytes, used.Files+held.Files
-	return used, err
+}
+
+// requireLimit returns Full if the drive would exceed its quota with a staged tree in place of the drive's tree. links is the number of
+// names in the staged tree beyond the first one of each file. What other operations have staged does not count.
+func requireLimit(ctx context.Context, d *Drive, staged string, links uint64) error {
+	return d.drives.quota.RequireLimit(d.workspaceID, links, func() (used quota.Usage, err error) {
+		home, err := d.openHome()
+		if err != nil {
+			return used, err
+		}
+		defer home.Close()
+		beside := usageWalk(ctx, &used, nil)
+		beside.enter = func(path string, _ int) (visit bool, err error) { return path != "files" && path != "tmp", nil }
+		if err := beside.run(handle{home}, ""); err != nil {
+			return used, err
+		}
+		st, err := statFile(d.staging.File)
+		if err != nil {
+			return used, err
+		}
+		used.Bytes, used.Files = used.Bytes+uint64(st.Blocks)*statBlock, used.Files+1
+		err = usageWalk(ctx, &used, nil).run(d.staging, staged)
+		return used, err
+	})
 }
 
 // errEnough ends a walk that has found enough.

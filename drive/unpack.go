@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/atelier-run/atelier/drive/quota"
 	"github.com/atelier-run/atelier/entity"
 )
 
@@ -24,36 +25,50 @@ func corrupt(format string, args ...any) *entity.Error {
 	return entity.Errorf(Corrupt, format, args...)
 }
 
-// An unpacker creates the entries of an archive below a folder that is not in use yet. No name and no link can lead it out of
-// that folder: it changes from folder to folder by descriptors and follows no link. It holds the descriptor of one
-// folder at any depth of the tree. Archives of Export have the entries of a folder next to each other, so that it
-// changes folders rarely.
+// An unpacker creates the entries of an archive below a folder that is empty and not in use yet. No name and no link can lead it
+// out of that folder: it changes from folder to folder by descriptors and follows no link. It holds the descriptor of one
+// folder at any depth of the tree, and for moments two more. Archives of Export have the entries of a folder next to each other, so
+// that it changes folders rarely.
 type unpacker struct {
 	ctx context.Context
-	// entries is the number of entries that were created.
+	// entries is the number of entries of the archive that were created, repeated ones included.
 	entries int64
+	// used is the number of entries in the tree and the bytes of their content that are not holes, which is less than the tree uses on the
+	// disk. links is the number of hard links in the tree.
+	used  quota.Usage
+	links uint64
+	// requireLimit is called when used has grown; its error ends unpacking.
+	requireLimit func(used quota.Usage, links uint64) error
 	// requireSpace is called for each entry before it is created, and for each part of a larger file before it is written, with
 	// the size of the part; its error ends unpacking. Holes need no space, so that a sparse file may be larger than the disk.
 	requireSpace func(size int64) error
-	// lastFile is the path of the previous entry if that was a file. Export repeats the entry of a file that was changed.
-	lastFile string
+	// lastFile is the path of the previous entry if that was a file, and lastBytes is its part of used.Bytes. Export repeats the entry of a
+	// file that was changed.
+	lastFile  string
+	lastBytes uint64
 	// buffer holds a part of a file.
 	buffer []byte
+	// root is the folder below which the entries are created. The caller closes it.
+	root handle
 	// at is the open folder at path, relative to the root; "." is the root.
 	at   handle
 	path string
 }
 
-// newUnpacker returns an unpacker that begins in the folder root.
-func newUnpacker(ctx context.Context, root handle, requireSpace func(size int64) error) (*unpacker, error) {
+// newUnpacker returns an unpacker that begins in the folder root, which stays open until the unpacker is closed.
+func newUnpacker(
+	ctx context.Context, root handle, requireSpace func(size int64) error, requireLimit func(used quota.Usage, links uint64) error,
+) (*unpacker, error) {
 	at, err := root.openFolder(".")
-	return &unpacker{ctx: ctx, requireSpace: requireSpace, at: at, path: ".", buffer: make([]byte, exportBuffer)}, err
+	return &unpacker{
+		ctx: ctx, requireSpace: requireSpace, requireLimit: requireLimit, root: root, at: at, path: ".", buffer: make([]byte, exportBuffer),
+	}, err
 }
 
 func (u *unpacker) close() { u.at.Close() }
 
-// unpack creates all entries of an archive. It returns Corrupt, the error of requireSpace, ctx's error or an error of the
-// disk.
+// unpack creates all entries of an archive. It returns Corrupt, the errors of requireSpace and requireLimit, ctx's error or an error of
+// the disk.
 func (u *unpacker) unpack(from io.Reader) error {
 	in := tar.NewReader(contextReader{u.ctx, from})
 	for {
@@ -116,7 +131,9 @@ func (u *unpacker) createEntry(h *tar.Header, name string, content io.Reader) er
 		u.lastFile = name
 		if isRepeated {
 			err = retryEINTR(func() error { return unix.Unlinkat(u.at.fd(), base, 0) })
+			u.used = quota.Usage{Bytes: u.used.Bytes - u.lastBytes, Files: u.used.Files - 1}
 		}
+		u.lastBytes = 0
 		if err == nil {
 			err = u.createFile(h, base, content)
 		}
@@ -124,10 +141,16 @@ func (u *unpacker) createEntry(h *tar.Header, name string, content io.Reader) er
 		err = u.createFolder(h, base)
 	case tar.TypeSymlink:
 		err = u.createLink(h, base)
+	case tar.TypeLink:
+		err = u.createHardLink(h, base)
 	default:
 		err = corrupt("the archive has an entry of the unsupported type %q", h.Typeflag)
 	}
-	return u.conflictAsCorrupt(name, err)
+	if err != nil {
+		return u.conflictAsCorrupt(name, err)
+	}
+	u.used.Files++
+	return u.requireLimit(u.used, u.links)
 }
 
 // conflictAsCorrupt returns Corrupt for an entry that conflicts with the entries before it, which Export does not write.
@@ -217,8 +240,12 @@ func (u *unpacker) writeSparse(file *os.File, content io.Reader) error {
 				return err
 			}
 		}
-		end, failed := writeData(file, u.buffer[:n], at)
+		end, data, failed := writeData(file, u.buffer[:n], at)
 		if failed != nil {
+			return failed
+		}
+		u.used.Bytes, u.lastBytes = u.used.Bytes+data, u.lastBytes+data
+		if failed := u.requireLimit(u.used, u.links); failed != nil {
 			return failed
 		}
 		at, written = at+int64(n), max(written, end)
@@ -236,8 +263,8 @@ func (u *unpacker) writeSparse(file *os.File, content io.Reader) error {
 }
 
 // writeData writes the blocks of part that are not zero at an offset, which is a multiple of holeBlock. It returns the end of the
-// last one in the file, or 0 if it has written none.
-func writeData(file *os.File, part []byte, at int64) (last int64, err error) {
+// last one in the file, or 0 if it has written none, and the number of bytes that it has written.
+func writeData(file *os.File, part []byte, at int64) (last int64, written uint64, err error) {
 	for begin := 0; begin < len(part); {
 		end := begin
 		for end < len(part) && !isZero(part[end:min(end+holeBlock, len(part))]) {
@@ -248,11 +275,12 @@ func writeData(file *os.File, part []byte, at int64) (last int64, err error) {
 			continue
 		}
 		if _, err := file.WriteAt(part[begin:end], at+int64(begin)); err != nil {
-			return last, err
+			return last, written, err
 		}
+		written += uint64(end - begin)
 		begin, last = end, at+int64(end)
 	}
-	return last, nil
+	return last, written, nil
 }
 
 func isZero(block []byte) bool { return bytes.Equal(block, zeroBlock[:len(block)]) }
@@ -282,6 +310,39 @@ func (u *unpacker) createLink(h *tar.Header, name string) error {
 		return err
 	}
 	return u.setTime(h, name)
+}
+
+// createHardLink gives a file or symbolic link that the archive has before the entry a further name. Everything below the root is of
+// entries before, because the root was empty. It returns Corrupt for a path that leads out of the archive or through a link, or to
+// nothing or a folder.
+func (u *unpacker) createHardLink(h *tar.Header, name string) error {
+	target, err := entryName(h.Linkname)
+	if err != nil {
+		return corrupt("the archive has the entry %q, a hard link to the invalid path %q", h.Name, h.Linkname)
+	}
+	folder, base := u.at, path.Base(target)
+	if dir := path.Dir(target); dir != u.path {
+		if dir == "." {
+			dir = ""
+		}
+		folder, err = u.root.descend(dir)
+		if errors.Is(err, errLinked) {
+			return corrupt("the archive has the entry %q, a hard link to the path %q through a symbolic link", h.Name, h.Linkname)
+		}
+		if err != nil {
+			return err
+		}
+		defer folder.Close()
+	}
+	st, err := folder.stat(base)
+	if err != nil {
+		return err
+	}
+	if st == nil || isFolder(st) {
+		return corrupt("the archive has the entry %q, a hard link to %q, which is no file of an earlier entry", h.Name, h.Linkname)
+	}
+	u.links++
+	return retryEINTR(func() error { return unix.Linkat(folder.fd(), base, u.at.fd(), name, 0) })
 }
 
 func (u *unpacker) setTime(h *tar.Header, name string) error {

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/atelier-run/atelier/drive/quota"
 )
 
 // TestUnpackRequiresSpaceForEveryEntry unpacks entries without content, which use space on the disk as well.
@@ -38,7 +40,7 @@ func TestUnpackRequiresSpaceForEveryEntry(t *testing.T) {
 			return unix.ENOSPC
 		}
 		return nil
-	})
+	}, func(quota.Usage, uint64) error { return nil })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,8 @@ import (
 )
 
 // VerifyArchive reads an archive to its end and checks that Export can have written each entry. It needs no drive and creates
-// nothing. It returns the number of entries, Corrupt or ctx's error.
+// nothing. Only Restore checks that hard links lead to earlier entries. VerifyArchive returns the number of entries, Corrupt or ctx's
+// error.
 func VerifyArchive(ctx context.Context, archive io.Reader) (entries int64, err error) {
 	u := &unpacker{ctx: ctx}
 	in := tar.NewReader(contextReader{ctx, archive})
@@ -44,6 +45,11 @@ func checkEntry(h *tar.Header) error {
 	}
 	switch h.Typeflag {
 	case tar.TypeReg, tar.TypeDir, tar.TypeSymlink:
+		return nil
+	case tar.TypeLink:
+		if _, err := entryName(h.Linkname); err != nil {
+			return corrupt("the archive has the entry %q, a hard link to the invalid path %q", h.Name, h.Linkname)
+		}
 		return nil
 	}
 	return corrupt("the archive has an entry of the unsupported type %q", h.Typeflag)

@@ -21,7 +21,7 @@ func (l *Limiter) Check(ctx context.Context, workspaceID string, suspend func(bo
 	a := l.account(workspaceID)
 	isCounted := l.isCounted(a, workspaceID)
 	mayBeNear := !isCounted && d.isNear() && d.isAbove(Usage{})
-	mayExceed := l.isLimited() && l.mayExceed(d.Usage, Usage{}) && !(isCounted && l.kernel == enforces)
+	mayExceed := l.isLimited() && l.options.Limit.mayExceed(d.Usage, Usage{}) && !(isCounted && l.kernel == enforces)
 	if !mayBeNear && !mayExceed {
 		return nil
 	}

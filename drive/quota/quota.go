@@ -198,7 +198,7 @@ func (l *Limiter) allow(ctx context.Context, workspaceID string, need, granted U
 	}
 	a := l.account(workspaceID)
 	isCounted := l.isCounted(a, workspaceID)
-	if !l.mayExceed(d.Usage, need) {
+	if !l.options.Limit.mayExceed(d.Usage, need) {
 		return nil
 	}
 	mayHaveGrown := !isCounted && a.mayHaveGrown()
@@ -266,14 +266,35 @@ func (l *Limiter) RequireFree(ctx context.Context, workspaceID string, need Usag
 	return err
 }
 
+// RequireLimit returns Full if the limit of a drive is less than the use that measure returns: the use after another tree has
+// replaced the tree of the drive. links is the number of names of files in that tree beyond the first names. They count as files
+// unless the kernel counts the use of the drive. RequireLimit grants nothing, does not call measure without a limit, and returns the
+// errors of measure.
+func (l *Limiter) RequireLimit(workspaceID string, links uint64, measure func() (Usage, error)) error {
+	if !l.isLimited() {
+		return nil
+	}
+	used, err := measure()
+	if err != nil {
+		return err
+	}
+	if l.isCounted(l.account(workspaceID), workspaceID) {
+		used.Files -= min(links, used.Files)
+	}
+	if !used.exceeds(l.options.Limit) {
+		return nil
+	}
+	refusal := entity.Errorf(Full, "the drive would have %s, which is more than its quota of %s", Limit(used), l.options.Limit)
+	return l.refuse(ReasonQuota, refusal)
+}
+
 // isShort reports whether less than reserve would be free after need was taken.
 func isShort(free, reserve, need uint64) bool { return free < reserve || free-reserve < need }
 
 // mayExceed reports whether a drive with so much more might exceed the limit, as far as the use of the whole file system tells: a
 // drive has no more files than its file system.
-func (l *Limiter) mayExceed(free volume.Usage, need Usage) bool {
-	limit := l.options.Limit
-	return limit.Bytes > 0 || limit.Files > 0 && isShort(limit.Files, need.Files, free.UsedFiles)
+func (l Limit) mayExceed(free volume.Usage, need Usage) bool {
+	return l.Bytes > 0 || l.Files > 0 && isShort(l.Files, need.Files, free.UsedFiles)
 }
 
 func (l *Limiter) errExceeded() error {

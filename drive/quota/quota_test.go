@@ -293,7 +293,7 @@ func TestMayExceed(t *testing.T) {
 		{Limit{Bytes: 1, Files: 100}, 0, 0, true},
 	} {
 		l := &Limiter{options: Options{Limit: test.limit}}
-		if got := l.mayExceed(volume.Usage{UsedFiles: test.used}, Usage{Files: test.need}); got != test.want {
+		if got := l.options.Limit.mayExceed(volume.Usage{UsedFiles: test.used}, Usage{Files: test.need}); got != test.want {
 			t.Errorf("%+v: %v", test, got)
 		}
 	}
