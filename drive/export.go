@@ -14,7 +14,7 @@ import (
 )
 
 // propsRecord is the PAX record with an entry's dead properties, in the form that other archivers use for extended attributes.
-const propsRecord = "SCHILY.xattr." + propsAttribute
+const propsRecord = attributeRecord + propsAttribute
 
 // Exported describes an archive that Export has written.
 type Exported struct {
@@ -121,7 +121,7 @@ type exporter struct {
 	done            Exported
 	// buffer holds a whole small file, or a part of a larger one.
 	buffer []byte
-	// props is a buffer for the dead properties of a file.
+	// props is a buffer for the dead properties or an attribute of a file.
 	props []byte
 }
 
@@ -196,9 +196,16 @@ type exportError struct{ cause error }
 func (e *exportError) Error() string { return "drive: export: " + e.cause.Error() }
 
 func (e *exporter) writeFolder(folder handle, path string) error {
-	header, err := fileHeader(folder.File, path)
+	header, err := fileHeader(folder.File, path, e.props)
 	if err != nil {
 		return err
+	}
+	isWhole, err := addAttributes(header, folder.File, e.props, maxAttributes)
+	if err != nil {
+		return err
+	}
+	if !isWhole {
+		e.noteAttributes(path)
 	}
 	header.Typeflag, header.Size = tar.TypeDir, 0
 	if path == "./" {
@@ -254,14 +261,14 @@ func (e *exporter) writeHeader(h *tar.Header) error {
 	return nil
 }
 
-// fileHeader returns the header for an open file or folder, with its dead properties.
-func fileHeader(file *os.File, path string) (*tar.Header, error) {
+// fileHeader returns the header for an open file or folder, with its dead properties. value is a buffer of maxProps bytes.
+func fileHeader(file *os.File, path string, value []byte) (*tar.Header, error) {
 	st, err := statFile(file)
 	if err != nil {
 		return nil, err
 	}
 	h := newHeader(st, path)
-	return h, addProps(h, file, make([]byte, maxProps))
+	return h, addProps(h, file, value)
 }
 
 func statFile(file *os.File) (*unix.Stat_t, error) {

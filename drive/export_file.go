@@ -58,6 +58,8 @@ func (e *exporter) writeFile(parent handle, name, path string) error {
 			continue
 		case !c.isConsistent:
 			e.noteChanged(path)
+		case last.lacksAttributes:
+			e.noteAttributes(path)
 		}
 		e.addLink(last.id, last.names, path)
 		return nil
@@ -72,6 +74,8 @@ type fileCopy struct {
 	hasEntry bool
 	// isLast reports that no attempt follows.
 	isLast bool
+	// lacksAttributes reports that the entry lacks attributes that are too large.
+	lacksAttributes bool
 	// id and names identify the file and say how many names it has, if it has more than one.
 	id    fileID
 	names uint32
@@ -99,6 +103,10 @@ func (e *exporter) copyFile(parent handle, name, path string, attempt int) (file
 	if err := addProps(header, file, e.props); err != nil {
 		return fileCopy{}, err
 	}
+	hasAttributes, err := addAttributes(header, file, e.props, maxAttributes)
+	if err != nil {
+		return fileCopy{}, err
+	}
 	if err := e.awaitTick(before); err != nil {
 		return fileCopy{}, err
 	}
@@ -108,6 +116,7 @@ func (e *exporter) copyFile(parent handle, name, path string, attempt int) (file
 	} else {
 		c, err = e.copyLarge(file, before, header, attempt >= maxLargeCopies)
 	}
+	c.lacksAttributes = !hasAttributes
 	if err == nil && c.hasEntry && before.Nlink > 1 {
 		c.id, c.names, err = identify(int(file.Fd()), "")
 	}

@@ -116,7 +116,11 @@ func entryName(name string) (string, error) {
 }
 
 func (u *unpacker) createEntry(h *tar.Header, name string, content io.Reader) error {
-	if err := u.requireSpace(min(h.Size, int64(len(u.buffer)))); err != nil {
+	_, attributes, err := attributesOf(h)
+	if err != nil {
+		return err
+	}
+	if err := u.requireSpace(min(h.Size, int64(len(u.buffer))) + attributes); err != nil {
 		return err
 	}
 	isRepeated := h.Typeflag == tar.TypeReg && name == u.lastFile
@@ -125,7 +129,6 @@ func (u *unpacker) createEntry(h *tar.Header, name string, content io.Reader) er
 		return u.conflictAsCorrupt(name, err)
 	}
 	base := path.Base(name)
-	var err error
 	switch h.Typeflag {
 	case tar.TypeReg:
 		u.lastFile = name
@@ -350,7 +353,7 @@ func (u *unpacker) setTime(h *tar.Header, name string) error {
 	return setModifiedAt(u.at.fd(), name, h.ModTime, unix.AT_SYMLINK_NOFOLLOW)
 }
 
-// applyHeader gives a file or folder the dead properties, ownership and mode of its entry in the archive.
+// applyHeader gives a file or folder the dead properties, attributes, ownership and mode of its entry in the archive.
 func applyHeader(file *os.File, h *tar.Header) error {
 	if value := h.PAXRecords[propsRecord]; value != "" {
 		if len(value) > maxProps {
@@ -359,6 +362,9 @@ func applyHeader(file *os.File, h *tar.Header) error {
 		if err := unix.Fsetxattr(int(file.Fd()), propsAttribute, []byte(value), 0); err != nil {
 			return fmt.Errorf("properties: %w", err)
 		}
+	}
+	if err := setAttributes(file, h); err != nil {
+		return err
 	}
 	if err := ownershipOf(h).applyTo(file); err != nil {
 		return err

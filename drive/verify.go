@@ -43,6 +43,9 @@ func checkEntry(h *tar.Header) error {
 	if n := len(h.PAXRecords[propsRecord]); n > maxProps {
 		return corrupt("the archive has an entry with properties of %d bytes, which is more than %d", n, maxProps)
 	}
+	if _, _, err := attributesOf(h); err != nil {
+		return err
+	}
 	switch h.Typeflag {
 	case tar.TypeReg, tar.TypeDir, tar.TypeSymlink:
 		return nil
